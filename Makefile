@@ -1,0 +1,57 @@
+# `make help` lists the commands.  Every path is relative, so the checkout may lie in a folder
+# with blanks in its name.
+
+PYTHON ?= python3
+STAMP := .venv/.setup-stamp
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format serve bench soak lock clean
+
+help: ## Show this list.
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
+		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sharegroup needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
+	@if command -v uv >/dev/null 2>&1; then \
+		[ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; \
+		uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
+	else \
+		[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--constraint constraints.txt --editable '.[dev]'; \
+	fi
+	@touch $(STAMP)
+
+demo: setup ## Run the main job on real data and check that the counts add up.
+	@$(BIN)/python -m sharegroup demo
+
+test: setup ## Run the test suite.
+	@$(BIN)/python -m pytest -q
+
+check: setup ## Lint, formatting, types, layers, tidiness.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q tests/test_tidy.py
+
+format: setup ## Format the code.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet . || true
+
+serve: setup ## Start a broker on port 9092; data in build/serve.
+	@$(BIN)/python -m sharegroup serve --port 9092 --data build/serve
+
+bench: setup ## Compare with a real Apache Kafka in one run (needs Java and Maven).
+	@$(BIN)/python -m tests.bench
+
+lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
+	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-header \
+		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
+
+clean: ## Remove what the other commands made.
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
