@@ -1,0 +1,57 @@
+"""The broker's clock: the one place below the client that reads the time.
+
+Two times exist.  ``now_ms`` is monotonic: locks, sessions and long polls are counted on it,
+so that a jump of the wall clock neither frees nor extends a lock.  ``wall_ms`` is for
+timestamps in records.  Tests hand in a clock that they move by themselves
+(`sharegroup.testing.ManualClock`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """What the broker asks of a clock."""
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as record timestamps count them."""
+        ...
+
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` once ``now_ms()`` has reached ``when_ms``."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock, with timers on the running event loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+        # One millisecond more than asked: `now_ms` rounds down, and a timer that fires
+        # early would find nothing due and have to be set again.
+        delay_ms = max(0, when_ms - self.now_ms()) + 1
+        return self._loop.call_later(delay_ms / 1000, callback)

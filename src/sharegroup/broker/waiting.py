@@ -1,0 +1,139 @@
+"""Long polls: requests that wait for something to happen, without a task for each.
+
+A parked request is a function that is tried again whenever one of its keys is woken, and a
+last time at its deadline.  Wake-ups within one turn of the event loop are tried once, in the
+order in which the requests were parked, so that whoever waits longest is served first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Hashable, Iterable
+from itertools import count
+from typing import Generic, TypeVar
+
+from sharegroup.broker.clock import Clock, Timer
+
+T = TypeVar("T")
+
+
+class Parked(Generic[T]):
+    """One waiting request; ``answer`` is done when it has waited long enough."""
+
+    __slots__ = ("_attempt", "answer", "deadline_ms", "keys", "order")
+
+    def __init__(
+        self,
+        attempt: Callable[[bool], T | None],
+        answer: asyncio.Future[T],
+        *,
+        keys: tuple[Hashable, ...],
+        deadline_ms: int,
+        order: int,
+    ) -> None:
+        self._attempt = attempt
+        self.answer = answer
+        self.keys = keys
+        self.deadline_ms = deadline_ms
+        self.order = order
+
+    def try_now(self, *, last: bool) -> bool:
+        """Whether the request is answered; on the ``last`` try it always is."""
+        if self.answer.done():
+            return True
+        try:
+            result = self._attempt(last)
+        except Exception as error:  # noqa: BLE001  The one who waits gets whatever went wrong.
+            self.answer.set_exception(error)
+            return True
+        if result is None:
+            assert not last, "the last attempt must give an answer"
+            return False
+        self.answer.set_result(result)
+        return True
+
+
+class WaitingRoom:
+    """All parked requests of the broker."""
+
+    __slots__ = ("_by_key", "_clock", "_deadlines", "_loop", "_order", "_timer", "_woken")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._order = count()
+        self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
+        self._deadlines: list[tuple[int, int, Parked[object]]] = []
+        self._timer: tuple[int, Timer] | None = None
+        self._woken: dict[int, Parked[object]] = {}
+
+    def __len__(self) -> int:
+        return sum(not parked.answer.done() for _, _, parked in self._deadlines)
+
+    def park(
+        self,
+        attempt: Callable[[bool], T | None],
+        *,
+        keys: Iterable[Hashable],
+        deadline_ms: int,
+    ) -> asyncio.Future[T]:
+        """Try ``attempt(False)`` at every wake-up of a key, ``attempt(True)`` at the deadline.
+
+        An attempt returns None to go on waiting.  Cancelling the future gives up.
+        """
+        answer: asyncio.Future[T] = self._loop.create_future()
+        parked = Parked(
+            attempt,
+            answer,
+            keys=tuple(keys),
+            deadline_ms=deadline_ms,
+            order=next(self._order),
+        )
+        for key in parked.keys:
+            self._by_key.setdefault(key, {})[parked.order] = parked  # type: ignore[assignment]
+        heapq.heappush(self._deadlines, (deadline_ms, parked.order, parked))  # type: ignore[misc]
+        answer.add_done_callback(lambda _: self._forget(parked))
+        self._set_timer()
+        return answer
+
+    def wake(self, key: Hashable) -> None:
+        """Something happened to ``key``: whoever waits for it tries again soon."""
+        waiting = self._by_key.get(key)
+        if not waiting:
+            return
+        if not self._woken:
+            self._loop.call_soon(self._try_woken)
+        self._woken.update(waiting)
+
+    def _try_woken(self) -> None:
+        woken, self._woken = self._woken, {}
+        for order in sorted(woken):
+            woken[order].try_now(last=False)
+
+    def _forget(self, parked: Parked[T]) -> None:
+        for key in parked.keys:
+            waiting = self._by_key.get(key)
+            if waiting is not None:
+                waiting.pop(parked.order, None)
+                if not waiting:
+                    del self._by_key[key]
+
+    def _set_timer(self) -> None:
+        while self._deadlines and self._deadlines[0][2].answer.done():
+            heapq.heappop(self._deadlines)
+        if not self._deadlines:
+            return
+        due_ms = self._deadlines[0][0]
+        if self._timer is not None:
+            if self._timer[0] <= due_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_deadline))
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            heapq.heappop(self._deadlines)[2].try_now(last=True)
+        self._set_timer()
