@@ -1,0 +1,165 @@
+"""One record's life: the states it can be in, and what moves it from one to the next.
+
+    AVAILABLE ──acquire──▶ ACQUIRED ──accept──────▶ ACKNOWLEDGED
+        ▲                    │  │ └──reject, gap──▶ ARCHIVED
+        │                    │  └──release, lock expired: delivered too often──▶ ARCHIVED
+        └────────────────────┘  release, lock expired: otherwise
+
+ACKNOWLEDGED and ARCHIVED are terminal: nothing leaves them.  Who holds a record, and until
+when, is known in memory only; state and delivery count are durable once a record has been
+given back or settled.
+
+Everything here is plain values: what a share partition is asked (`AckBatch`, `LogBatches`,
+`Limits`), what it answers (`Acquired`) and what must be durable first (`Delta`).  Named
+tuples, because the hot paths build and compare them by the hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from sharegroup.ids import MemberId
+
+
+class RecordState(IntEnum):
+    """Values of DeliveryState in ``__share_group_state`` (KIP-932)."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class Ack(IntEnum):
+    """Wire values of AcknowledgeType (KIP-932)."""
+
+    GAP = 0  # There is no record at this offset.
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+
+
+AVAILABLE = RecordState.AVAILABLE
+ACQUIRED = RecordState.ACQUIRED
+ACKNOWLEDGED = RecordState.ACKNOWLEDGED
+ARCHIVED = RecordState.ARCHIVED
+
+TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+STATE_AFTER: dict[int, RecordState] = {
+    Ack.GAP: ARCHIVED,
+    Ack.ACCEPT: ACKNOWLEDGED,
+    Ack.RELEASE: AVAILABLE,  # Or ARCHIVED: see `settled`.
+    Ack.REJECT: ARCHIVED,
+}
+"""Where an acknowledgement takes an acquired record."""
+
+NOBODY = MemberId("")
+
+
+class Delivery(NamedTuple):
+    """What is known of each record of a run.
+
+    Member and lock end are set exactly while the state is ACQUIRED.
+    """
+
+    state: RecordState
+    delivery_count: int
+    member_id: MemberId = NOBODY
+    lock_until_ms: int = 0
+
+
+NEW = Delivery(AVAILABLE, 0)
+"""Never delivered, as far as anybody remembers."""
+
+ABSENT = Delivery(ARCHIVED, 0)
+"""An offset without a record, compacted away: nobody will ever settle it."""
+
+
+def settled(delivery: Delivery, ack: int, *, delivery_count_max: int) -> Delivery:
+    """What ``ack`` makes of an acquired record.
+
+    A record that goes back after its last permitted delivery is archived instead: this is what
+    keeps a poison record from coming round for ever (KIP-932 «Managing durable share-partition
+    state»).  The limit is read now, not at acquisition, so that lowering it takes effect.
+    """
+    state = STATE_AFTER[ack]
+    if state is AVAILABLE and delivery.delivery_count >= delivery_count_max:
+        state = ARCHIVED
+    return Delivery(state, delivery.delivery_count)
+
+
+class AckBatch(NamedTuple):
+    """One range that a member acknowledges: one type for all, or one type per offset."""
+
+    first: int
+    end: int
+    types: tuple[int, ...]
+
+
+class Acquired(NamedTuple):
+    """One range that was locked for the caller; each record of it has this delivery count."""
+
+    first: int
+    end: int
+    delivery_count: int
+
+
+class StateBatch(NamedTuple):
+    """The durable part of a run."""
+
+    first: int
+    end: int
+    state: RecordState
+    delivery_count: int
+
+
+class Delta(NamedTuple):
+    """What must be durable before the caller may answer.
+
+    ``start_offset`` is the new one, after the change.  ``batches`` ascend, equal neighbours are
+    joined, and none lies below the start offset: everything there is settled by definition.
+    ``delivery_complete_count`` is the number of terminal offsets at or above the start offset.
+    """
+
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...] = ()
+
+
+class LogBatches(NamedTuple):
+    """Where the record batches lie that a read at ``position`` found, in order.
+
+    ``firsts[i]`` is the first offset of the i-th batch and ``ends[i]`` the one after its last.
+    The first batch may begin below ``position``.  An offset at or above ``position`` and below
+    the last end that no batch covers holds no record: compaction removed it.
+    """
+
+    position: int
+    firsts: Sequence[int]
+    ends: Sequence[int]
+
+
+class Acquisition(NamedTuple):
+    """The answer to an acquire: what the member holds now, and what must be durable first."""
+
+    ranges: tuple[Acquired, ...] = ()
+    delta: Delta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The group's configuration as far as it concerns a share partition; may change any time.
+
+    ``in_flight_max`` counts records that are locked or wait to be delivered again, not the
+    span of offsets: one stuck record must not stall its partition.  ``runs_max`` bounds
+    memory and the size of a state snapshot.
+    """
+
+    lock_ms: int = 30_000
+    delivery_count_max: int = 5
+    in_flight_max: int = 2_000
+    runs_max: int = 20_000

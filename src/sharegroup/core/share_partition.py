@@ -1,0 +1,453 @@
+"""The delivery state of one (group, topic-partition): which record is where in its life.
+
+One total map from offset to `Delivery`, kept as runs.  Records below ``start_offset`` are
+settled for good; records from ``end_offset`` on were never handed out.
+
+      settled        in flight: available, acquired, settled out of order        not seen
+    ----------|-----------------------------------------------------------|-----------------
+         start_offset                                                end_offset
+
+Pure: no I/O, no clock, no locks; time comes in as ``now_ms``.  A method either raises and
+changes nothing, or changes the state and returns the `Delta` that must be durable before
+the caller answers; None means that there is nothing to write.  There is no way back: a
+caller whose write fails drops the object and restores another from the state log.  Locks are
+not durable on purpose: after a crash the records are simply available again.
+
+Costs are O(log runs + runs touched) and do not depend on how many records a range covers.
+Two heaps make it so.  Both are lazy: entries are not removed when they become untrue but
+dropped when they come up, and a heap that is mostly untrue is made anew from the runs.
+
+- ``_available``: the first offset of every available run is in it.
+- ``_locks``: every acquired offset lies in the range of an entry with its lock's end.
+
+It does not know the group's membership or sessions, read the log, or write the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Self
+
+from sharegroup.core.acknowledgement import check_held, check_order, claims
+from sharegroup.core.acquisition import Budget, Range, entries, holes, stretches
+from sharegroup.core.delivery import (
+    ABSENT,
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    AVAILABLE,
+    NEW,
+    TERMINAL,
+    Ack,
+    AckBatch,
+    Acquired,
+    Acquisition,
+    Delivery,
+    Delta,
+    Limits,
+    LogBatches,
+    StateBatch,
+    settled,
+)
+from sharegroup.core.offset_runs import OffsetRuns, Run
+from sharegroup.ids import MemberId
+
+Lock = tuple[int, int, int]
+"""When a lock ends, and the range ``[first, end)`` it was taken for."""
+
+UNTRUE_ENTRIES_MIN = 64
+"""A heap is not worth making anew below this number of untrue entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A share partition at one moment, for everyone who only looks."""
+
+    start_offset: int
+    end_offset: int
+    available_count: int
+    acquired_count: int
+    acknowledged_count: int
+    archived_count: int
+    run_count: int
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """Terminal offsets at or above the start offset."""
+        return self.acknowledged_count + self.archived_count
+
+
+class SharePartition:
+    """See the module's text."""
+
+    __slots__ = ("_available", "_counts", "_locks", "_runs")
+
+    def __init__(self, start_offset: int) -> None:
+        self._runs: OffsetRuns[Delivery] = OffsetRuns(start_offset)
+        self._counts = [0] * (max(TERMINAL) + 1)  # Offsets in the map, by state.
+        self._available: list[int] = []
+        self._locks: list[Lock] = []
+
+    @classmethod
+    def restore(cls, start_offset: int, batches: Iterable[StateBatch], *, log_end: int) -> Self:
+        """Rebuild from the state log what concerns the log up to ``log_end``.
+
+        What the log lost will be written again with other records, which must not inherit an
+        old acknowledgement.  Offsets between the batches were locked or never reached: new.
+        """
+        partition = cls(min(start_offset, log_end))
+        for batch in sorted(batches):
+            assert batch.state is not ACQUIRED, f"{batch} is a lock: locks are never durable"
+            first, end = max(batch.first, partition.end_offset), min(batch.end, log_end)
+            if first < end:
+                partition._append(first, NEW)
+                partition._append(end, Delivery(batch.state, batch.delivery_count))
+        partition._advance_start()
+        return partition
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not settled for good."""
+        return self._runs.start
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that was never handed out."""
+        return self._runs.end
+
+    def next_fetch_offset(self) -> int:
+        """Where to read the log next: the first available record, else the first unseen one."""
+        run = self._first_available()
+        return self._runs.end if run is None else run.first
+
+    def next_expiry_ms(self) -> int | None:
+        """When the next lock ends; None while nothing is locked."""
+        while self._locks:
+            lock_until_ms, first, end = self._locks[0]
+            for run in self._runs.between(first, end):
+                if run.value.state is ACQUIRED and run.value.lock_until_ms == lock_until_ms:
+                    # An entry shrinks to what it still holds, so that nothing is passed twice.
+                    if run.first > first:
+                        heapreplace(self._locks, (lock_until_ms, run.first, end))
+                    return lock_until_ms
+            heappop(self._locks)
+        return None
+
+    def is_full(self, limits: Limits) -> bool:
+        """Whether so many runs are held that no new record is taken until some are settled."""
+        return len(self._runs) >= limits.runs_max
+
+    def can_acquire(self, limits: Limits) -> bool:
+        """Whether an acquire at `next_fetch_offset` can take anything, given records there."""
+        if self._counts[ACQUIRED] >= limits.in_flight_max:
+            return False
+        return self._counts[AVAILABLE] > 0 or not self.is_full(limits)
+
+    def acquire(
+        self,
+        member_id: MemberId,
+        log: LogBatches,
+        *,
+        limits: Limits,
+        records_max: int,
+        batch_records: int,
+        now_ms: int,
+    ) -> Acquisition:
+        """Lock available records in ``log`` for ``member_id``, the lowest offsets first.
+
+        Room: every record of the map that is not settled is in flight, so locking one that waits
+        needs none; only records that were never seen do.  Offsets without a record are archived
+        on the way; they are the only reason for a delta.
+        """
+        assert member_id, "a member that acquires has an id"
+        assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
+        if not log.ends or records_max <= 0:
+            return Acquisition()
+        found = stretches(log)
+        absent = self._archive_absent(holes(log.position, found))
+        lock_until_ms = now_ms + limits.lock_ms
+        locks_left = limits.in_flight_max - self._counts[ACQUIRED]
+        budget = Budget(log, records_max=records_max, locks_left=locks_left)
+        taken = self._lock_waiting(member_id, lock_until_ms, log.firsts[0], budget)
+        if not self.is_full(limits):
+            # What still waits will be locked again some day: it keeps its room.
+            budget.locks_left -= self._counts[AVAILABLE]
+            absent += self._lock_unseen(member_id, lock_until_ms, found, budget, taken)
+        return Acquisition(
+            entries(taken, log, batch_records=batch_records),
+            self._delta(absent) if absent else None,
+        )
+
+    def acknowledge(
+        self, member_id: MemberId, acks: Sequence[AckBatch], *, limits: Limits, now_ms: int
+    ) -> Delta | None:
+        """Settle or give back what ``member_id`` holds; all of ``acks`` or none.
+
+        What lies below the start offset is settled already and passes in silence.  A lock that
+        has ended is lost from that moment on, whether `expire` has come by or not.
+        """
+        check_order(acks, start_offset=self._runs.start, end_offset=self._runs.end)
+        settling: list[Run[Delivery]] = []
+        for ack in acks:
+            for first, end, ack_type in claims(ack):
+                for run in self._runs.between(first, end):
+                    check_held(run, member_id, now_ms)
+                    value = settled(
+                        run.value, ack_type, delivery_count_max=limits.delivery_count_max
+                    )
+                    settling.append(Run(run.first, run.end, value))
+        return self._settle(settling)
+
+    def release_member(self, member_id: MemberId, *, limits: Limits) -> Delta | None:
+        """The member's session ended: give back all that it holds.  Looks at every run."""
+        held = [run for run in self._runs if run.value.member_id == member_id]
+        return self._give_back(held, limits)
+
+    def expire(self, *, limits: Limits, now_ms: int) -> Delta | None:
+        """Give back what was held for too long."""
+        due: list[Range] = []
+        while self._locks and self._locks[0][0] <= now_ms:
+            _, first, end = heappop(self._locks)
+            due.append((first, end))
+        expired: list[Run[Delivery]] = []
+        reached = self._runs.start
+        for first, end in sorted(due):  # An untrue entry may overlap another.
+            expired.extend(
+                run
+                for run in self._runs.between(max(first, reached), end)
+                if run.value.state is ACQUIRED and run.value.lock_until_ms <= now_ms
+            )
+            reached = max(reached, end)
+        return self._give_back(expired, limits)
+
+    def move_log_start(self, log_start: int) -> Delta | None:
+        """The log was truncated from below: those records are gone, whoever holds them."""
+        if log_start <= self._runs.start:
+            return None
+        if log_start > self._runs.end:
+            self._append(log_start, NEW)
+        self._drop_before(log_start)
+        self._advance_start()
+        return self._delta([])
+
+    def checkpoint(self) -> Delta:
+        """All that is durable, from nothing: what `restore` needs to make this partition again.
+
+        A lock is written as what it was taken from, as if it had never been.
+        """
+        batches = [
+            StateBatch(run.first, run.end, AVAILABLE, run.value.delivery_count - 1)
+            if run.value.state is ACQUIRED
+            else StateBatch(run.first, run.end, *run.value[:2])
+            for run in self._runs
+        ]
+        return self._delta(batch for batch in batches if batch[2:] != NEW[:2])
+
+    def runs(self) -> Iterator[Run[Delivery]]:
+        """The map itself, in order; the partition must not change meanwhile."""
+        return iter(self._runs)
+
+    def snapshot(self) -> Snapshot:
+        """The counts of this moment; costs nothing to speak of."""
+        return Snapshot(
+            start_offset=self._runs.start,
+            end_offset=self._runs.end,
+            available_count=self._counts[AVAILABLE],
+            acquired_count=self._counts[ACQUIRED],
+            acknowledged_count=self._counts[ACKNOWLEDGED],
+            archived_count=self._counts[ARCHIVED],
+            run_count=len(self._runs),
+        )
+
+    def check(self) -> None:
+        """Assert what must always hold, counting everything anew; for tests."""
+        self._runs.check()
+        counts = [0] * len(self._counts)
+        starts = set(self._available)
+        for first, end, value in self._runs:
+            counts[value.state] += end - first
+            assert (value.state is ACQUIRED) == bool(value.member_id), value
+            if value.state is AVAILABLE:
+                assert first in starts, f"nothing leads to the available run at {first}"
+            if value.state is ACQUIRED:
+                assert value.delivery_count >= 1, value
+                self._check_lock_is_indexed(Run(first, end, value))
+        assert counts == self._counts, f"counted {counts}, kept {self._counts}"
+        head = next(iter(self._runs), None)
+        assert head is None or head.value.state not in TERMINAL, f"{head} is settled for good"
+
+    def _check_lock_is_indexed(self, run: Run[Delivery]) -> None:
+        reached = run.first
+        for _, first, end in sorted(
+            lock for lock in self._locks if lock[0] == run.value.lock_until_ms
+        ):
+            if first <= reached:
+                reached = max(reached, end)
+        assert reached >= run.end, f"nothing ends the lock of {run} from {reached} on"
+
+    def _first_available(self) -> Run[Delivery] | None:
+        """The lowest available run, which the heap's top leads to."""
+        available, runs = self._available, self._runs
+        while available:
+            first = available[0]
+            if first >= runs.start:
+                run = runs.at(first)
+                if run.first == first and run.value.state is AVAILABLE:
+                    return run
+            heappop(available)
+        return None
+
+    def _lock_waiting(
+        self, member_id: MemberId, lock_until_ms: int, log_first: int, budget: Budget
+    ) -> list[Acquired]:
+        """Lock what is available in the map, from ``log_first`` on."""
+        locked: list[Run[Delivery]] = []
+        still_available: list[int] = []
+        while budget.locks_left > 0:
+            run = self._first_available()
+            if run is None or run.first >= budget.stop:
+                break
+            heappop(self._available)
+            first = max(run.first, log_first)
+            end = budget.take(first, run.end)
+            if run.first < first:  # Given back while the log was being read: the next read's.
+                still_available.append(run.first)
+            if first < end:
+                count = run.value.delivery_count + 1
+                locked.append(Run(first, end, Delivery(ACQUIRED, count, member_id, lock_until_ms)))
+                if end < run.end:
+                    still_available.append(end)
+        for first in still_available:
+            heappush(self._available, first)
+        self._runs.overlay(locked)
+        for first, end, _ in locked:
+            self._counts[AVAILABLE] -= end - first
+            self._counts[ACQUIRED] += end - first
+            self._note_lock((lock_until_ms, first, end))
+        return [Acquired(first, end, value.delivery_count) for first, end, value in locked]
+
+    def _lock_unseen(
+        self,
+        member_id: MemberId,
+        lock_until_ms: int,
+        found: list[Range],
+        budget: Budget,
+        taken: list[Acquired],
+    ) -> list[StateBatch]:
+        """Grow the map by what the budget permits; return the holes that were passed."""
+        absent: list[StateBatch] = []
+        locked = Delivery(ACQUIRED, 1, member_id, lock_until_ms)
+        for stretch_first, stretch_end in found:
+            first = max(stretch_first, self._runs.end)
+            end = budget.take(first, stretch_end)
+            if end <= first:
+                continue
+            if self._runs.end < first:
+                absent.append(StateBatch(self._runs.end, first, *ABSENT[:2]))
+                self._append(first, ABSENT)
+            self._append(end, locked)
+            self._note_lock((lock_until_ms, first, end))
+            taken.append(Acquired(first, end, 1))
+        if absent:
+            self._advance_start()
+        return absent
+
+    def _archive_absent(self, absent: list[Range]) -> list[StateBatch]:
+        """Archive what is available where the log holds no record any more."""
+        archived = [
+            Run(run.first, run.end, Delivery(ARCHIVED, run.value.delivery_count))
+            for first, end in absent
+            for run in self._runs.between(first, end)
+            if run.value.state is AVAILABLE
+        ]
+        if not archived:
+            return []
+        self._runs.overlay(archived)
+        for first, end, _ in archived:
+            self._counts[AVAILABLE] -= end - first
+            self._counts[ARCHIVED] += end - first
+            if end < self._runs.end:
+                self._note_available(end)  # What was one available run may go on behind the hole.
+        self._advance_start()
+        return [StateBatch(first, end, *value[:2]) for first, end, value in archived]
+
+    def _give_back(self, held: Iterable[Run[Delivery]], limits: Limits) -> Delta | None:
+        count_max = limits.delivery_count_max
+        return self._settle(
+            [
+                Run(first, end, settled(value, Ack.RELEASE, delivery_count_max=count_max))
+                for first, end, value in held
+            ]
+        )
+
+    def _settle(self, runs: list[Run[Delivery]]) -> Delta | None:
+        """Put ``runs``, all acquired until now, into their new state."""
+        if not runs:
+            return None
+        self._runs.overlay(runs)
+        counts = self._counts
+        for first, end, value in runs:
+            counts[ACQUIRED] -= end - first
+            counts[value.state] += end - first
+            if value.state is AVAILABLE:
+                self._note_available(first)
+        self._advance_start()
+        return self._delta([StateBatch(first, end, *value[:2]) for first, end, value in runs])
+
+    def _append(self, end: int, value: Delivery) -> None:
+        """Grow the map; an available run that begins or goes on here is known by its first."""
+        first = self._runs.end
+        self._runs.append(end, value)
+        self._counts[value.state] += end - first
+        if value.state is AVAILABLE and first < end:
+            self._note_available(self._runs.at(first).first)
+
+    def _advance_start(self) -> None:
+        """Forget the prefix that is settled for good."""
+        start = self._runs.start
+        for first, end, value in self._runs:
+            if value.state not in TERMINAL:
+                break
+            self._counts[value.state] -= end - first
+            start = end
+        self._runs.drop_before(start)
+
+    def _drop_before(self, offset: int) -> None:
+        """Forget everything below ``offset``, whatever its state."""
+        for first, end, value in self._runs.between(self._runs.start, offset):
+            self._counts[value.state] -= end - first
+        self._runs.drop_before(offset)
+        if offset < self._runs.end and self._runs.at(offset).value.state is AVAILABLE:
+            self._note_available(offset)
+
+    def _note_available(self, first: int) -> None:
+        heappush(self._available, first)
+        if len(self._available) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
+            self._available = [run.first for run in self._runs if run.value.state is AVAILABLE]
+
+    def _note_lock(self, lock: Lock) -> None:
+        heappush(self._locks, lock)
+        if len(self._locks) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
+            self._locks = [
+                (run.value.lock_until_ms, run.first, run.end)
+                for run in self._runs
+                if run.value.state is ACQUIRED
+            ]
+            heapify(self._locks)
+
+    def _delta(self, batches: Iterable[StateBatch]) -> Delta:
+        start = self._runs.start
+        joined: list[StateBatch] = []
+        for batch in batches:
+            if batch.end <= start:
+                continue
+            if joined:
+                last = joined[-1]
+                if last.end == batch.first and last[2:] == batch[2:]:
+                    joined[-1] = last._replace(end=batch.end)
+                    continue
+            joined.append(batch)
+        complete = self._counts[ACKNOWLEDGED] + self._counts[ARCHIVED]
+        return Delta(start, complete, tuple(joined))
