@@ -1,0 +1,215 @@
+"""Share sessions: which partitions a member fetches, so that no request repeats them.
+
+A session belongs to one member of one group and counts its requests by an epoch, which each
+ShareFetch and ShareAcknowledge must name and so advances (KIP-932 «Share sessions»):
+
+    epoch 0    opens a session, in place of one that is there; the next request has epoch 1
+    epoch n    must be the expected one; adds and forgets partitions; after 2**31 - 1 comes 1
+    epoch -1   closes the session; what the member still holds is given back
+
+An epoch is used up when it has been accepted, whatever becomes of the rest of the request.  A
+client that never saw the reply opens a new session; nothing is answered from memory.  Opening
+in place of another session releases nothing: records belong to the member, not to the session,
+and the new session can still acknowledge them.
+
+Pure: it decides which partitions to fetch and which to release; the caller does both.  It does
+not know who is a member of a group, and it never makes room by closing a live session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sharegroup.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+)
+from sharegroup.ids import GroupId, MemberId, TopicPartition
+
+OPEN_EPOCH = 0
+CLOSE_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+
+
+class SessionKey(NamedTuple):
+    """Whose session it is."""
+
+    group_id: GroupId
+    member_id: MemberId
+
+
+class Fetching(NamedTuple):
+    """The request goes on: fetch these partitions in this order.
+
+    A reply to an ``opened`` session names every partition; later ones only those with records,
+    an error, or the result of an acknowledgement.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    opened: bool
+
+
+class Closed(NamedTuple):
+    """The session is over: when its acknowledgements are applied, release what it holds here."""
+
+    key: SessionKey
+    partitions: tuple[TopicPartition, ...]
+
+
+class _Session:
+    """One session; partitions are kept in order, as keys without values."""
+
+    __slots__ = ("connection_id", "expected_epoch", "partitions")
+
+    def __init__(self, connection_id: str, partitions: Iterable[TopicPartition]) -> None:
+        self.connection_id = connection_id
+        self.expected_epoch = OPEN_EPOCH + 1
+        self.partitions: dict[TopicPartition, None] = dict.fromkeys(partitions)
+
+
+class ShareSessions:
+    """All share sessions of one broker; see the module's text."""
+
+    __slots__ = ("_by_connection", "_group_sizes", "_sessions", "_sessions_max")
+
+    def __init__(self, sessions_max: int) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: dict[SessionKey, _Session] = {}
+        self._by_connection: dict[str, dict[SessionKey, None]] = {}
+        self._group_sizes: dict[GroupId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, key: SessionKey) -> bool:
+        return key in self._sessions
+
+    def group_has_sessions(self, group_id: GroupId) -> bool:
+        """Whether any member of the group has a session here."""
+        return group_id in self._group_sizes
+
+    def partition_count(self) -> int:
+        """How many partitions all sessions hold together, each counted once per session."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def fetch(
+        self,
+        key: SessionKey,
+        epoch: int,
+        *,
+        connection_id: str,
+        partitions: Iterable[TopicPartition],
+        forgotten: Iterable[TopicPartition],
+        has_acks: bool,
+    ) -> Fetching | Closed:
+        """Accept a ShareFetch, or raise and change nothing.
+
+        A partition that the request both names and forgets ends up forgotten: this is how a
+        client acknowledges on a partition that it no longer fetches.
+        """
+        if epoch == OPEN_EPOCH:
+            return self._open(key, connection_id, partitions, has_acks)
+        if epoch == CLOSE_EPOCH:
+            return self._close(key)
+        session = self._advance(key, epoch)
+        session.partitions.update(dict.fromkeys(partitions))
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+        return Fetching(_rotated(tuple(session.partitions), epoch), opened=False)
+
+    def acknowledge(self, key: SessionKey, epoch: int) -> Closed | None:
+        """Accept a ShareAcknowledge, or raise and change nothing; None: the session goes on."""
+        if epoch == OPEN_EPOCH:
+            raise InvalidShareSessionEpoch(
+                f"{_name(key)}: an acknowledgement cannot open a session, epoch 0 came"
+            )
+        if epoch == CLOSE_EPOCH:
+            return self._close(key)
+        self._advance(key, epoch)
+        return None
+
+    def records_returned(self, key: SessionKey, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions had records: the others come first from now on.
+
+        The session may have ended while its fetch was waiting for records.
+        """
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        for partition in partitions:
+            if partition in session.partitions:
+                del session.partitions[partition]
+                session.partitions[partition] = None
+
+    def release_connection(self, connection_id: str) -> tuple[Closed, ...]:
+        """The connection is gone, and with it the sessions that were opened on it."""
+        keys = tuple(self._by_connection.get(connection_id, ()))
+        return tuple(self._close(key) for key in keys)
+
+    def _open(
+        self,
+        key: SessionKey,
+        connection_id: str,
+        partitions: Iterable[TopicPartition],
+        has_acks: bool,
+    ) -> Fetching:
+        if has_acks:
+            raise InvalidRequest(
+                f"{_name(key)}: a request that opens a session (epoch 0) cannot acknowledge"
+            )
+        if key not in self._sessions and len(self._sessions) >= self._sessions_max:
+            raise ShareSessionLimitReached(
+                f"{_name(key)}: there are {len(self._sessions)} share sessions,"
+                f" at most {self._sessions_max} are allowed"
+            )
+        if key in self._sessions:
+            self._forget(key)
+        session = self._sessions[key] = _Session(connection_id, partitions)
+        self._by_connection.setdefault(connection_id, {})[key] = None
+        self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
+        return Fetching(tuple(session.partitions), opened=True)
+
+    def _close(self, key: SessionKey) -> Closed:
+        self._find(key)
+        return Closed(key, tuple(self._forget(key).partitions))
+
+    def _advance(self, key: SessionKey, epoch: int) -> _Session:
+        session = self._find(key)
+        if epoch != session.expected_epoch:
+            raise InvalidShareSessionEpoch(
+                f"{_name(key)}: expected epoch {session.expected_epoch}, got {epoch}"
+            )
+        session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        return session
+
+    def _find(self, key: SessionKey) -> _Session:
+        session = self._sessions.get(key)
+        if session is None:
+            raise ShareSessionNotFound(f"{_name(key)}: there is no such share session")
+        return session
+
+    def _forget(self, key: SessionKey) -> _Session:
+        session = self._sessions.pop(key)
+        opened_here = self._by_connection[session.connection_id]
+        del opened_here[key]
+        if not opened_here:
+            del self._by_connection[session.connection_id]
+        self._group_sizes[key.group_id] -= 1
+        if self._group_sizes[key.group_id] == 0:
+            del self._group_sizes[key.group_id]
+        return session
+
+
+def _rotated(partitions: tuple[TopicPartition, ...], epoch: int) -> tuple[TopicPartition, ...]:
+    """Begin at another partition each time, so that no partition always takes the whole budget."""
+    if not partitions:
+        return partitions
+    shift = epoch % len(partitions)
+    return partitions[shift:] + partitions[:shift]
+
+
+def _name(key: SessionKey) -> str:
+    return f"share session of group {key.group_id!r}, member {key.member_id!r}"
