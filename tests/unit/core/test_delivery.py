@@ -1,0 +1,46 @@
+"""The numbers are Kafka's, and the table of transitions is total."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.core.delivery import STATE_AFTER, Ack, Delivery, RecordState, settled
+from sharegroup.ids import MemberId
+
+
+def test_states_have_the_numbers_of_the_state_topic() -> None:
+    assert {state.name: state.value for state in RecordState} == {
+        "AVAILABLE": 0,
+        "ACQUIRED": 1,
+        "ACKNOWLEDGED": 2,
+        "ARCHIVED": 4,
+    }
+
+
+def test_acknowledgements_have_the_numbers_of_the_wire() -> None:
+    assert {ack.name: ack.value for ack in Ack} == {
+        "GAP": 0,
+        "ACCEPT": 1,
+        "RELEASE": 2,
+        "REJECT": 3,
+    }
+    assert set(STATE_AFTER) == set(Ack)
+
+
+@pytest.mark.parametrize(
+    ("ack", "delivery_count", "expected"),
+    [
+        (Ack.ACCEPT, 1, RecordState.ACKNOWLEDGED),
+        (Ack.ACCEPT, 5, RecordState.ACKNOWLEDGED),
+        (Ack.REJECT, 1, RecordState.ARCHIVED),
+        (Ack.GAP, 1, RecordState.ARCHIVED),
+        (Ack.RELEASE, 4, RecordState.AVAILABLE),
+        (Ack.RELEASE, 5, RecordState.ARCHIVED),
+        (Ack.RELEASE, 6, RecordState.ARCHIVED),
+    ],
+)
+def test_acknowledged_record_goes_where_the_table_says(
+    ack: Ack, delivery_count: int, expected: RecordState
+) -> None:
+    held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
+    assert settled(held, ack, delivery_count_max=5) == Delivery(expected, delivery_count)

@@ -1,0 +1,195 @@
+"""Share sessions: epochs, order, limits, and what is released when."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from sharegroup.core.share_session import Closed, Fetching, SessionKey, ShareSessions
+from sharegroup.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+)
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+
+TOPIC = TopicId(UUID(int=7))
+P0, P1, P2 = (TopicPartition(TOPIC, partition) for partition in range(3))
+KEY = SessionKey(GroupId("g"), MemberId("m"))
+OTHER = SessionKey(GroupId("g"), MemberId("n"))
+
+
+def fetch(
+    sessions: ShareSessions,
+    epoch: int,
+    *partitions: TopicPartition,
+    key: SessionKey = KEY,
+    connection_id: str = "c1",
+    forgotten: tuple[TopicPartition, ...] = (),
+    has_acks: bool = False,
+) -> Fetching | Closed:
+    return sessions.fetch(
+        key,
+        epoch,
+        connection_id=connection_id,
+        partitions=partitions,
+        forgotten=forgotten,
+        has_acks=has_acks,
+    )
+
+
+def opened(*partitions: TopicPartition) -> ShareSessions:
+    sessions = ShareSessions(sessions_max=2)
+    fetch(sessions, 0, *partitions)
+    return sessions
+
+
+def test_epoch_zero_opens_a_session_with_the_partitions_of_the_request() -> None:
+    sessions = ShareSessions(sessions_max=2)
+    assert fetch(sessions, 0, P0, P1) == Fetching((P0, P1), opened=True)
+    assert KEY in sessions
+    assert sessions.partition_count() == 2
+
+
+def test_later_epochs_remember_the_partitions_and_rotate_them() -> None:
+    sessions = opened(P0, P1, P2)
+    assert fetch(sessions, 1) == Fetching((P1, P2, P0), opened=False)
+    assert fetch(sessions, 2) == Fetching((P2, P0, P1), opened=False)
+    assert fetch(sessions, 3) == Fetching((P0, P1, P2), opened=False)
+
+
+def test_session_without_partitions_fetches_nothing() -> None:
+    assert fetch(opened(), 1) == Fetching((), opened=False)
+
+
+def test_named_partitions_are_added_and_forgotten_ones_removed() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 1, P1, P0)
+    assert fetch(sessions, 2, forgotten=(P0, P2)) == Fetching((P1,), opened=False)
+
+
+def test_partition_both_named_and_forgotten_is_forgotten() -> None:
+    assert fetch(opened(P0), 1, P1, forgotten=(P1,)) == Fetching((P0,), opened=False)
+
+
+def test_partitions_that_returned_records_move_to_the_end() -> None:
+    sessions = opened(P0, P1, P2)
+    sessions.records_returned(KEY, [P0, TopicPartition(TOPIC, 9)])
+    fetch(sessions, 1)
+    fetch(sessions, 2)
+    assert fetch(sessions, 3) == Fetching((P1, P2, P0), opened=False)
+
+
+def test_records_returned_after_the_session_ended_are_nobodys_business() -> None:
+    sessions = opened(P0)
+    fetch(sessions, -1)
+    sessions.records_returned(KEY, [P0])
+    assert KEY not in sessions
+
+
+@pytest.mark.parametrize("epoch", [2, 7, -2])
+def test_wrong_epoch_is_refused_and_the_session_stays(epoch: int) -> None:
+    sessions = opened(P0)
+    with pytest.raises(InvalidShareSessionEpoch, match=f"'m': expected epoch 1, got {epoch}"):
+        fetch(sessions, epoch, P1)
+    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+
+
+def test_epoch_of_a_lost_reply_is_not_served_again() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 1)
+    with pytest.raises(InvalidShareSessionEpoch, match="expected epoch 2, got 1"):
+        fetch(sessions, 1)
+
+
+def test_epoch_one_follows_the_largest() -> None:
+    sessions = opened(P0)
+    sessions._sessions[KEY].expected_epoch = 2**31 - 1  # Two thousand million requests later.
+    fetch(sessions, 2**31 - 1)
+    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+
+
+@pytest.mark.parametrize("epoch", [1, -1, -2])
+def test_unknown_session_is_refused(epoch: int) -> None:
+    sessions = ShareSessions(sessions_max=2)
+    with pytest.raises(ShareSessionNotFound, match="group 'g', member 'm'"):
+        fetch(sessions, epoch)
+    with pytest.raises(ShareSessionNotFound):
+        sessions.acknowledge(KEY, epoch)
+
+
+def test_opening_with_acknowledgements_is_refused_and_the_old_session_survives() -> None:
+    sessions = opened(P0)
+    with pytest.raises(InvalidRequest, match="cannot acknowledge"):
+        fetch(sessions, 0, P1, has_acks=True)
+    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+
+
+def test_full_table_refuses_a_new_session_but_not_an_opening_in_place() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 0, key=OTHER)
+    third = SessionKey(GroupId("h"), MemberId("m"))
+    with pytest.raises(ShareSessionLimitReached, match=r"there are 2 .* at most 2"):
+        fetch(sessions, 0, key=third)
+    assert fetch(sessions, 0, P1) == Fetching((P1,), opened=True)
+    assert len(sessions) == 2
+
+
+def test_acknowledgement_uses_up_an_epoch() -> None:
+    sessions = opened(P0)
+    assert sessions.acknowledge(KEY, 1) is None
+    assert fetch(sessions, 2) == Fetching((P0,), opened=False)
+
+
+def test_acknowledgement_cannot_open_a_session() -> None:
+    sessions = opened(P0)
+    with pytest.raises(InvalidShareSessionEpoch, match="epoch 0 came"):
+        sessions.acknowledge(KEY, 0)
+    assert sessions.acknowledge(KEY, 1) is None
+
+
+def test_acknowledgement_with_a_wrong_epoch_is_refused() -> None:
+    with pytest.raises(InvalidShareSessionEpoch, match="expected epoch 1, got 3"):
+        opened(P0).acknowledge(KEY, 3)
+
+
+def test_closing_answers_what_to_release_without_what_was_forgotten() -> None:
+    sessions = opened(P0, P1)
+    fetch(sessions, 1, forgotten=(P0,))
+    assert fetch(sessions, -1, P2) == Closed(KEY, (P1,))
+    assert KEY not in sessions
+    assert not sessions.group_has_sessions(KEY.group_id)
+
+
+def test_acknowledgement_can_close_the_session() -> None:
+    sessions = opened(P0, P1)
+    assert sessions.acknowledge(KEY, -1) == Closed(KEY, (P0, P1))
+    assert len(sessions) == 0
+
+
+def test_lost_connection_closes_the_sessions_opened_on_it() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 0, P1, key=OTHER, connection_id="c2")
+    assert sessions.release_connection("c1") == (Closed(KEY, (P0,)),)
+    assert sessions.group_has_sessions(KEY.group_id)
+    assert sessions.release_connection("c2") == (Closed(OTHER, (P1,)),)
+    assert not sessions.group_has_sessions(KEY.group_id)
+
+
+def test_connection_may_carry_several_sessions() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 0, P1, key=OTHER)
+    assert sessions.release_connection("c1") == (Closed(KEY, (P0,)), Closed(OTHER, (P1,)))
+
+
+def test_old_connection_does_not_close_a_session_opened_again_elsewhere() -> None:
+    sessions = opened(P0)
+    fetch(sessions, 0, P1, connection_id="c2")
+    assert sessions.release_connection("c1") == ()
+    assert fetch(sessions, 1, connection_id="c2") == Fetching((P1,), opened=False)
+
+
+def test_connection_without_sessions_releases_nothing() -> None:
+    assert opened(P0).release_connection("c9") == ()
