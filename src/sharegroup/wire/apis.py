@@ -1,0 +1,119 @@
+"""Which requests exist on our wire: key, name, versions, and kio's class for each.
+
+The table is written out; a test holds it against kio's index.  A message's module is loaded
+when its version is first asked for: all of them together take a second to import, a broker
+that serves one kind of client needs about twenty.
+
+Kafka's header rule: an API's versions from ``flexible`` on use request header 2 and response
+header 1 (with tagged fields), older ones 1 and 0.  The one exception is the response of
+ApiVersions, which always has header 0, because its reader cannot know yet what the writer
+speaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, cast
+
+API_VERSIONS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One request type; ``oldest`` and ``newest`` are the versions served, both inclusive.
+
+    ``flexible`` is the first version with compact lengths and tagged fields.
+    """
+
+    key: int
+    name: str
+    oldest: int
+    newest: int
+    flexible: int
+    advertised_from: int | None = None
+    """The oldest version that ApiVersions names; None means ``oldest``."""
+
+    @property
+    def oldest_advertised(self) -> int:
+        """What ApiVersions says in ``min_version``."""
+        return self.oldest if self.advertised_from is None else self.advertised_from
+
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        # librdkafka before 2.11.1 asks whether Produce 0 is served before it compresses with
+        # gzip, snappy or lz4, and sends plain batches when it is not (KAFKA-18659).  Kafka
+        # names 0 to 2 without serving them; nobody picks them, as clients take the newest.
+        Api(0, "Produce", 3, 13, flexible=9, advertised_from=0),
+        Api(1, "Fetch", 4, 18, flexible=12),
+        Api(2, "ListOffsets", 1, 11, flexible=6),
+        Api(3, "Metadata", 0, 13, flexible=9),
+        Api(10, "FindCoordinator", 0, 6, flexible=3),
+        Api(16, "ListGroups", 0, 5, flexible=3),
+        Api(18, "ApiVersions", 0, 4, flexible=3),
+        Api(19, "CreateTopics", 2, 7, flexible=5),
+        Api(20, "DeleteTopics", 1, 6, flexible=4),
+        Api(21, "DeleteRecords", 0, 2, flexible=2),
+        Api(22, "InitProducerId", 0, 6, flexible=2),
+        Api(32, "DescribeConfigs", 1, 4, flexible=4),
+        Api(37, "CreatePartitions", 0, 3, flexible=2),
+        Api(42, "DeleteGroups", 0, 2, flexible=2),
+        Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1),
+        Api(60, "DescribeCluster", 0, 2, flexible=0),
+        Api(76, "ShareGroupHeartbeat", 1, 1, flexible=1),
+        Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
+        Api(78, "ShareFetch", 1, 2, flexible=1),
+        Api(79, "ShareAcknowledge", 1, 2, flexible=1),
+        Api(90, "DescribeShareGroupOffsets", 0, 1, flexible=0),
+        Api(91, "AlterShareGroupOffsets", 0, 0, flexible=0),
+        Api(92, "DeleteShareGroupOffsets", 0, 0, flexible=0),
+    )
+}
+
+
+@cache
+def request_class(key: int, version: int) -> type[Any]:
+    """kio's dataclass for this request; (key, version) must be in the table."""
+    return _message_class(key, version, "Request")
+
+
+@cache
+def response_class(key: int, version: int) -> type[Any]:
+    """kio's dataclass for this response; (key, version) must be in the table."""
+    return _message_class(key, version, "Response")
+
+
+def newest_request_class(key: int) -> type[Any]:
+    """The class that handlers are written against."""
+    return request_class(key, APIS[key].newest)
+
+
+def newest_response_class(key: int) -> type[Any]:
+    """The class that handlers answer with."""
+    return response_class(key, APIS[key].newest)
+
+
+def is_flexible(key: int, version: int) -> bool:
+    """Whether this version has compact lengths, tagged fields and request header 2."""
+    return version >= APIS[key].flexible
+
+
+def request_header_version(key: int, version: int) -> int:
+    """2 with tagged fields, 1 without."""
+    return 2 if is_flexible(key, version) else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """1 with tagged fields, 0 without; ApiVersions has none in any version."""
+    return 1 if is_flexible(key, version) and key != API_VERSIONS else 0
+
+
+def _message_class(key: int, version: int, direction: str) -> type[Any]:
+    api = APIS[key]
+    assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not served"
+    folder = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api.name)
+    module = import_module(f"kio.schema.{folder[1:]}.v{version}.{direction.lower()}")
+    return cast("type[Any]", getattr(module, api.name + direction))

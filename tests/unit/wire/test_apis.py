@@ -1,0 +1,59 @@
+"""The written-out API table agrees with kio's index of Kafka's own schemas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from kio.schema.index import api_key_map, schema_name_map
+
+from sharegroup.wire import apis
+from sharegroup.wire.apis import APIS
+
+EVERY = [
+    (api.key, version) for api in APIS.values() for version in range(api.oldest, api.newest + 1)
+]
+
+
+def test_table_has_the_apis_of_the_design():
+    assert sorted(APIS) == [
+        0, 1, 2, 3, 10, 16, 18, 19, 20, 21, 22, 32, 37, 42, 44, 60, 76, 77, 78, 79, 90, 91, 92,
+    ]  # fmt: skip
+
+
+def test_versions_are_all_that_kio_has():
+    for api in APIS.values():
+        versions = sorted(schema_name_map[api_key_map[api.key]])
+        assert versions == list(range(api.oldest, api.newest + 1)), api.name
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY)
+def test_classes_and_header_versions_agree_with_kio(key, version):
+    request = apis.request_class(key, version)
+    response = apis.response_class(key, version)
+    assert (request.__api_key__, request.__version__) == (key, version)
+    assert (response.__api_key__, response.__version__) == (key, version)
+    assert request.__flexible__ == apis.is_flexible(key, version)
+    assert request.__header_schema__.__version__ == apis.request_header_version(key, version)
+    assert response.__header_schema__.__version__ == apis.response_header_version(key, version)
+
+
+def test_only_produce_names_versions_that_it_does_not_serve():
+    differing = {api.name for api in APIS.values() if api.oldest_advertised != api.oldest}
+    assert differing == {"Produce"}
+    assert APIS[0].oldest_advertised == 0
+
+
+def test_importing_the_table_loads_no_schema():
+    loaded = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, sharegroup.wire.apis; print([m for m in sys.modules if 'kio' in m])",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert loaded.strip() == "[]"

@@ -1,0 +1,117 @@
+"""Frames come out whole and in order however they were cut, and lies are refused at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.wire.framing import FrameError, Frames
+
+LIMIT = 1_000_000
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def take_all(frames: Frames) -> list[bytes]:
+    taken = []
+    while (frame := frames.next()) is not None:
+        taken.append(bytes(frame))
+    return taken
+
+
+@given(
+    bodies=st.lists(st.binary(min_size=8, max_size=300), max_size=8),
+    cuts=st.lists(st.integers(1, 400), min_size=1, max_size=30),
+)
+def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(bodies, cuts):
+    stream = b"".join(framed(body) for body in bodies)
+    frames = Frames(LIMIT)
+    taken = []
+    position = 0
+    for index in range(len(stream)):
+        if position >= len(stream):
+            break
+        size = cuts[index % len(cuts)]
+        frames.feed(stream[position : position + size])
+        position += size
+        taken += take_all(frames)
+    assert taken == bodies
+    assert frames.buffered_bytes == 0
+    assert not frames.partial
+
+
+def test_stream_of_single_bytes_is_joined_as_it_comes():
+    body = bytes(range(256)) * 40
+    whole = Frames(LIMIT)
+    for byte in framed(body):
+        whole.feed(bytes([byte]))
+    assert take_all(whole) == [body]
+
+
+def test_single_bytes_cost_a_few_bytes_each():
+    frames = Frames(LIMIT)
+    frames.feed((500_000).to_bytes(4, "big"))
+    tracemalloc.start()
+    for index in range(50_000):
+        frames.feed(bytes([index % 251]))
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 50_000 * 10
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 0, 7, LIMIT + 1, 2**31 - 1])
+def test_length_outside_the_limits_is_refused_before_its_bytes_come(length):
+    frames = Frames(LIMIT)
+    frames.feed(length.to_bytes(4, "big", signed=True))
+    with pytest.raises(FrameError, match=f"frame length {length}: expected 8 to 1000000 bytes"):
+        frames.next()
+
+
+def test_largest_and_smallest_frame_pass():
+    frames = Frames(64)
+    frames.feed(framed(bytes(64)) + framed(bytes(8)))
+    assert [len(frame) for frame in take_all(frames)] == [64, 8]
+
+
+def test_response_of_a_correlation_id_alone_passes_where_responses_are_read():
+    frames = Frames(LIMIT, 4)
+    frames.feed(framed(b"\0\0\0\7"))
+    assert take_all(frames) == [b"\0\0\0\7"]
+
+
+def test_announced_length_allocates_nothing():
+    frames = Frames(100 * 2**20)
+    tracemalloc.start()
+    frames.feed((100 * 2**20).to_bytes(4, "big"))
+    assert frames.next() is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000
+
+
+def test_partial_says_whether_a_frame_has_begun():
+    frames = Frames(LIMIT)
+    assert not frames.partial
+    frames.feed(b"\0\0")
+    assert frames.next() is None
+    assert frames.partial
+    frames.feed(b"\0\x08")
+    assert frames.next() is None
+    assert frames.partial
+    frames.feed(b"12345678")
+    assert take_all(frames) == [b"12345678"]
+    assert not frames.partial
+
+
+def test_frame_inside_one_chunk_is_not_copied():
+    chunk = framed(b"12345678")
+    frames = Frames(LIMIT)
+    frames.feed(chunk)
+    frame = frames.next()
+    assert frame is not None
+    assert frame.obj is chunk
