@@ -1,0 +1,533 @@
+"""The life of records in one share partition, told in offsets and milliseconds.
+
+The first section is about what the design sketch got wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sharegroup.core.delivery import (
+    AckBatch,
+    Acquired,
+    Acquisition,
+    Delta,
+    Limits,
+    LogBatches,
+    RecordState,
+    StateBatch,
+)
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.errors import InvalidRecordState, InvalidRequest
+from sharegroup.ids import MemberId
+
+A, B = MemberId("a"), MemberId("b")
+GAP, ACCEPT, RELEASE, REJECT = range(4)
+AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+LIMITS = Limits(lock_ms=100, delivery_count_max=3, in_flight_max=20)
+
+
+class Shown:
+    """A share partition over a log of one-record batches, checked after every call."""
+
+    def __init__(self, partition: SharePartition | None = None, log_end: int = 100) -> None:
+        self.partition = partition or SharePartition(0)
+        self.log_end = log_end
+        self.limits = LIMITS
+
+    def acquire(
+        self, member_id: MemberId, records_max: int, now_ms: int = 0, log: LogBatches | None = None
+    ) -> Acquisition:
+        position = self.partition.next_fetch_offset()
+        firsts = list(range(position, self.log_end))
+        acquisition = self.partition.acquire(
+            member_id,
+            log or LogBatches(position, firsts, [first + 1 for first in firsts]),
+            limits=self.limits,
+            records_max=records_max,
+            batch_records=500,
+            now_ms=now_ms,
+        )
+        self.partition.check()
+        return acquisition
+
+    def ranges(self, member_id: MemberId, records_max: int, now_ms: int = 0) -> list[Acquired]:
+        acquisition = self.acquire(member_id, records_max, now_ms)
+        assert acquisition.delta is None
+        return list(acquisition.ranges)
+
+    def ack(
+        self, member_id: MemberId, *acks: tuple[int, int, int], now_ms: int = 0
+    ) -> Delta | None:
+        batches = [AckBatch(first, end, (kind,)) for first, end, kind in acks]
+        delta = self.partition.acknowledge(member_id, batches, limits=self.limits, now_ms=now_ms)
+        self.partition.check()
+        return delta
+
+    def expire(self, now_ms: int) -> Delta | None:
+        delta = self.partition.expire(limits=self.limits, now_ms=now_ms)
+        self.partition.check()
+        return delta
+
+    def picture(self) -> list[tuple[int, int, RecordState, int]]:
+        return [
+            (run.first, run.end, run.value.state, run.value.delivery_count)
+            for run in self.partition.runs()
+        ]
+
+
+@pytest.fixture
+def shown() -> Iterator[Shown]:
+    shown = Shown()
+    yield shown
+    shown.partition.check()
+
+
+# What the sketch got wrong.
+
+
+def test_one_stuck_record_does_not_stall_its_partition(shown: Shown) -> None:
+    """The limit of 20 counts locks: a span of 60 offsets with one lock at its start has room."""
+    shown.acquire(A, 1)
+    for first in range(1, 61, 10):
+        assert shown.ranges(B, 10) == [Acquired(first, first + 10, 1)]
+        shown.ack(B, (first, first + 10, ACCEPT))
+    assert shown.picture() == [(0, 1, ACQUIRED, 1), (1, 61, ACKNOWLEDGED, 1)]
+
+
+def test_record_may_appear_once_in_a_request(shown: Shown) -> None:
+    shown.acquire(A, 5)
+    before = shown.picture()
+    with pytest.raises(InvalidRequest, match=r"0 to 2 must not begin before .* 0 to 2 ends"):
+        shown.ack(A, (0, 3, ACCEPT), (0, 3, RELEASE))
+    with pytest.raises(InvalidRecordState, match="offset 2 is acknowledged twice"):
+        shown.ack(A, (0, 3, ACCEPT), (2, 4, RELEASE))
+    assert shown.picture() == before
+
+
+def test_lock_ends_at_its_deadline_whether_swept_or_not(shown: Shown) -> None:
+    shown.acquire(A, 2)
+    assert shown.ack(A, (0, 1, ACCEPT), now_ms=99) == Delta(1, 0)
+    with pytest.raises(InvalidRecordState, match="its lock ended at 100 ms and it is 100 ms"):
+        shown.ack(A, (1, 2, ACCEPT), now_ms=100)
+
+
+def test_full_partition_takes_nothing_new_but_delivers_again(shown: Shown) -> None:
+    shown.limits = Limits(lock_ms=100, runs_max=3)
+    shown.acquire(A, 5)
+    shown.ack(A, (1, 2, RELEASE))
+    assert shown.partition.is_full(shown.limits)
+    assert shown.partition.can_acquire(shown.limits)
+    assert shown.ranges(B, 10) == [Acquired(1, 2, 2)]
+    assert not shown.partition.can_acquire(shown.limits)
+    assert shown.ranges(B, 10) == []
+    shown.ack(A, (0, 1, ACCEPT))
+    assert shown.ranges(B, 2) == [Acquired(5, 7, 1)]
+
+
+# Acquire.
+
+
+def test_first_delivery_locks_and_writes_nothing(shown: Shown) -> None:
+    assert shown.acquire(A, 3) == Acquisition((Acquired(0, 3, 1),), None)
+    assert shown.partition.next_fetch_offset() == 3
+    assert shown.ranges(B, 2) == [Acquired(3, 5, 1)]
+
+
+def test_two_members_never_hold_one_record(shown: Shown) -> None:
+    shown.acquire(A, 3)
+    shown.acquire(B, 3)
+    with pytest.raises(InvalidRecordState, match=r"0 to 2 are not .* 'b': member 'a' holds them"):
+        shown.ack(B, (0, 6, ACCEPT))
+
+
+def test_released_record_comes_again_first_and_counts_up(shown: Shown) -> None:
+    shown.acquire(A, 5)
+    assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 0, (StateBatch(1, 2, AVAILABLE, 1),))
+    assert shown.partition.next_fetch_offset() == 1
+    assert shown.ranges(B, 2) == [Acquired(1, 2, 2), Acquired(5, 6, 1)]
+
+
+def test_waiting_records_keep_their_room(shown: Shown) -> None:
+    """20 in flight: 5 wait, 15 are locked.  The 5 may be locked again, nothing new fits."""
+    shown.acquire(A, 20)
+    assert not shown.partition.can_acquire(LIMITS)
+    shown.ack(A, (0, 5, RELEASE))
+    assert shown.partition.can_acquire(LIMITS)
+    assert shown.ranges(B, 100) == [Acquired(0, 5, 2)]
+    assert shown.ranges(B, 100) == []
+
+
+def test_room_is_hard_within_a_log_batch(shown: Shown) -> None:
+    log = LogBatches(0, [0, 15], [15, 30])
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(0, 20, 1),)
+    shown.ack(A, (0, 7, ACCEPT))
+    log = LogBatches(20, [15], [30])
+    assert shown.acquire(A, 100, log=log).ranges == (Acquired(20, 27, 1),)
+
+
+def test_records_max_finishes_its_log_batch(shown: Shown) -> None:
+    log = LogBatches(0, [0, 6, 12], [6, 12, 18])
+    assert shown.acquire(A, 7, log=log).ranges == (Acquired(0, 12, 1),)
+
+
+def test_limit_lowered_at_run_time_still_delivers_what_waits(shown: Shown) -> None:
+    shown.acquire(A, 10)
+    shown.ack(A, (0, 10, RELEASE))
+    shown.limits = Limits(in_flight_max=4)
+    assert shown.ranges(B, 100) == [Acquired(0, 4, 2)]
+    assert shown.ranges(B, 100) == []
+
+
+def test_nothing_is_taken_from_an_empty_read_or_for_no_records(shown: Shown) -> None:
+    assert shown.acquire(A, 5, log=LogBatches(0, [], [])) == Acquisition()
+    assert shown.acquire(A, 0) == Acquisition()
+
+
+def test_record_given_back_below_the_read_waits_for_the_next_read(shown: Shown) -> None:
+    """Between read and acquire a record below the read became available: it is not in the read."""
+    shown.acquire(A, 5)
+    shown.ack(A, (0, 3, RELEASE))
+    log = LogBatches(5, [5, 6], [6, 7])
+    assert shown.acquire(B, 10, log=log).ranges == (Acquired(5, 7, 1),)
+    assert shown.partition.next_fetch_offset() == 0
+    log = LogBatches(1, [1, 2], [2, 3])
+    assert shown.acquire(B, 10, log=log).ranges == (Acquired(1, 3, 2),)
+    assert shown.partition.next_fetch_offset() == 0
+
+
+def test_position_past_the_map_is_a_bug_of_the_caller(shown: Shown) -> None:
+    with pytest.raises(AssertionError, match="5 was read, past 0"):
+        shown.acquire(A, 5, log=LogBatches(5, [5], [6]))
+
+
+# Offsets without records.
+
+
+def test_hole_in_the_log_is_archived_and_written(shown: Shown) -> None:
+    log = LogBatches(0, [0, 5], [3, 8])
+    assert shown.acquire(A, 10, log=log) == Acquisition(
+        (Acquired(0, 3, 1), Acquired(5, 8, 1)), Delta(0, 2, (StateBatch(3, 5, ARCHIVED, 0),))
+    )
+
+
+def test_hole_at_the_front_moves_the_start(shown: Shown) -> None:
+    log = LogBatches(0, [40], [45])
+    assert shown.acquire(A, 10, log=log) == Acquisition((Acquired(40, 45, 1),), Delta(40, 0))
+    assert shown.partition.start_offset == 40
+
+
+def test_hole_is_not_passed_when_nothing_behind_it_is_taken(shown: Shown) -> None:
+    log = LogBatches(0, [0, 50], [3, 60])
+    assert shown.acquire(A, 2, log=log) == Acquisition((Acquired(0, 3, 1),), None)
+    assert shown.partition.end_offset == 3
+
+
+def test_waiting_record_that_compaction_removed_is_archived(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    shown.ack(A, (1, 5, RELEASE))
+    log = LogBatches(1, [3, 6], [6, 7])
+    assert shown.acquire(B, 1, log=log) == Acquisition(
+        (Acquired(3, 5, 2),), Delta(0, 2, (StateBatch(1, 3, ARCHIVED, 1),))
+    )
+
+
+def test_locked_record_in_a_hole_is_left_to_its_member(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    assert shown.acquire(B, 1, log=LogBatches(0, [6], [7])) == Acquisition(
+        (Acquired(6, 7, 1),), None
+    )
+    assert shown.ack(A, (0, 6, GAP)) == Delta(6, 0)
+
+
+# Acknowledge.
+
+
+def test_accepted_prefix_moves_the_start(shown: Shown) -> None:
+    shown.acquire(A, 10)
+    assert shown.ack(A, (0, 4, ACCEPT)) == Delta(4, 0)
+    assert shown.ack(A, (6, 8, ACCEPT)) == Delta(4, 2, (StateBatch(6, 8, ACKNOWLEDGED, 1),))
+    assert shown.ack(A, (4, 6, REJECT)) == Delta(8, 0)
+    assert shown.partition.start_offset == 8
+
+
+def test_types_may_differ_by_offset(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    types = (RELEASE, ACCEPT, ACCEPT, REJECT, GAP, RELEASE)
+    assert shown.partition.acknowledge(
+        A, [AckBatch(0, 6, types)], limits=LIMITS, now_ms=0
+    ) == Delta(
+        0,
+        4,
+        (
+            StateBatch(0, 1, AVAILABLE, 1),
+            StateBatch(1, 3, ACKNOWLEDGED, 1),
+            StateBatch(3, 5, ARCHIVED, 1),
+            StateBatch(5, 6, AVAILABLE, 1),
+        ),
+    )
+
+
+def test_equal_neighbours_of_a_delta_are_joined(shown: Shown) -> None:
+    """Two locks of one member, taken at different times: two runs, one durable batch."""
+    shown.acquire(A, 3, now_ms=0)
+    shown.acquire(A, 3, now_ms=1)
+    assert shown.ack(A, (1, 3, ACCEPT), (3, 5, ACCEPT)) == Delta(
+        0, 4, (StateBatch(1, 5, ACKNOWLEDGED, 1),)
+    )
+
+
+def test_below_the_start_everything_was_said(shown: Shown) -> None:
+    shown.acquire(A, 5)
+    shown.ack(A, (0, 3, ACCEPT))
+    assert shown.ack(B, (0, 3, REJECT)) is None
+    assert shown.ack(A, (1, 4, ACCEPT)) == Delta(4, 0)
+
+
+def test_settled_record_cannot_be_acknowledged_again(shown: Shown) -> None:
+    shown.acquire(A, 5)
+    shown.ack(A, (1, 2, ACCEPT))
+    with pytest.raises(InvalidRecordState, match=r"1 to 1 .*: they are ACKNOWLEDGED"):
+        shown.ack(A, (1, 2, RELEASE))
+
+
+def test_past_the_end_is_an_invalid_request_however_far(shown: Shown) -> None:
+    shown.acquire(A, 5)
+    for end in (6, 2**63 - 1):
+        with pytest.raises(InvalidRequest, match="past the last offset ever acquired, 4"):
+            shown.ack(A, (0, end, ACCEPT))
+
+
+def test_one_bad_batch_refuses_them_all(shown: Shown) -> None:
+    shown.acquire(A, 3)
+    shown.acquire(B, 3)
+    before = shown.picture()
+    with pytest.raises(InvalidRecordState):
+        shown.ack(A, (0, 3, ACCEPT), (3, 4, ACCEPT))
+    assert shown.picture() == before
+
+
+def test_acknowledging_nothing_writes_nothing(shown: Shown) -> None:
+    assert shown.ack(A) is None
+
+
+def test_release_of_the_last_delivery_archives(shown: Shown) -> None:
+    shown.acquire(A, 2)
+    for count in (1, 2):
+        assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 0, (StateBatch(1, 2, AVAILABLE, count),))
+        shown.acquire(A, 1)
+    assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 3),))
+
+
+def test_expiry_of_the_last_delivery_archives(shown: Shown) -> None:
+    for count in (1, 2):
+        shown.acquire(A, 1, now_ms=1_000 * count)
+        assert shown.expire(1_000 * count + 100) == Delta(
+            0, 0, (StateBatch(0, 1, AVAILABLE, count),)
+        )
+    shown.acquire(A, 1, now_ms=3_000)
+    assert shown.expire(3_100) == Delta(1, 0)
+
+
+def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
+    shown.acquire(A, 2)
+    shown.limits = Limits(delivery_count_max=1)
+    assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 1),))
+
+
+# Release and expiry.
+
+
+def test_member_that_leaves_gives_back_what_it_holds(shown: Shown) -> None:
+    shown.acquire(A, 3)
+    shown.acquire(B, 3)
+    shown.acquire(A, 3)
+    assert shown.partition.release_member(A, limits=LIMITS) == Delta(
+        0, 0, (StateBatch(0, 3, AVAILABLE, 1), StateBatch(6, 9, AVAILABLE, 1))
+    )
+    assert shown.partition.release_member(A, limits=LIMITS) is None
+    assert shown.partition.snapshot().acquired_count == 3
+
+
+def test_expiry_gives_back_what_is_due_and_nothing_else(shown: Shown) -> None:
+    shown.acquire(A, 2, now_ms=0)
+    shown.acquire(B, 2, now_ms=10)
+    assert shown.partition.next_expiry_ms() == 100
+    assert shown.expire(99) is None
+    assert shown.expire(100) == Delta(0, 0, (StateBatch(0, 2, AVAILABLE, 1),))
+    assert shown.partition.next_expiry_ms() == 110
+    assert shown.expire(110) == Delta(0, 0, (StateBatch(2, 4, AVAILABLE, 1),))
+    assert shown.partition.next_expiry_ms() is None
+
+
+def test_settled_lock_does_not_expire(shown: Shown) -> None:
+    shown.acquire(A, 3, now_ms=0)
+    shown.ack(A, (0, 2, ACCEPT))
+    assert shown.expire(100) == Delta(2, 0, (StateBatch(2, 3, AVAILABLE, 1),))
+    shown.acquire(A, 1, now_ms=200)
+    shown.ack(A, (2, 3, ACCEPT), now_ms=200)
+    assert shown.partition.next_expiry_ms() is None
+    assert shown.expire(1_000) is None
+
+
+def test_lock_taken_again_expires_by_its_new_deadline(shown: Shown) -> None:
+    """Both deadlines pass before the sweep: the record is given back once, not twice."""
+    shown.acquire(A, 2, now_ms=0)
+    shown.ack(A, (0, 2, RELEASE), now_ms=50)
+    shown.acquire(B, 2, now_ms=50)
+    assert shown.expire(100) is None
+    assert shown.partition.next_expiry_ms() == 150
+    assert shown.expire(999) == Delta(0, 0, (StateBatch(0, 2, AVAILABLE, 2),))
+    assert shown.partition.snapshot().available_count == 2
+
+
+def test_shortened_lock_duration_expires_first(shown: Shown) -> None:
+    shown.acquire(A, 1, now_ms=0)
+    shown.limits = Limits(lock_ms=10)
+    shown.acquire(B, 1, now_ms=5)
+    assert shown.partition.next_expiry_ms() == 15
+    assert shown.expire(15) == Delta(0, 0, (StateBatch(1, 2, AVAILABLE, 1),))
+
+
+# The log's start.
+
+
+def test_log_start_takes_everything_below_with_it(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    shown.ack(A, (1, 2, RELEASE), (3, 4, ACCEPT))
+    assert shown.partition.move_log_start(3) == Delta(4, 0)
+    shown.partition.check()
+    assert shown.picture() == [(4, 6, ACQUIRED, 1)]
+    assert shown.ack(A, (0, 3, ACCEPT)) is None
+    assert shown.expire(100) == Delta(4, 0, (StateBatch(4, 6, AVAILABLE, 1),))
+
+
+def test_log_start_within_a_waiting_run_leaves_the_rest_available(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    shown.ack(A, (0, 6, RELEASE))
+    assert shown.partition.move_log_start(4) == Delta(4, 0)
+    assert shown.partition.next_fetch_offset() == 4
+    assert shown.ranges(B, 2) == [Acquired(4, 6, 2)]
+
+
+def test_log_start_past_the_end_empties_the_map(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    assert shown.partition.move_log_start(50) == Delta(50, 0)
+    assert (shown.partition.start_offset, shown.partition.end_offset) == (50, 50)
+    assert shown.partition.next_fetch_offset() == 50
+    assert shown.partition.next_expiry_ms() is None
+
+
+def test_log_start_never_moves_the_start_back(shown: Shown) -> None:
+    shown.acquire(A, 6)
+    shown.ack(A, (0, 3, ACCEPT))
+    assert shown.partition.move_log_start(3) is None
+    assert shown.partition.move_log_start(1) is None
+
+
+# Restore.
+
+
+def test_restored_partition_forgets_locks_and_nothing_else() -> None:
+    shown = Shown(
+        SharePartition.restore(
+            10,
+            [StateBatch(16, 18, AVAILABLE, 2), StateBatch(12, 14, ACKNOWLEDGED, 1)],
+            log_end=100,
+        )
+    )
+    shown.partition.check()
+    assert shown.picture() == [
+        (10, 12, AVAILABLE, 0),
+        (12, 14, ACKNOWLEDGED, 1),
+        (14, 16, AVAILABLE, 0),
+        (16, 18, AVAILABLE, 2),
+    ]
+    assert shown.ranges(A, 7) == [
+        Acquired(10, 12, 1),
+        Acquired(14, 16, 1),
+        Acquired(16, 18, 3),
+        Acquired(18, 19, 1),
+    ]
+
+
+def test_restore_forgets_a_settled_prefix() -> None:
+    partition = SharePartition.restore(0, [StateBatch(0, 5, ARCHIVED, 1)], log_end=100)
+    assert (partition.start_offset, partition.end_offset) == (5, 5)
+
+
+def test_restore_cuts_batches_below_the_start_offset() -> None:
+    partition = SharePartition.restore(
+        3, [StateBatch(0, 2, ARCHIVED, 1), StateBatch(2, 5, AVAILABLE, 1)], log_end=100
+    )
+    partition.check()
+    assert [run[:2] for run in partition.runs()] == [(3, 5)]
+
+
+def test_offset_that_the_log_lost_inherits_no_acknowledgement() -> None:
+    partition = SharePartition.restore(
+        0, [StateBatch(2, 9, ACKNOWLEDGED, 1), StateBatch(9, 12, AVAILABLE, 1)], log_end=6
+    )
+    partition.check()
+    assert partition.end_offset == 6
+    assert SharePartition.restore(9, [], log_end=6).start_offset == 6
+
+
+def test_restore_refuses_a_lock() -> None:
+    with pytest.raises(AssertionError, match="locks are never durable"):
+        SharePartition.restore(0, [StateBatch(0, 1, ACQUIRED, 1)], log_end=1)
+
+
+def test_checkpoint_holds_what_restore_needs(shown: Shown) -> None:
+    shown.acquire(A, 8)
+    shown.ack(A, (1, 2, RELEASE), (3, 4, ACCEPT), (5, 6, RELEASE))
+    shown.acquire(B, 1)  # Offset 1 again: locked, but durable is its first delivery.
+    checkpoint = shown.partition.checkpoint()
+    assert checkpoint == Delta(
+        0,
+        1,
+        (
+            StateBatch(1, 2, AVAILABLE, 1),
+            StateBatch(3, 4, ACKNOWLEDGED, 1),
+            StateBatch(5, 6, AVAILABLE, 1),
+        ),
+    )
+
+
+def test_snapshot_counts_offsets_by_state(shown: Shown) -> None:
+    shown.acquire(A, 10)
+    shown.ack(A, (1, 3, ACCEPT), (4, 5, REJECT), (6, 9, RELEASE))
+    snapshot = shown.partition.snapshot()
+    assert (snapshot.start_offset, snapshot.end_offset) == (0, 10)
+    assert snapshot.acquired_count == 4
+    assert snapshot.available_count == 3
+    assert snapshot.acknowledged_count == 2
+    assert snapshot.archived_count == 1
+    assert snapshot.delivery_complete_count == 3
+    assert snapshot.run_count == 7
+
+
+# The indexes stay small.
+
+
+def test_heaps_do_not_grow_with_the_history(shown: Shown) -> None:
+    """One record stays locked while 5,000 others come and go, be it by release or by accept."""
+    shown.acquire(A, 1)
+    for _ in range(2_500):
+        shown.partition.acquire(
+            B,
+            LogBatches(1, [1], [2]),
+            limits=Limits(delivery_count_max=10_000),
+            records_max=1,
+            batch_records=1,
+            now_ms=0,
+        )
+        shown.partition.acknowledge(
+            B, [AckBatch(1, 2, (RELEASE,))], limits=Limits(delivery_count_max=10_000), now_ms=0
+        )
+    shown.partition.check()
+    assert len(shown.partition._locks) < 100
+    assert len(shown.partition._available) < 100
