@@ -1,0 +1,226 @@
+"""The share partition against one cell per offset, through crashes, on a log that changes.
+
+Every delta is written to a state log; what that log says must at all times be what the
+partition holds, less its locks.  A crash keeps a prefix of the deltas and of the record log and
+restores from them.  Run longer: ``MODEL_EXAMPLES=5000 pytest tests/model/test_share_partition.py``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from sharegroup.core.delivery import AckBatch, Limits, LogBatches, RecordState
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.ids import MemberId
+from tests.model.share_partition_model import (
+    Cell,
+    PartitionModel,
+    StateLogModel,
+    restored,
+    state_batches,
+)
+
+EXAMPLES = os.environ.get("MODEL_EXAMPLES")
+MEMBERS = st.sampled_from([MemberId("a"), MemberId("b"), MemberId("c")])
+LIMITS = st.builds(
+    Limits,
+    lock_ms=st.sampled_from([5, 10]),
+    delivery_count_max=st.integers(1, 3),
+    in_flight_max=st.integers(1, 20),
+    runs_max=st.integers(2, 12),
+)
+TYPES = st.integers(0, 3)
+
+
+@st.composite
+def ack_batches(draw: st.DrawFn) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Ranges relative to the start offset, mostly ascending; now and then malformed."""
+    batches = []
+    first = draw(st.integers(-2, 12))
+    for _ in range(draw(st.integers(1, 3))):
+        length = draw(st.sampled_from([1, 1, 2, 3, 5, 0]))
+        kinds = st.tuples(TYPES) | st.tuples(*[TYPES] * length) | st.just((1, 2, 4))
+        batches.append((first, first + length, draw(kinds)))
+        first += length + draw(st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
+    return batches
+
+
+class SharePartitionMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.partition = SharePartition(0)
+        self.model = PartitionModel()
+        self.state_log = StateLogModel()
+        self.limits = Limits(lock_ms=10, delivery_count_max=2, in_flight_max=12)
+        self.now_ms = 0
+        self.batches: list[tuple[int, int]] = []
+        self.log_end = 0
+        self.pending_read: LogBatches | None = None
+
+    @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5))
+    def produce(self, sizes: list[int]) -> None:
+        for size in sizes:
+            self.batches.append((self.log_end, self.log_end + size))
+            self.log_end += size
+
+    @rule(index=st.integers(0, 20))
+    def compact(self, index: int) -> None:
+        """A batch goes; Kafka keeps the last one."""
+        if index < len(self.batches) - 1:
+            del self.batches[index]
+
+    @rule(ms=st.integers(1, 6))
+    def tick(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(limits=LIMITS)
+    def configure(self, limits: Limits) -> None:
+        self.limits = limits
+
+    @rule(batches_max=st.integers(1, 8))
+    def read(self, batches_max: int) -> None:
+        """Read now and acquire later: meanwhile records may be given back or vanish."""
+        position = self.partition.next_fetch_offset()
+        found = [batch for batch in self.batches if batch[1] > position][:batches_max]
+        firsts, ends = [first for first, _ in found], [end for _, end in found]
+        self.pending_read = LogBatches(position, firsts, ends)
+
+    @rule(member_id=MEMBERS, records_max=st.integers(1, 10), batch_records=st.integers(0, 6))
+    def acquire(self, member_id: MemberId, records_max: int, batch_records: int) -> None:
+        if self.pending_read is None:
+            self.read(8)
+        log, self.pending_read = self.pending_read, None
+        assert log is not None
+        hopeful = self.partition.can_acquire(self.limits)
+        acquisition = self.partition.acquire(
+            member_id,
+            log,
+            limits=self.limits,
+            records_max=records_max,
+            batch_records=batch_records,
+            now_ms=self.now_ms,
+        )
+        self.state_log.write(acquisition.delta)
+        expected = self.model.acquire(member_id, log, self.limits, records_max, self.now_ms)
+        assert expected == [
+            (offset, count)
+            for first, end, count in acquisition.ranges
+            for offset in range(first, end)
+        ]
+        assert hopeful or not expected
+        for entry, following in zip(acquisition.ranges, acquisition.ranges[1:], strict=False):
+            if entry.end == following.first and entry.delivery_count == following.delivery_count:
+                assert entry.end in log.firsts
+                assert entry.end - entry.first >= batch_records
+
+    @rule(member_id=MEMBERS, relative=ack_batches())
+    def acknowledge(
+        self, member_id: MemberId, relative: list[tuple[int, int, tuple[int, ...]]]
+    ) -> None:
+        start = self.model.start
+        acks = [AckBatch(start + first, start + end, types) for first, end, types in relative]
+        self.acknowledge_exactly(member_id, acks)
+
+    @rule(data=st.data())
+    def acknowledge_what_is_held(self, data: st.DataObject) -> None:
+        """Random ranges are mostly refused; a member that keeps to its locks must succeed."""
+        held = [
+            (offset, cell.member_id)
+            for offset, cell in sorted(self.model.cells.items())
+            if cell.state is RecordState.ACQUIRED and self.now_ms < cell.lock_until_ms
+        ]
+        if not held:
+            return
+        _, member_id = data.draw(st.sampled_from(held))
+        mine = [offset for offset, owner in held if owner == member_id]
+        chosen = data.draw(st.lists(st.sampled_from(mine), unique=True, min_size=1))
+        acks = [AckBatch(offset, offset + 1, (data.draw(TYPES),)) for offset in sorted(chosen)]
+        assert self.acknowledge_exactly(MemberId(member_id), acks)
+
+    def acknowledge_exactly(self, member_id: MemberId, acks: list[AckBatch]) -> bool:
+        refusal = self.model.refusal(member_id, acks, self.now_ms)
+        if refusal is not None:
+            with pytest.raises(refusal):
+                self.partition.acknowledge(member_id, acks, limits=self.limits, now_ms=self.now_ms)
+            return False
+        self.state_log.write(
+            self.partition.acknowledge(member_id, acks, limits=self.limits, now_ms=self.now_ms)
+        )
+        self.model.acknowledge(acks, self.limits)
+        return True
+
+    @rule(member_id=MEMBERS)
+    def release_member(self, member_id: MemberId) -> None:
+        self.state_log.write(self.partition.release_member(member_id, limits=self.limits))
+        self.model.release_member(member_id, self.limits)
+
+    @rule()
+    def expire(self) -> None:
+        self.state_log.write(self.partition.expire(limits=self.limits, now_ms=self.now_ms))
+        self.model.expire(self.limits, self.now_ms)
+
+    @rule(count=st.integers(1, 4))
+    def truncate(self, count: int) -> None:
+        """Retention takes the first batches, except the last one."""
+        if len(self.batches) > count:
+            del self.batches[:count]
+            log_start = self.batches[0][0]
+            self.state_log.write(self.partition.move_log_start(log_start))
+            self.model.move_log_start(log_start)
+
+    @rule(lost_deltas=st.integers(0, 2), lost_records=st.sampled_from([0, 0, 1, 5]))
+    def crash(self, lost_deltas: int, lost_records: int) -> None:
+        self.pending_read = None
+        self.state_log.lose(lost_deltas)
+        start, state = self.state_log.replayed()
+        if lost_records:
+            self.log_end = max(0, self.log_end - lost_records)
+            self.batches = [batch for batch in self.batches if batch[1] <= self.log_end]
+            self.log_end = self.batches[-1][1] if self.batches else 0
+        self.model = restored(start, state, self.log_end)
+        self.partition = SharePartition.restore(start, state_batches(state), log_end=self.log_end)
+        if lost_records:  # What was cut off must not come back: the state log begins anew.
+            self.state_log.deltas = [self.partition.checkpoint()]
+
+    @invariant()
+    def partition_is_the_model(self) -> None:
+        self.partition.check()
+        cells = {
+            offset: Cell(*run.value)
+            for run in self.partition.runs()
+            for offset in range(run.first, run.end)
+        }
+        assert cells == self.model.cells
+        assert self.partition.start_offset == self.model.start
+        assert self.partition.end_offset == self.model.end
+        assert self.partition.next_fetch_offset() == self.model.next_fetch_offset()
+        assert self.partition.next_expiry_ms() == self.model.next_expiry_ms()
+        assert self.partition.snapshot().run_count == self.model.run_count()
+
+    @invariant()
+    def state_log_knows_all_but_the_locks(self) -> None:
+        start, state = self.state_log.replayed()
+        known = {o: pair for o, pair in state.items() if pair != (RecordState.AVAILABLE, 0)}
+        if self.state_log.deltas[-1].start_offset == self.model.start == start:
+            assert known == self.model.durable()
+        else:  # A restore forgets a settled prefix without writing.
+            assert {o: pair for o, pair in known.items() if o >= self.model.start} == (
+                self.model.durable()
+            )
+        expected = sum(pair[0] in (2, 4) for pair in self.model.durable().values())
+        assert self.partition.checkpoint().delivery_complete_count == expected
+
+
+TestSharePartition = SharePartitionMachine.TestCase
+TestSharePartition.settings = settings(
+    max_examples=int(EXAMPLES or 400),
+    stateful_step_count=40,
+    derandomize=EXAMPLES is None,
+    deadline=None,
+    database=None,
+)
