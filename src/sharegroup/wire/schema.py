@@ -1,0 +1,127 @@
+"""What a message class says about its fields, read once from kio's dataclass metadata.
+
+kio generates one frozen dataclass for each struct of Kafka's schemas.  A field's metadata
+names its Kafka type (``kafka_type``) and its tag; nullability and arrays are in the type.
+Everything that works on messages in general (decoder, encoder, conversion) starts here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+FIXED_FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+    "uuid": "16s",
+    "error_code": "h",
+    "timedelta_i32": "i",
+    "timedelta_i64": "q",
+    "datetime_i64": "q",
+}
+"""Kafka types of a fixed size, as struct letters."""
+
+VARIABLE_TYPES = ("string", "bytes", "records")
+
+_LEGACY_FIELD = ("RequestHeader", "client_id")
+
+_IMPLICIT = {
+    "bool": False,
+    "float64": 0.0,
+    "uuid": None,
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": EPOCH,
+}
+"""Kafka's zero of each type; the ones not listed are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageField:
+    """One field of a message; exactly one of ``kafka_type`` and ``entity`` is set."""
+
+    name: str
+    kafka_type: str | None
+    entity: type[Any] | None
+    is_array: bool
+    nullable: bool
+    """Whether null may come in its place: the array, for an array, never its elements."""
+    compact: bool
+    """Whether its length is a varint, one more than the length, with 0 for null."""
+    tag: int | None
+    default: Any
+    """The default of the schema, or else Kafka's zero of the type."""
+
+
+_known: dict[type[Any], tuple[MessageField, ...]] = {}
+
+
+def message_fields(cls: type[Any]) -> tuple[MessageField, ...]:
+    """The fields of a message class in the order of the wire, tagged ones included."""
+    fields = _known.get(cls)
+    if fields is None:
+        fields = tuple(_message_field(cls, field) for field in dataclasses.fields(cls))
+        _known[cls] = fields
+    return fields
+
+
+def is_flexible_class(cls: type[Any]) -> bool:
+    """Whether lengths are compact and tagged fields follow the others."""
+    return bool(cls.__flexible__)
+
+
+def _message_field(cls: type[Any], field: dataclasses.Field[Any]) -> MessageField:
+    inner: Any = field.type
+    nullable = False
+    if get_origin(inner) is UnionType:
+        nullable = NoneType in get_args(inner)
+        (inner,) = (one for one in get_args(inner) if one is not NoneType)
+    is_array = get_origin(inner) is tuple
+    if is_array:
+        inner = get_args(inner)[0]
+    entity: Any = inner if dataclasses.is_dataclass(inner) else None
+    kafka_type = None if entity else str(field.metadata["kafka_type"])
+    # Kafka's schemas let records be null everywhere, kio's types not in ShareFetch.
+    nullable = nullable or kafka_type == "records"
+    # Kafka keeps the old string format for the client id in every version of the header.
+    compact = is_flexible_class(cls) and (cls.__name__, field.name) != _LEGACY_FIELD
+    assert entity or kafka_type in FIXED_FORMATS or kafka_type in VARIABLE_TYPES, field
+    if field.default is not dataclasses.MISSING:
+        default = field.default
+    else:
+        default = _implicit_default(kafka_type, entity, is_array=is_array)
+    return MessageField(
+        name=field.name,
+        kafka_type=kafka_type,
+        entity=entity,
+        is_array=is_array,
+        nullable=nullable,
+        compact=compact,
+        tag=field.metadata.get("tag"),
+        default=default,
+    )
+
+
+def _implicit_default(kafka_type: str | None, entity: type[Any] | None, *, is_array: bool) -> Any:
+    if is_array:
+        return ()
+    if entity is not None:
+        return entity(**{field.name: field.default for field in message_fields(entity)})
+    assert kafka_type is not None
+    return _IMPLICIT.get(kafka_type, 0)
