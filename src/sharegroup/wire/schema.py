@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
+from kio.schema.errors import ErrorCode
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 FIXED_FORMATS = {
@@ -41,6 +43,7 @@ _LEGACY_FIELD = ("RequestHeader", "client_id")
 _IMPLICIT = {
     "bool": False,
     "float64": 0.0,
+    "error_code": ErrorCode.none,
     "uuid": None,
     "string": "",
     "bytes": b"",
