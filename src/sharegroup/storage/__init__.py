@@ -1,0 +1,1 @@
+"""Files: segments, logs, durability and recovery."""

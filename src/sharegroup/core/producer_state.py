@@ -1,0 +1,241 @@
+"""What a partition knows of its idempotent producers: which batches it already has.
+
+A producer numbers its records per partition; every batch carries the producer's id, its epoch
+and the number of its first record.  The last five batches of each producer are remembered, so
+a batch that is sent again (its answer was lost) is recognised and answered with the offset it
+got the first time.  Five, because a producer has at most five requests under way.
+
+    expected: last sequence + 1, from 2**31 - 1 on to 0
+    seen before, among the last five: a duplicate
+    anything else: out of order
+
+Entries are immutable, and changes that are not yet durable can be undone: when the disk fails,
+the log is cut back to what is durable, and what is known of producers with it.
+
+The snapshot is Kafka's ``.snapshot`` format (version 1), which holds the last batch of each
+producer.  The four before it stand in a block behind, which Kafka's reader passes over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import crc32c
+
+from sharegroup.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequenceNumber
+
+NO_PRODUCER_ID = -1
+BATCHES_REMEMBERED = 5
+SEQUENCE_COUNT = 2**31
+"""Sequences go from 0 to this, excluded, and begin again at 0."""
+
+_SNAPSHOT_VERSION = 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_EARLIER = struct.Struct(">qiqi")
+_NO_COORDINATOR_EPOCH = -1
+_NO_TRANSACTION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedBatch:
+    """A batch in the log as its producer numbered it."""
+
+    base_sequence: int
+    base_offset: int
+    end_offset: int
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.base_sequence + self.end_offset - self.base_offset - 1) % SEQUENCE_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """One producer: its epoch and its last batches, oldest first; there is at least one."""
+
+    epoch: int
+    batches: tuple[ProducedBatch, ...]
+    used_ms: int
+
+
+class ProducerStates:
+    """The producers of one partition; see the module's text."""
+
+    __slots__ = ("_entries", "_undo", "changed")
+
+    def __init__(self) -> None:
+        self.changed = False
+        """Whether there is anything that the last `snapshot` does not hold."""
+        self._entries: dict[int, ProducerEntry] = {}
+        self._undo: deque[tuple[int, int, ProducerEntry | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def items(self) -> Iterator[tuple[int, ProducerEntry]]:
+        yield from self._entries.items()
+
+    def check(
+        self, producer_id: int, *, epoch: int, base_sequence: int, count: int
+    ) -> ProducedBatch | None:
+        """The batch that this one repeats, None if it is the next one, else an error."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            # Forgotten or new: nothing to compare with, so any sequence may come (as in Kafka).
+            return None
+        if epoch < entry.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {entry.epoch} here, the batch has {epoch}"
+            )
+        if epoch > entry.epoch:
+            if base_sequence != 0:
+                raise OutOfOrderSequenceNumber(
+                    f"producer {producer_id}: epoch {epoch} is new (known: {entry.epoch}) and "
+                    f"must begin with sequence 0, the batch has {base_sequence}"
+                )
+            return None
+        for batch in entry.batches:
+            if batch.base_sequence == base_sequence and _size(batch) == count:
+                return batch
+        expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_COUNT
+        if base_sequence != expected:
+            raise OutOfOrderSequenceNumber(
+                f"producer {producer_id} epoch {epoch}: expected sequence {expected}, "
+                f"the batch has {base_sequence}"
+            )
+        return None
+
+    def append(
+        self,
+        producer_id: int,
+        *,
+        epoch: int,
+        batch: ProducedBatch,
+        now_ms: int,
+    ) -> None:
+        """``batch``, which `check` let pass, is in the log."""
+        before = self._entries.get(producer_id)
+        earlier = before.batches if before is not None and before.epoch == epoch else ()
+        batches = (*earlier, batch)[-BATCHES_REMEMBERED:]
+        self._undo.append((batch.end_offset, producer_id, before))
+        self._entries[producer_id] = ProducerEntry(epoch, batches, now_ms)
+        self.changed = True
+
+    def settle(self, durable_end: int) -> None:
+        """What was appended before ``durable_end`` will never be undone."""
+        undo = self._undo
+        while undo and undo[0][0] <= durable_end:
+            undo.popleft()
+
+    def undo_from(self, durable_end: int) -> None:
+        """Forget what was appended at or after ``durable_end``."""
+        undo = self._undo
+        while undo and undo[-1][0] > durable_end:
+            _, producer_id, before = undo.pop()
+            if before is None:
+                self._entries.pop(producer_id, None)
+            else:
+                self._entries[producer_id] = before
+
+    def expire(self, unused_since_ms: int) -> int:
+        """Forget producers that were last used before that time; how many."""
+        expired = [
+            producer_id
+            for producer_id, entry in self._entries.items()
+            if entry.used_ms < unused_since_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+            self.changed = True
+        return len(expired)
+
+    def snapshot(self, durable_end: int) -> bytes:
+        """The state as of ``durable_end``, without what may still be undone."""
+        self.changed = False
+        entries = dict(self._entries)
+        for end_offset, producer_id, before in reversed(self._undo):
+            if end_offset <= durable_end:
+                break
+            self.changed = True
+            if before is None:
+                entries.pop(producer_id, None)
+            else:
+                entries[producer_id] = before
+        return _encode(entries)
+
+    @classmethod
+    def restored(cls, snapshot: bytes) -> ProducerStates:
+        """The state that `snapshot` wrote, or CorruptMessage."""
+        states = cls()
+        states._entries.update(_decode(snapshot))
+        return states
+
+
+def _size(batch: ProducedBatch) -> int:
+    return batch.end_offset - batch.base_offset
+
+
+def _encode(entries: dict[int, ProducerEntry]) -> bytes:
+    parts = [_COUNT.pack(len(entries))]
+    earlier: list[bytes] = []
+    for producer_id, entry in entries.items():
+        last = entry.batches[-1]
+        parts.append(
+            _ENTRY.pack(
+                producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.end_offset - 1,
+                _size(last) - 1,
+                entry.used_ms,
+                _NO_COORDINATOR_EPOCH,
+                _NO_TRANSACTION,
+            )
+        )
+        earlier += (
+            _EARLIER.pack(producer_id, batch.base_sequence, batch.base_offset, _size(batch))
+            for batch in entry.batches[:-1]
+        )
+    body = b"".join((*parts, _COUNT.pack(len(earlier)), *earlier))
+    return _HEAD.pack(_SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+
+
+def _decode(snapshot: bytes) -> Iterable[tuple[int, ProducerEntry]]:
+    if len(snapshot) < _HEAD.size + _COUNT.size:
+        raise CorruptMessage(f"producer snapshot of {len(snapshot)} bytes is too short")
+    version, crc = _HEAD.unpack_from(snapshot)
+    body = memoryview(snapshot)[_HEAD.size :]
+    if version != _SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
+        raise CorruptMessage(
+            f"producer snapshot: expected version {_SNAPSHOT_VERSION} and its checksum, "
+            f"got version {version}, checksum {'good' if crc32c.crc32c(body) == crc else 'bad'}"
+        )
+    found: dict[int, ProducerEntry] = {}
+    (count,) = _COUNT.unpack_from(body)
+    at = _COUNT.size
+    for fields in _ENTRY.iter_unpack(body[at : at + count * _ENTRY.size]):
+        producer_id, epoch, last_sequence, last_offset, delta, used_ms, _, _ = fields
+        base_sequence = (last_sequence - delta) % SEQUENCE_COUNT
+        batch = ProducedBatch(base_sequence, last_offset - delta, last_offset + 1)
+        found[producer_id] = ProducerEntry(epoch, (batch,), used_ms)
+    at += count * _ENTRY.size
+    if at < len(body):  # Kafka's own snapshots end here.
+        earlier = body[at + _COUNT.size :]
+        _add_earlier(found, _EARLIER.iter_unpack(earlier))
+    return found.items()
+
+
+def _add_earlier(found: dict[int, ProducerEntry], earlier: Iterable[tuple[int, ...]]) -> None:
+    batches: dict[int, list[ProducedBatch]] = {}
+    for producer_id, base_sequence, base_offset, size in earlier:
+        batches.setdefault(producer_id, []).append(
+            ProducedBatch(base_sequence, base_offset, base_offset + size)
+        )
+    for producer_id, before in batches.items():
+        entry = found[producer_id]
+        found[producer_id] = replace(entry, batches=(*before, *entry.batches))

@@ -1,0 +1,127 @@
+"""A sparse index beside a segment, in Kafka's format: ``.index`` and ``.timeindex``.
+
+An index is a file of fixed-size entries, ascending in their first field.
+
+    .index      relative offset (int32), position (int32)     of every batch after 4 KiB of log
+    .timeindex  timestamp (int64), relative offset (int32)    largest timestamp so far
+
+The relative offset is that of a batch's last record, counted from the segment's base.
+Entries are collected in memory and written in blocks, at every checkpoint: an index says
+nothing that the log does not say, so it need not be on disk before the log's next recovery
+point.  What is lost in a crash is written again by recovery.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from sharegroup.storage.stored_file import StoredFile
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+
+
+class IndexEntry(NamedTuple):
+    """``key`` is an offset or a timestamp, ``value`` a position or an offset."""
+
+    key: int
+    value: int
+
+
+class IndexFile:
+    """See the module's text."""
+
+    __slots__ = ("_entry", "_file", "_pending", "_written")
+
+    def __init__(self, file: StoredFile, entry: struct.Struct) -> None:
+        """The empty index; `load` takes in what a file holds."""
+        self._file = file
+        self._entry = entry
+        self._written = 0
+        self._pending: list[IndexEntry] = []
+
+    def __len__(self) -> int:
+        return self._written + len(self._pending)
+
+    @property
+    def file(self) -> StoredFile:
+        return self._file
+
+    @property
+    def last(self) -> IndexEntry | None:
+        """The newest entry, None in an empty index."""
+        return self.entry(len(self) - 1) if len(self) else None
+
+    def entry(self, number: int) -> IndexEntry:
+        if number >= self._written:
+            return self._pending[number - self._written]
+        size = self._entry.size
+        key, value = self._entry.unpack(self._file.read(size, number * size))
+        return IndexEntry(key, value)
+
+    def append(self, key: int, value: int) -> None:
+        """Add an entry, in memory."""
+        self._pending.append(IndexEntry(key, value))
+
+    def flush(self) -> None:
+        """Write what is only in memory."""
+        if not self._pending:
+            return
+        block = b"".join(self._entry.pack(*entry) for entry in self._pending)
+        self._file.fd(create=True)
+        self._file.write(block, self._written * self._entry.size)
+        self._written += len(self._pending)
+        self._pending.clear()
+
+    def load(self, *, value_max: int) -> None:
+        """Take in the entries of an existing file, as far as they may be believed."""
+        size = self._file.size()
+        self._written = sound_entries(self._file.read(size, 0), self._entry, value_max=value_max)
+        if self._written * self._entry.size < size:
+            self._file.truncate(self._written * self._entry.size)
+
+    def count_through(self, key: int) -> int:
+        """How many entries have a key of at most ``key``."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle).key <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def floor(self, key: int) -> IndexEntry | None:
+        """The last entry with a key of at most ``key``; None when all are above it."""
+        count = self.count_through(key)
+        return self.entry(count - 1) if count else None
+
+    def reset(self) -> None:
+        """Begin anew, whatever is in the file."""
+        self._pending.clear()
+        self._written = 0
+
+    def truncate(self, count: int) -> None:
+        """Keep the first ``count`` entries."""
+        if count >= self._written:
+            del self._pending[count - self._written :]
+            return
+        self._pending.clear()
+        self._file.truncate(count * self._entry.size)
+        self._written = count
+
+
+def sound_entries(data: bytes, entry: struct.Struct, *, value_max: int) -> int:
+    """How many entries of an index file, from its first, may be believed.
+
+    Keys ascend strictly, values ascend and stay within ``value_max``; a tail of zeros, as a
+    crash may leave it, does not.
+    """
+    key_before, value_before = -1, -1
+    whole = len(data) - len(data) % entry.size
+    for count, (key, value) in enumerate(entry.iter_unpack(data[:whole])):
+        if key <= key_before or value < value_before or value > value_max:
+            return count
+        key_before, value_before = key, value
+    return whole // entry.size

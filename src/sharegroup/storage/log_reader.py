@@ -1,0 +1,130 @@
+"""Finding and reading the batches of one log.
+
+Every read is one ``pread`` of whole batches.  What this process has written, or checked when
+it started, is handed on as it is.  Older batches lie on the disk since some earlier run, and
+the disk may have damaged them: their checksums are compared on every read (2.7 microseconds
+for 64 KiB).  A damaged batch answers `CorruptMessage`; the ones behind it can be read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from sharegroup.errors import CorruptMessage, KafkaStorageError
+from sharegroup.storage.batch_scan import headers, is_whole
+from sharegroup.storage.boundaries import BatchMap, BatchSpans, Boundaries
+from sharegroup.storage.segment import Segment
+
+NO_LIMIT = 2**62
+
+Piece = tuple[Boundaries, int, int]
+"""The batches ``[low, high)`` of a window."""
+
+
+class LogReader:
+    """See the module's text.  The caller has checked that the offsets are in the log."""
+
+    __slots__ = ("_map", "_name", "_segments", "_verified_from")
+
+    def __init__(
+        self, name: str, segments: list[Segment], batch_map: BatchMap, verified_from: int
+    ) -> None:
+        """``segments`` is the log's own list, ascending; the log changes it."""
+        self._name = name
+        self._segments = segments
+        self._map = batch_map
+        self._verified_from = verified_from
+
+    def spans(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> BatchSpans:
+        firsts: list[int] = []
+        ends: list[int] = []
+        total = 0
+        for window, low, high in self._pieces(
+            offset, end=end, bytes_max=bytes_max, count_max=count_max
+        ):
+            firsts += window.firsts[low:high].tolist()
+            ends += window.ends(low, high)
+            total += window.ending_at(high) - window.positions[low]
+        return BatchSpans(firsts, ends, total)
+
+    def read(self, offset: int, *, end: int, bytes_max: int) -> bytes:
+        segment, first, position, size = None, offset, 0, 0
+        for window, low, high in self._pieces(
+            offset, end=end, bytes_max=bytes_max, count_max=NO_LIMIT
+        ):
+            if segment is None:
+                segment, first = window.segment, window.firsts[low]
+                position = window.positions[low]
+            size = window.ending_at(high) - position
+        if segment is None:
+            return b""
+        data = self._read(segment, position, size)
+        return data if first >= self._verified_from else self._sound_prefix(data, first)
+
+    def read_range(self, first: int, *, end: int) -> bytes:
+        parts: list[bytes] = []
+        while first < end:
+            part = self.read(first, end=end, bytes_max=NO_LIMIT)
+            parts.append(part)
+            first = self._segment_at(first).end_offset
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _pieces(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> Iterator[Piece]:
+        """Batches from the one that holds ``offset`` on, window by window, in one segment."""
+        if offset >= end or count_max <= 0:
+            return
+        segment = self._segment_at(offset)
+        stop = min(end, segment.end_offset)
+        taken = False
+        while offset < stop and count_max > 0:
+            window = self._around(segment, offset)
+            low, high = window.select(offset, end=stop, bytes_max=bytes_max, count_max=count_max)
+            size = window.ending_at(high) - window.positions[low]
+            if taken and size > bytes_max:
+                return
+            yield window, low, high
+            if high < len(window):
+                return
+            taken = True
+            offset = window.end_offset
+            bytes_max, count_max = bytes_max - size, count_max - (high - low)
+
+    def _segment_at(self, offset: int) -> Segment:
+        """The segment that holds ``offset``."""
+        index = bisect_right(self._segments, offset, key=_base_offset) - 1
+        assert index >= 0, f"{self._name}: offset {offset} lies before the first segment"
+        return self._segments[index]
+
+    def _around(self, segment: Segment, offset: int) -> Boundaries:
+        try:
+            return self._map.around(segment, offset)
+        except OSError as error:
+            raise KafkaStorageError(f"{self._name} offset={offset}: {error}") from error
+
+    def _read(self, segment: Segment, position: int, size: int) -> bytes:
+        try:
+            return segment.log.read(size, position)
+        except OSError as error:
+            raise KafkaStorageError(
+                f"{self._name} segment={segment.base_offset} position={position}: {error}"
+            ) from error
+
+    def _sound_prefix(self, data: bytes, first: int) -> bytes:
+        """The batches up to the first damaged one; CorruptMessage if that is the very first."""
+        view, position, expected = memoryview(data), 0, first
+        for batch in headers(lambda size, at: data[at : at + size], 0, limit=len(data)):
+            if batch.base_offset != expected:
+                break
+            if not is_whole(view[position : batch.end_position]):
+                break
+            position, expected = batch.end_position, batch.end_offset
+        if position == 0:
+            raise CorruptMessage(
+                f"{self._name} offset={first}: the batch on disk does not match its checksum"
+            )
+        return data[:position]
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

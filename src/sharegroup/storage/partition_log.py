@@ -1,0 +1,544 @@
+"""The log of one partition: record batches in segments, appended at the end, read anywhere.
+
+Three offsets, in this order:
+
+    start_offset <= high_watermark <= end_offset
+    |  readable  |   written, not   |
+    |            |   yet durable    |
+
+``append`` assigns offsets and writes at once, in the order of the calls; the batch becomes
+readable when it is durable, and then its `Ticket` is done.  With ``Durability.OS`` written
+counts as durable.
+
+When the disk fails, the log is *fenced*: what was not durable is cut off and its tickets fail,
+appends raise `KafkaStorageError`, reads go on.  An append to a fenced log starts a probe, a
+small write that is synced, at most every half second; when one succeeds the log takes appends
+again.  A failed sync can't be repeated instead: after it the system may believe that pages are
+clean that never reached the disk.
+
+Finding and reading batches is in `log_reader`, what happens at start in `recovery`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
+from sharegroup.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
+from sharegroup.ids import TopicPartition, topic_id_text
+from sharegroup.storage.batch_scan import BatchHeader, header_of
+from sharegroup.storage.boundaries import BatchMap, BatchSpans
+from sharegroup.storage.files import Files
+from sharegroup.storage.log_reader import LogReader
+from sharegroup.storage.parts import Durability, StorageParts
+from sharegroup.storage.recovery import LoadedLog
+from sharegroup.storage.segment import Segment
+from sharegroup.storage.stored_file import StoredFile
+from sharegroup.storage.syncer import SyncWork
+from sharegroup.storage.tickets import Ticket, TicketQueue
+
+log = logging.getLogger(__name__)
+
+LEADER_EPOCH = 0
+"""One broker, one leadership: the epoch never changes."""
+
+SEGMENT_BYTES_DEFAULT = 1_073_741_824
+PROBE_SECONDS = 0.5
+"""A fenced log tries the disk at most this often."""
+
+PROBE_BYTES = 65_536
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What must be on disk before ``point`` becomes the recovery point of ``log``."""
+
+    log: PartitionLog
+    point: int
+    files: tuple[StoredFile, ...]
+    directories: tuple[str, ...]
+    producers: bytes | None
+    """The producer snapshot at ``point``; None if the last one still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A place in the log: everything before it was written by the time it was taken."""
+
+    offset: int
+    segment: Segment | None
+    position: int
+
+
+@dataclass(slots=True)
+class _Fence:
+    """Why the log takes no appends, and when the disk may be tried again."""
+
+    reason: str
+    probe_at: float
+    probing: bool = False
+
+
+class PartitionLog:
+    """See the module's text."""
+
+    __slots__ = (
+        "_durable",
+        "_fence",
+        "_folder",
+        "_is_closed",
+        "_map",
+        "_new_names",
+        "_parts",
+        "_pending",
+        "_producers",
+        "_reader",
+        "_segments",
+        "_subscribers",
+        "_syncing",
+        "_unsynced",
+        "end_offset",
+        "high_watermark",
+        "key",
+        "recovery_point",
+        "segment_bytes",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        parts: StorageParts,
+        key: TopicPartition,
+        loaded: LoadedLog,
+        *,
+        segment_bytes: int = SEGMENT_BYTES_DEFAULT,
+    ) -> None:
+        self.key = key
+        self.segment_bytes = segment_bytes
+        self.start_offset = loaded.start_offset
+        self.end_offset = loaded.end_offset
+        self.high_watermark = loaded.end_offset
+        self.recovery_point = loaded.recovery_point
+        self._parts = parts
+        self._folder = f"{parts.root}/{folder_name(key)}"
+        self._segments = loaded.segments
+        self._producers = loaded.producers
+        self._map = BatchMap()
+        if self._segments:
+            self._map.begin(self._segments[-1])
+        self._reader = LogReader(str(self), self._segments, self._map, loaded.verified_from)
+        self._pending = TicketQueue()
+        self._unsynced: dict[StoredFile, None] = {}
+        self._new_names: dict[str, None] = {}
+        self._durable = self._mark()
+        self._syncing = self._durable
+        self._fence: _Fence | None = None
+        self._subscribers: list[Callable[[], None]] = []
+        self._is_closed = False
+
+    def __str__(self) -> str:
+        return f"topic_id={topic_id_text(self.key.topic_id)} partition={self.key.partition}"
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._producers
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the disk failed and appends are refused for now."""
+        return self._fence is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` whenever the high watermark has moved."""
+        self._subscribers.append(callback)
+
+    # Appending
+
+    def append(self, batch: bytearray, *, now_ms: int) -> Ticket:
+        """Write one validated record batch; its offsets are stamped into ``batch``.
+
+        ``now_ms`` is wall-clock time, for the expiry of producers.  A batch that an idempotent
+        producer sends again is not written: the ticket has the offsets of the first time.
+        """
+        header = header_of(batch)
+        if header.producer_id == NO_PRODUCER_ID:
+            return self._write(batch, [batch], [header])
+        duplicate = self._check_producer(header)
+        if duplicate is not None:
+            return self._duplicate_ticket(duplicate)
+        ticket = self._write(batch, [batch], [header])
+        self._producers.append(
+            header.producer_id,
+            epoch=header.producer_epoch,
+            batch=ProducedBatch(header.base_sequence, ticket.base_offset, ticket.end_offset),
+            now_ms=now_ms,
+        )
+        if self._parts.durability is Durability.OS:
+            self._producers.settle(self.high_watermark)
+        return ticket
+
+    def append_many(self, batches: Sequence[bytearray]) -> Ticket:
+        """Write several batches, none of a producer with an id, all or nothing."""
+        headers = [header_of(batch) for batch in batches]
+        assert all(header.producer_id == NO_PRODUCER_ID for header in headers)
+        return self._write(None, batches, headers)
+
+    def _check_producer(self, header: BatchHeader) -> ProducedBatch | None:
+        return self._producers.check(
+            header.producer_id,
+            epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            count=header.offset_count,
+        )
+
+    def _duplicate_ticket(self, batch: ProducedBatch) -> Ticket:
+        """A ticket for a batch that is in the log, though perhaps not yet durable."""
+        done = batch.end_offset <= self.high_watermark
+        ticket = Ticket(batch.base_offset, batch.end_offset, done=done, is_duplicate=True)
+        if not done:
+            self._pending.add(ticket)
+        return ticket
+
+    def _write(
+        self, whole: bytearray | None, batches: Sequence[bytearray], headers: list[BatchHeader]
+    ) -> Ticket:
+        """Stamp, write and index; ``whole`` is the only batch, or None for several."""
+        self._check_writable()
+        size = sum(header.size for header in headers)
+        count = sum(header.offset_count for header in headers)
+        base_offset, end_offset = self.end_offset, self.end_offset + count
+        try:
+            segment = self._segment_for(size, end_offset)
+            placed = _stamp(batches, headers, base_offset=base_offset, position=segment.size)
+            segment.append(b"".join(batches) if whole is None else whole, placed)
+        except OSError as error:
+            raise self._refuse(error) from error
+        for header in placed:
+            self._map.append(header)
+        self.end_offset = end_offset
+        self._unsynced[segment.log] = None
+        self._parts.appended(size)
+        ticket = Ticket(base_offset, end_offset)
+        if self._parts.durability is Durability.OS:
+            ticket.settle()
+            self._advance()
+        else:
+            self._pending.add(ticket)
+            self._parts.syncer.request(self)
+        return ticket
+
+    def _segment_for(self, size: int, end_offset: int) -> Segment:
+        """The segment that takes ``size`` bytes more; a new one where the active is full."""
+        if self._segments:
+            active = self._segments[-1]
+            if active.has_room(size, end_offset, segment_bytes=self.segment_bytes):
+                return active
+            active.flush_indexes()
+        else:
+            self._parts.files.make_directory(self._folder)
+            self._new_names[self._parts.root] = None
+        segment = Segment(self._parts.opened, self._folder, self.end_offset)
+        segment.log.fd(create=True)
+        segment.log.truncate(0)
+        self._new_names[self._folder] = None
+        self._segments.append(segment)
+        self._map.begin(segment)
+        return segment
+
+    # Durability
+
+    def begin_sync(self) -> SyncWork:
+        work = SyncWork(tuple(self._unsynced), tuple(self._new_names))
+        self._syncing = self._mark()
+        self._unsynced.clear()
+        self._new_names.clear()
+        return work
+
+    def synced(self) -> None:
+        if self._is_closed:
+            return
+        assert self._syncing.offset <= self.end_offset
+        self._durable = self._syncing
+        if self._durable.offset > self.high_watermark:
+            self._advance_to(self._durable.offset)
+
+    def sync_failed(self, error: OSError) -> None:
+        if self._is_closed:
+            return
+        self._raise_fence(f"a sync failed: {error}")
+        if self._parts.durability is Durability.OS:
+            return  # It was promised to the system only, and is readable already.
+        self._pending.fail(f"{self}: a sync failed: {error}")
+        self._cut_to_durable()
+
+    def _advance(self) -> None:
+        self._advance_to(self.end_offset)
+
+    def _advance_to(self, offset: int) -> None:
+        """Everything before ``offset`` is durable: show it and say so."""
+        self.high_watermark = offset
+        self._producers.settle(offset)
+        self._pending.settle(offset)
+        for callback in self._subscribers:
+            callback()
+
+    def _mark(self) -> _Mark:
+        active = self._segments[-1] if self._segments else None
+        return _Mark(self.end_offset, active, 0 if active is None else active.size)
+
+    def _cut_to_durable(self) -> None:
+        """Take back everything that is not durable, in memory and, if possible, on disk."""
+        mark = self._durable
+        self.end_offset = mark.offset
+        self._producers.undo_from(mark.offset)
+        while self._segments and self._segments[-1] is not mark.segment:
+            self._drop_newest_segment()
+        if self._segments:
+            active = self._segments[-1]
+            try:
+                active.truncate(mark.position, mark.offset)
+            except OSError as error:
+                # Later appends write over it, and recovery stops where they end.
+                log.warning("event=truncate_failed %s error=%r", self, str(error))
+            self._unsynced[active.log] = None
+            self._map.truncate(active)
+
+    def _drop_newest_segment(self) -> None:
+        segment = self._segments.pop()
+        self._map.forget(segment)
+        self._unsynced.pop(segment.log, None)
+        self._new_names[self._folder] = None
+        segment.remove()
+
+    # Failing and healing
+
+    def _check_writable(self) -> None:
+        if self._is_closed:
+            raise UnknownTopicOrPartition(f"{self}: the log is closed or was deleted")
+        fence = self._fence
+        if fence is None:
+            return
+        if not fence.probing and self._parts.syncer.clock() >= fence.probe_at:
+            fence.probing = True
+            self._parts.syncer.run(self._probe, self._probed)
+        raise KafkaStorageError(f"{self}: takes no appends: {fence.reason}")
+
+    def _refuse(self, error: OSError) -> KafkaStorageError:
+        """Fence the log after a failed write; what was written before it is not affected."""
+        self._raise_fence(f"a write failed: {error}")
+        if self._segments:
+            active = self._segments[-1]
+            try:
+                active.log.truncate(active.size)
+            except OSError as second:
+                # The next append writes over the rest of the failed one.
+                log.warning("event=truncate_failed %s error=%r", self, str(second))
+        return KafkaStorageError(f"{self} offset={self.end_offset}: a write failed: {error}")
+
+    def _raise_fence(self, reason: str) -> None:
+        self._fence = _Fence(reason, self._parts.syncer.clock() + PROBE_SECONDS)
+        log.warning("event=log_fenced %s end_offset=%d reason=%r", self, self.end_offset, reason)
+
+    def _probe(self) -> None:
+        """Blocking: find out whether the disk takes and keeps a write again."""
+        files, path = self._parts.files, f"{self._folder}/probe"
+        files.make_directory(self._folder)
+        fd = files.open(path, create=True)
+        try:
+            files.write(fd, bytes(PROBE_BYTES), 0)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+            files.remove(path)
+        # What was cut off after the failure must stay cut off.
+        for name in files.list(self._folder):
+            if name.endswith(".log"):
+                fd = files.open(f"{self._folder}/{name}")
+                try:
+                    files.sync(fd)
+                finally:
+                    files.close(fd)
+        files.sync_directory(self._folder)
+        files.sync_directory(self._parts.root)
+
+    def _probed(self, error: BaseException | None) -> None:
+        assert self._fence is not None
+        if error is None:
+            self._fence = None
+            log.info("event=log_healed %s end_offset=%d", self, self.end_offset)
+        else:
+            self._fence.probing = False
+            self._fence.probe_at = self._parts.syncer.clock() + PROBE_SECONDS
+
+    # Reading
+
+    def batches(
+        self, offset: int, *, end: int | None = None, bytes_max: int, count_max: int
+    ) -> BatchSpans:
+        """Whole batches from the one that holds ``offset`` on, that begin before ``end``.
+
+        At least one where there is any, however large; none at the high watermark; not past
+        the end of a segment.  ``end`` is the high watermark if not given.
+        """
+        end = self._readable_end(offset, end)
+        return self._reader.spans(offset, end=end, bytes_max=bytes_max, count_max=count_max)
+
+    def read(self, offset: int, *, bytes_max: int, end: int | None = None) -> bytes:
+        """The bytes of what `batches` finds; CorruptMessage where the first is damaged."""
+        end = self._readable_end(offset, end)
+        return self._reader.read(offset, end=end, bytes_max=bytes_max)
+
+    def read_range(self, first: int, end: int) -> bytes:
+        """The bytes of exactly the batches that cover ``[first, end)``."""
+        return self._reader.read_range(first, end=self._readable_end(first, end))
+
+    def _readable_end(self, offset: int, end: int | None) -> int:
+        if not self.start_offset <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self}: offset {offset} is not in {self.start_offset} to {self.high_watermark}"
+            )
+        return self.high_watermark if end is None else min(end, self.high_watermark)
+
+    # Checkpoints and closing
+
+    @property
+    def needs_checkpoint(self) -> bool:
+        return self.high_watermark > self.recovery_point
+
+    def begin_checkpoint(self) -> Checkpoint:
+        """Write what is only in memory; what must be synced before the new recovery point."""
+        if self._segments:
+            self._segments[-1].flush_indexes()  # The others were, when they were full.
+        files = [file for s in self._segments for file in s.index_files if file.unsynced_bytes]
+        names: tuple[str, ...] = ()
+        if self._parts.durability is Durability.OS:
+            # Nobody has synced the log itself so far.
+            files += self._unsynced
+            names = tuple(self._new_names)
+            self._unsynced.clear()
+            self._new_names.clear()
+        for file in files:
+            file.begin_sync()
+        point = self.high_watermark
+        snapshot = self._producers.snapshot(point) if self._producers.changed else None
+        return Checkpoint(self, point, tuple(files), names, snapshot)
+
+    def end_checkpoint(self, checkpoint: Checkpoint, *, done: bool) -> None:
+        """The recovery point is durable, or could not be made so."""
+        for file in checkpoint.files:
+            file.end_sync()
+        if done:
+            self.recovery_point = checkpoint.point
+            return
+        self._producers.changed = True
+        if self._parts.durability is Durability.OS and not self._is_closed:
+            self._unsynced.update((s.log, None) for s in self._segments)
+            self._new_names.update((name, None) for name in checkpoint.directories)
+            self._raise_fence("a checkpoint could not be made durable")
+
+    # Deleting
+
+    async def delete_before(self, offset: int) -> int:
+        """Move the start of the log up to ``offset``, durably; the start offset then."""
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"{self}: records up to offset {offset} cannot be deleted; "
+                f"the log is {self.start_offset} to {self.high_watermark}"
+            )
+        if offset > self.start_offset:
+            try:
+                await self._parts.save_start_offset(self.key, offset)
+            except OSError as error:
+                raise KafkaStorageError(f"{self}: the new start offset: {error}") from error
+            self.start_offset = max(self.start_offset, offset)
+            self._drop_segments_before(self.start_offset)
+        return self.start_offset
+
+    def retained_from(
+        self, *, now_ms: int, retention_ms: int | None, retention_bytes: int | None
+    ) -> int:
+        """Where the log would begin if old segments went (None: no such limit).
+
+        A segment is old when its newest record is, or when those behind it have enough bytes;
+        the active one stays.
+        """
+        start, size = self.start_offset, self.size
+        for segment in self._segments[:-1]:
+            too_old = retention_ms is not None and now_ms - segment.max_timestamp > retention_ms
+            size -= segment.size
+            too_many = retention_bytes is not None and size >= retention_bytes
+            if not (too_old or too_many):
+                break
+            start = max(start, segment.end_offset)
+        return min(start, self.high_watermark)
+
+    def _drop_segments_before(self, offset: int) -> None:
+        files, paths = self._parts.files, []
+        while len(self._segments) > 1 and self._segments[0].end_offset <= offset:
+            segment = self._segments.pop(0)
+            self._map.forget(segment)
+            self._unsynced.pop(segment.log, None)
+            segment.close()
+            paths += [file.path for file in segment.files]
+        if paths:
+            self._parts.syncer.later(lambda: remove_files(files, paths))
+
+    def close(self) -> None:
+        """Give the files back; tickets that are not done fail."""
+        self._is_closed = True
+        self._parts.syncer.withdraw(self)
+        self._pending.fail(f"{self}: the log was closed")
+        for segment in self._segments:
+            segment.close()
+
+
+def remove_folder(files: Files, folder: str) -> None:
+    """Blocking: delete a folder of files; what can't be deleted is logged and left."""
+    remove_files(files, [f"{folder}/{name}" for name in files.list(folder)])
+    try:
+        files.remove_directory(folder)
+    except OSError as error:
+        log.warning("event=remove_failed path=%s error=%r", folder, str(error))
+
+
+def remove_files(files: Files, paths: list[str]) -> None:
+    """Blocking: delete files that may be gone already; failures are logged."""
+    for path in paths:
+        try:
+            if files.exists(path):
+                files.remove(path)
+        except OSError as error:
+            log.warning("event=remove_failed path=%s error=%r", path, str(error))
+
+
+def folder_name(key: TopicPartition) -> str:
+    """The folder of a partition, which no topic name can lead astray."""
+    return f"{topic_id_text(key.topic_id)}-{key.partition}"
+
+
+def _stamp(
+    batches: Sequence[bytearray], headers: list[BatchHeader], *, base_offset: int, position: int
+) -> list[BatchHeader]:
+    """Write offsets and leader epoch into the batches; where each will be in the log."""
+    placed = []
+    for batch, header in zip(batches, headers, strict=True):
+        _BASE_OFFSET.pack_into(batch, 0, base_offset)
+        _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, LEADER_EPOCH)
+        end_offset = base_offset + header.offset_count
+        placed.append(
+            header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
+        )
+        base_offset, position = end_offset, position + header.size
+    return placed

@@ -1,0 +1,155 @@
+"""One segment of a log: a ``.log`` file of record batches and its two sparse indexes.
+
+File names are the base offset in twenty digits, as in Kafka.  A segment knows its files, how
+many bytes of the log are in use, which offsets they hold, and the largest timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sharegroup.storage.batch_scan import BatchHeader, header_at, headers
+from sharegroup.storage.files import Buffer
+from sharegroup.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from sharegroup.storage.stored_file import OpenFiles, StoredFile
+
+INDEX_INTERVAL_BYTES = 4096
+"""A batch gets index entries when this much log lies behind the last one (Kafka's default)."""
+
+SEGMENT_BYTES_MAX = 2**31 - 1
+RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_TIMESTAMP = -1
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """See the module's text."""
+
+    __slots__ = (
+        "_unindexed_bytes",
+        "base_offset",
+        "end_offset",
+        "index",
+        "is_sealed",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, opened: OpenFiles, folder: str, base_offset: int) -> None:
+        """The empty segment; `recovery` fills in what its files hold."""
+        self.base_offset = base_offset
+        self.log = StoredFile(opened, f"{folder}/{segment_name(base_offset, '.log')}")
+        self.index = IndexFile(
+            StoredFile(opened, f"{folder}/{segment_name(base_offset, '.index')}"), OFFSET_ENTRY
+        )
+        self.time_index = IndexFile(
+            StoredFile(opened, f"{folder}/{segment_name(base_offset, '.timeindex')}"), TIME_ENTRY
+        )
+        self.size = 0
+        self.end_offset = base_offset
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.is_sealed = False
+        """The end of the file is damaged, so nothing may be written behind it."""
+        self._unindexed_bytes = 0
+
+    @property
+    def files(self) -> tuple[StoredFile, StoredFile, StoredFile]:
+        return self.log, self.index.file, self.time_index.file
+
+    @property
+    def index_files(self) -> tuple[StoredFile, StoredFile]:
+        return self.index.file, self.time_index.file
+
+    def has_room(self, size: int, end_offset: int, *, segment_bytes: int) -> bool:
+        """Whether ``size`` bytes up to ``end_offset`` belong in this segment."""
+        if self.is_sealed:
+            return False
+        if self.size == 0:
+            return True
+        fits = self.size + size <= min(segment_bytes, SEGMENT_BYTES_MAX)
+        return fits and end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def append(self, buffer: Buffer, batches: Sequence[BatchHeader]) -> None:
+        """Write ``buffer``, which is ``batches``, at the end.  An OSError changes nothing."""
+        self.log.write(buffer, self.size)
+        for batch in batches:
+            self.add_to_indexes(batch)
+
+    def add_to_indexes(self, batch: BatchHeader) -> None:
+        """Count in a batch that is in the file at the end of what is counted."""
+        last_offset = batch.end_offset - 1
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = batch.max_timestamp, last_offset
+        if self._unindexed_bytes > INDEX_INTERVAL_BYTES:
+            self.index.append(last_offset - self.base_offset, self.size)
+            self.add_time_entry()
+            self._unindexed_bytes = 0
+        self.size += batch.size
+        self.end_offset = batch.end_offset
+        self._unindexed_bytes += batch.size
+
+    def add_time_entry(self) -> None:
+        """Let the time index know the largest timestamp up to here."""
+        last = self.time_index.last
+        if self.max_timestamp > (NO_TIMESTAMP if last is None else last.key):
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def flush_indexes(self) -> None:
+        """Write the index entries that are only in memory; the time index to the end."""
+        self.add_time_entry()
+        self.index.flush()
+        self.time_index.flush()
+
+    def truncate(self, size: int, end_offset: int) -> None:
+        """Cut the log to ``size`` bytes, which end at ``end_offset``."""
+        assert size <= self.size
+        self.log.truncate(size)
+        self.size, self.end_offset = size, end_offset
+        self._unindexed_bytes = 0
+        relative = end_offset - self.base_offset
+        self.index.truncate(self.index.count_through(relative - 1))
+        self.forget_times_from(end_offset)
+
+    def forget_times_from(self, end_offset: int) -> None:
+        """Take entries at or after ``end_offset`` out of the time index."""
+        count = len(self.time_index)
+        while count and self.time_index.entry(count - 1).value >= end_offset - self.base_offset:
+            count -= 1
+        self.time_index.truncate(count)
+        self.load_max_timestamp()
+
+    def load_max_timestamp(self) -> None:
+        """Take the largest timestamp from the time index and the batches not yet in it."""
+        last = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        if last is not None:
+            self.max_timestamp = last.key
+            self.max_timestamp_offset = self.base_offset + last.value
+        indexed = self.index.last
+        for batch in self.headers(0 if indexed is None else indexed.value):
+            if batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.max_timestamp_offset = batch.end_offset - 1
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        return header_at(self.log.read, position, limit=self.size)
+
+    def headers(self, position: int) -> Iterator[BatchHeader]:
+        """The batches from ``position`` on, to the end or the first damaged header."""
+        return headers(self.log.read, position, limit=self.size)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def remove(self) -> None:
+        """Delete the segment's files."""
+        for file in self.files:
+            file.remove()
