@@ -1,0 +1,297 @@
+"""What a client knows of the cluster, and its connections to it.
+
+A client starts with addresses, asks any of them for metadata, and then talks to nodes: to
+the leader of a partition, the coordinator of a group, or any node that answers.  Everything
+it knows may be outdated; then a node says so (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR) or
+can't be reached, the owner calls `forget…` or `outdate`, and the next look asks again.
+
+A connection is opened when first needed and again after it failed, one attempt at a time for
+each node, with growing pauses.  There are two lanes to a node, because a broker answers the
+requests of a connection in order: a heartbeat must not wait behind a parked fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseTopic
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i8
+
+from sharegroup.client.backoff import Backoff
+from sharegroup.client.config import ClientConfig, addresses_of
+from sharegroup.client.connection import Connection, open_connection
+from sharegroup.errors import (
+    NONE,
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    error_for,
+)
+from sharegroup.ids import TopicId, TopicName
+
+GROUP_KEY_TYPE = 0
+NO_LEADER = -1
+
+T = TypeVar("T")
+Address = tuple[str, int]
+
+
+class Lane(Enum):
+    """What a connection is for."""
+
+    CONTROL = "control"
+    """Metadata, heartbeats, administration: short requests."""
+    RECORDS = "records"
+    """Produce and fetch: large or parked ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as the cluster described it; ``leaders`` has a node id, or -1, by partition."""
+
+    name: TopicName
+    topic_id: TopicId | None
+    """None from a broker that is too old to have topic ids."""
+    leaders: tuple[int, ...]
+    is_internal: bool = False
+
+
+class Cluster:
+    """See the module's text."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self._bootstrap = addresses_of(config.bootstrap_servers)
+        self._nodes: dict[int, Address] = {}
+        self._connections: dict[tuple[Address, Lane], Connection] = {}
+        self._opening: dict[tuple[Address, Lane], asyncio.Lock] = {}
+        self._pauses: dict[Address, _Pause] = {}
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[TopicId, TopicName] = {}
+        self._asked_at: dict[str, float] = {}
+        self._coordinators: dict[str, int] = {}
+        self._closed = False
+
+    # Connections.
+
+    @property
+    def nodes(self) -> dict[int, Address]:
+        """The brokers by node id, as of the last metadata."""
+        return dict(self._nodes)
+
+    async def connection(self, node_id: int, lane: Lane = Lane.CONTROL) -> Connection:
+        """The open connection to this node, opened if need be; NetworkException if it can't."""
+        address = self._nodes.get(node_id)
+        if address is None:
+            raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
+        return await self._connect(address, lane)
+
+    async def any_connection(self) -> Connection:
+        """A connection to whichever broker answers; NetworkException when none does."""
+        addresses = [*dict.fromkeys((*self._nodes.values(), *self._bootstrap))]
+        for address in addresses:
+            known = self._connections.get((address, Lane.CONTROL))
+            if known is not None and known.is_open:
+                return known
+        random.shuffle(addresses)
+        failures = []
+        for address in addresses:
+            try:
+                return await self._connect(address, Lane.CONTROL)
+            except (NetworkException, RequestTimedOut) as error:
+                failures.append(str(error))
+        raise NetworkException("no broker can be reached: " + "; ".join(failures))
+
+    async def _connect(self, address: Address, lane: Lane) -> Connection:
+        key = (address, lane)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            if self._closed:
+                raise NetworkException("this client is closed")
+            known = self._connections.get(key)
+            if known is not None and known.is_open:
+                return known
+            pause = self._pauses.setdefault(address, _Pause(self.backoff()))
+            await asyncio.sleep(pause.remaining_seconds())
+            try:
+                connection = await open_connection(address, self.config)
+            except KafkaError:
+                pause.failed()
+                raise
+            pause.worked()
+            if self._closed:
+                connection.close()
+            self._connections[key] = connection
+            return connection
+
+    def close(self) -> None:
+        """End every connection; whatever waits on one gets NetworkException."""
+        self._closed = True
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Retries.
+
+    def backoff(self) -> Backoff:
+        """Fresh delays as this client is configured."""
+        return Backoff(
+            self.config.retry_backoff_ms,
+            self.config.retry_backoff_max_ms,
+            chance=random.random,
+        )
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, what: str, timeout_ms: int | None = None
+    ) -> T:
+        """Try until it works, fails for good, or the time is up (RequestTimedOut)."""
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        backoff = self.backoff()
+        last: KafkaError | None = None
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                while True:
+                    try:
+                        return await attempt()
+                    except KafkaError as error:
+                        if not error.retriable:
+                            raise
+                        last = error
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+        except TimeoutError:
+            raise RequestTimedOut(f"{what}: gave up after {limit_ms} ms; last: {last}") from last
+
+    # Topics.
+
+    def known_topic(self, name: str) -> Topic | None:
+        """What is known of a topic without asking; None when unknown or too old."""
+        asked_at = self._asked_at.get(name)
+        if asked_at is None:
+            return None
+        if (time.monotonic() - asked_at) * 1000 > self.config.metadata_max_age_ms:
+            return None
+        return self._topics.get(name)
+
+    def name_of(self, topic_id: TopicId) -> TopicName | None:
+        """The name of a topic that was described before."""
+        return self._names.get(topic_id)
+
+    def outdate(self, name: str) -> None:
+        """What is known of this topic turned out wrong: the next look asks again."""
+        self._asked_at.pop(name, None)
+
+    async def topic(
+        self, name: str, *, create: bool = False, timeout_ms: int | None = None
+    ) -> Topic:
+        """The topic, asked for when unknown, until it exists and has leaders or time is up."""
+        if (known := self.known_topic(name)) is not None:
+            return known
+
+        async def ask() -> Topic:
+            await self.refresh([name], create=create)
+            found = self._topics.get(name)
+            if found is None:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            return found
+
+        return await self.retrying(ask, what=f"metadata of topic {name!r}", timeout_ms=timeout_ms)
+
+    async def refresh(self, names: Iterable[str] | None, *, create: bool = False) -> list[Topic]:
+        """Ask for these topics, or for all with None; unknown ones are left out."""
+        wanted = None if names is None else tuple(dict.fromkeys(names))
+        request = MetadataRequest(
+            topics=None
+            if wanted is None
+            else tuple(
+                MetadataRequestTopic(topic_id=None, name=KioTopicName(name)) for name in wanted
+            ),
+            allow_auto_topic_creation=create,
+            include_topic_authorized_operations=False,
+        )
+        connection = await self.any_connection()
+        response: MetadataResponse = await connection.request(request)
+        self._nodes = {one.node_id: (one.host, one.port) for one in response.brokers}
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        return self._learn(response.topics, time.monotonic())
+
+    def _learn(self, described: Iterable[MetadataResponseTopic], now: float) -> list[Topic]:
+        found = []
+        for one in described:
+            if one.name is None:
+                continue
+            name = TopicName(one.name)
+            if one.error_code not in (NONE, LeaderNotAvailable.code):
+                self._topics.pop(name, None)
+                error = error_for(one.error_code, f"topic {name!r}")
+                if not error.retriable:
+                    raise error
+                continue
+            leaders = [NO_LEADER] * len(one.partitions)
+            for partition in one.partitions:
+                if 0 <= partition.partition_index < len(leaders):
+                    leaders[partition.partition_index] = int(partition.leader_id)
+            topic_id = None if one.topic_id is None else TopicId(one.topic_id)
+            topic = Topic(name, topic_id, tuple(leaders), one.is_internal)
+            self._topics[name] = topic
+            if topic_id is not None:
+                self._names[topic_id] = name
+            if leaders and NO_LEADER not in leaders:
+                self._asked_at[name] = now
+            found.append(topic)
+        return found
+
+    # Coordinators.
+
+    async def coordinator(self, group_id: str) -> int:
+        """The node that coordinates this group; known until `forget_coordinator`."""
+        known = self._coordinators.get(group_id)
+        if known is not None:
+            return known
+        request = FindCoordinatorRequest(key_type=i8(GROUP_KEY_TYPE), coordinator_keys=(group_id,))
+        connection = await self.any_connection()
+        response: FindCoordinatorResponse = await connection.request(request)
+        for one in response.coordinators:
+            if one.error_code != NONE:
+                raise error_for(one.error_code, f"group {group_id!r}: {one.error_message}")
+            self._nodes[one.node_id] = (one.host, one.port)
+            self._coordinators[group_id] = one.node_id
+            return int(one.node_id)
+        raise UnknownTopicOrPartition(f"group {group_id!r}: FindCoordinator answered nothing")
+
+    def forget_coordinator(self, group_id: str) -> None:
+        """The group moved, or its coordinator can't be reached: look again."""
+        self._coordinators.pop(group_id, None)
+
+
+class _Pause:
+    """When the next attempt to connect to one address may start."""
+
+    __slots__ = ("_backoff", "_until")
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        self._until = 0.0
+
+    def remaining_seconds(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def failed(self) -> None:
+        self._until = time.monotonic() + self._backoff.next_ms() / 1000
+
+    def worked(self) -> None:
+        self._backoff.reset()
+        self._until = 0.0

@@ -1,0 +1,250 @@
+"""The settings of the three clients: names, defaults and ranges, checked once.
+
+Names are Kafka's with underscores for dots; times are int milliseconds and say so.  What the
+share protocol decides on the broker, per group, is refused here with a hint where it lives
+now: a setting that is taken and ignored costs its user a day.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict, TypeVar
+
+from sharegroup.errors import InvalidConfig
+
+Deserializer = Callable[[bytes], Any]
+Bootstrap = str | list[str]
+Compression = Literal["gzip", "snappy", "lz4", "zstd"]
+AcknowledgementMode = Literal["implicit", "explicit"]
+AcquireMode = Literal["batch_optimized", "record_limit"]
+Acks = Literal["all", 0, 1, -1]
+
+GROUP_CONFIGS: dict[str, str] = {
+    "auto_offset_reset": "the group config share.auto.offset.reset",
+    "isolation_level": "the group config share.isolation.level",
+    "session_timeout_ms": "the group config share.session.timeout.ms",
+    "heartbeat_interval_ms": "the group config share.heartbeat.interval.ms",
+    "enable_auto_commit": "share_acknowledgement_mode",
+    "group_instance_id": "nothing: share groups have no static members",
+    "partition_assignment_strategy": "the broker's group.share.assignors",
+    "group_remote_assignor": "the broker's group.share.assignors",
+    "group_protocol": "nothing: a ShareConsumer is always in a share group",
+    "interceptor_classes": "set_acknowledgement_commit_callback",
+    "max_partition_fetch_bytes": "fetch_max_bytes",
+}
+"""What a share consumer does not take, and what to use instead."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options that all three clients take."""
+
+    bootstrap_servers: Bootstrap
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    connect_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    response_bytes_max: int
+    security_protocol: str
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Options of a Producer."""
+
+    acks: Acks
+    idempotent: bool
+    linger_ms: int
+    batch_bytes: int
+    buffer_bytes: int
+    request_bytes_max: int
+    compression: Compression | None
+    delivery_timeout_ms: int
+    max_block_ms: int
+    in_flight_max: int
+
+
+class ShareConsumerOptions(ClientOptions, total=False):
+    """Options of a ShareConsumer."""
+
+    group_id: str
+    client_rack: str | None
+    share_acknowledgement_mode: AcknowledgementMode
+    share_acquire_mode: AcquireMode
+    max_poll_records: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    decompressed_bytes_max: int
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client needs to find its brokers and to give up in time."""
+
+    bootstrap_servers: Bootstrap = "127.0.0.1:9092"
+    client_id: str = "sharegroup"
+    request_timeout_ms: int = 30_000
+    """A request without an answer after so long costs its connection."""
+    default_api_timeout_ms: int = 60_000
+    """How long a call tries, over reconnects and retries, when it takes no timeout of its own."""
+    connect_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    response_bytes_max: int = 128 * 1024 * 1024
+    """A broker that announces a longer answer is disconnected."""
+    security_protocol: str = "PLAINTEXT"
+
+    def __post_init__(self) -> None:
+        if self.security_protocol != "PLAINTEXT":
+            raise InvalidConfig(
+                f"security_protocol={self.security_protocol!r}: only 'PLAINTEXT' is built so far"
+            )
+        _positive(
+            self,
+            "request_timeout_ms",
+            "default_api_timeout_ms",
+            "connect_timeout_ms",
+            "retry_backoff_ms",
+            "metadata_max_age_ms",
+            "response_bytes_max",
+        )
+        if self.retry_backoff_max_ms < self.retry_backoff_ms:
+            raise InvalidConfig(
+                f"retry_backoff_max_ms={self.retry_backoff_max_ms} is below "
+                f"retry_backoff_ms={self.retry_backoff_ms}"
+            )
+        if not addresses_of(self.bootstrap_servers):
+            raise InvalidConfig("bootstrap_servers is empty; expected 'host:port[,host:port]'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """See docs/config.md and Kafka's producer configs of the same names."""
+
+    acks: Acks = "all"
+    idempotent: bool = True
+    linger_ms: int = 5
+    batch_bytes: int = 64 * 1024
+    """A batch that reaches this many bytes before compression is sent without lingering."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Bytes of records that wait or are under way; `send` waits when they are used up."""
+    request_bytes_max: int = 1024 * 1024
+    compression: Compression | None = None
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    in_flight_max: int = 5
+    """Batches of one partition under way at once; brokers remember the last five."""
+
+    def __post_init__(self) -> None:
+        super(ProducerConfig, self).__post_init__()
+        if self.acks not in ("all", -1, 0, 1):
+            raise InvalidConfig(f"acks={self.acks!r}; expected 'all', 1 or 0")
+        if self.idempotent and self.acks not in ("all", -1):
+            raise InvalidConfig(f"acks={self.acks!r} needs idempotent=False")
+        if self.compression not in (None, "gzip", "snappy", "lz4", "zstd"):
+            raise InvalidConfig(
+                f"compression={self.compression!r}; expected None, gzip, snappy, lz4 or zstd"
+            )
+        if not 1 <= self.in_flight_max <= 5:
+            raise InvalidConfig(f"in_flight_max={self.in_flight_max}; expected 1 to 5")
+        if self.linger_ms < 0:
+            raise InvalidConfig(f"linger_ms={self.linger_ms}; expected 0 or more")
+        _positive(
+            self,
+            "batch_bytes",
+            "buffer_bytes",
+            "request_bytes_max",
+            "delivery_timeout_ms",
+            "max_block_ms",
+        )
+
+    @property
+    def acks_number(self) -> int:
+        """As on the wire: -1 for all."""
+        return -1 if self.acks == "all" else self.acks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareConsumerConfig(ClientConfig):
+    """See docs/config.md and Kafka's share consumer configs of the same names."""
+
+    group_id: str = ""
+    client_rack: str | None = None
+    share_acknowledgement_mode: AcknowledgementMode = "implicit"
+    share_acquire_mode: AcquireMode = "batch_optimized"
+    max_poll_records: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    decompressed_bytes_max: int = 128 * 1024 * 1024
+    """A record batch that grows beyond this is treated as corrupt."""
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+
+    def __post_init__(self) -> None:
+        super(ShareConsumerConfig, self).__post_init__()
+        if not self.group_id:
+            raise InvalidConfig("group_id is missing: a ShareConsumer is a member of a share group")
+        _one_of(self, "share_acknowledgement_mode", "implicit", "explicit")
+        _one_of(self, "share_acquire_mode", "batch_optimized", "record_limit")
+        _positive(self, "max_poll_records", "fetch_max_bytes", "decompressed_bytes_max")
+        if self.fetch_min_bytes < 0 or self.fetch_max_wait_ms < 0:
+            raise InvalidConfig("fetch_min_bytes and fetch_max_wait_ms must be 0 or more")
+
+    @property
+    def explicit(self) -> bool:
+        """Whether the application settles every record itself."""
+        return self.share_acknowledgement_mode == "explicit"
+
+
+Config = TypeVar("Config", bound=ClientConfig)
+
+
+def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
+    """The checked config; an option that there is none of is named, with what was meant."""
+    known = {field.name for field in fields(kind)}
+    for name in options:
+        if name in known:
+            continue
+        if name in GROUP_CONFIGS and kind is ShareConsumerConfig:
+            raise InvalidConfig(f"{name} is no option of a share consumer; use {_instead(name)}")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidConfig(f"unknown option {name}{hint}")
+    return kind(**options)
+
+
+def addresses_of(bootstrap: Bootstrap) -> tuple[tuple[str, int], ...]:
+    """The hosts and ports of a bootstrap list, given as text or as a list of texts."""
+    texts = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    return tuple(_address(text.strip()) for text in texts if text.strip())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise InvalidConfig(f"bootstrap server {text!r}: expected host:port")
+    return host.strip("[]"), int(port)
+
+
+def _instead(name: str) -> str:
+    hint = GROUP_CONFIGS[name]
+    return f"{hint} (AdminClient.incremental_alter_configs)" if "group config" in hint else hint
+
+
+def _positive(config: ClientConfig, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < 1:
+            raise InvalidConfig(f"{name}={getattr(config, name)}; expected 1 or more")
+
+
+def _one_of(config: ClientConfig, name: str, *allowed: str) -> None:
+    if getattr(config, name) not in allowed:
+        raise InvalidConfig(f"{name}={getattr(config, name)!r}; expected {' or '.join(allowed)}")

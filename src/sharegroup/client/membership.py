@@ -1,0 +1,240 @@
+"""One member of a share group: what it tells the coordinator and what it makes of the answer.
+
+`Membership` decides, without I/O; `Heartbeats` sends.  The epoch is the member's version of
+the assignment, set by the coordinator:
+
+    0 join --> n (as answered) --> n ... --> -1 leave
+       ^            |
+       '--fenced or unknown: drop the assignment, join again with the same member id
+
+Fields are sent when they change and with every join; after a lost answer nobody knows what
+arrived, so the next request says everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+
+from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32
+
+from sharegroup.client.cluster import Cluster
+from sharegroup.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedMemberEpoch,
+    KafkaError,
+    NotCoordinator,
+    TopicAuthorizationFailed,
+    UnknownMemberId,
+    error_for,
+)
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+
+log = logging.getLogger(__name__)
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+INTERVAL_MS_DEFAULT = 5_000
+INTERVAL_MS_MIN = 10
+"""A broker that asks for heartbeats without a pause does not get them."""
+
+
+class Reaction(Enum):
+    """What to do after an answer (fact sheet: «Heartbeat reactions»)."""
+
+    CONTINUE = auto()
+    REJOIN = auto()
+    FIND_COORDINATOR = auto()
+    WAIT = auto()
+    REPORT = auto()
+    """Tell the application, stay a member: an administrator can put it right."""
+    FAIL = auto()
+    """Tell the application and stop."""
+
+
+REACTIONS: dict[int, Reaction] = {
+    NONE: Reaction.CONTINUE,
+    FencedMemberEpoch.code: Reaction.REJOIN,
+    UnknownMemberId.code: Reaction.REJOIN,
+    NotCoordinator.code: Reaction.FIND_COORDINATOR,
+    CoordinatorNotAvailable.code: Reaction.FIND_COORDINATOR,
+    CoordinatorLoadInProgress.code: Reaction.WAIT,
+    TopicAuthorizationFailed.code: Reaction.REPORT,
+}
+"""Every code that is not listed is fatal."""
+
+
+class Membership:
+    """See the module's text."""
+
+    def __init__(self, group_id: GroupId, member_id: MemberId, rack_id: str | None) -> None:
+        self.group_id = group_id
+        self.member_id = member_id
+        self.interval_ms = INTERVAL_MS_DEFAULT
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self._rack_id = rack_id
+        self._epoch = JOIN_EPOCH
+        self._subscription: tuple[str, ...] = ()
+        self._told: tuple[str, ...] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch that the next heartbeat carries."""
+        return self._epoch
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """The topics subscribed to; empty means: no member."""
+        return self._subscription
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Replace the subscription; the next heartbeat says so."""
+        self._subscription = topics
+
+    def request(self) -> ShareGroupHeartbeatRequest:
+        """The next heartbeat."""
+        joins = self._epoch == JOIN_EPOCH
+        tells = joins or self._told != self._subscription
+        return ShareGroupHeartbeatRequest(
+            group_id=KioGroupId(self.group_id),
+            member_id=self.member_id,
+            member_epoch=i32(self._epoch),
+            rack_id=self._rack_id if joins else None,
+            subscribed_topic_names=tuple(map(KioTopicName, self._subscription)) if tells else None,
+        )
+
+    def leave_request(self) -> ShareGroupHeartbeatRequest:
+        """The last heartbeat."""
+        return ShareGroupHeartbeatRequest(
+            group_id=KioGroupId(self.group_id),
+            member_id=self.member_id,
+            member_epoch=i32(LEAVE_EPOCH),
+        )
+
+    def answered(
+        self, request: ShareGroupHeartbeatRequest, response: ShareGroupHeartbeatResponse
+    ) -> Reaction:
+        """Take in an answer; says what to do about it."""
+        reaction = REACTIONS.get(int(response.error_code), Reaction.FAIL)
+        if reaction is Reaction.CONTINUE:
+            self._epoch = int(response.member_epoch)
+            self.interval_ms = max(
+                INTERVAL_MS_MIN, round(response.heartbeat_interval.total_seconds() * 1000)
+            )
+            if request.subscribed_topic_names is not None:
+                self._told = tuple(request.subscribed_topic_names)
+            if response.assignment is not None:
+                self.assignment = frozenset(
+                    TopicPartition(TopicId(topic.topic_id), int(partition))
+                    for topic in response.assignment.topic_partitions
+                    if topic.topic_id is not None
+                    for partition in topic.partitions
+                )
+        elif reaction is Reaction.REJOIN:
+            self.reset()
+        return reaction
+
+    def unanswered(self) -> None:
+        """The answer was lost: say everything again."""
+        self._told = None
+
+    def reset(self) -> None:
+        """No member any more: the next heartbeat joins."""
+        self._epoch = JOIN_EPOCH
+        self._told = None
+        self.assignment = frozenset()
+
+
+class Heartbeats:
+    """Sends the heartbeats of one member, for as long as `run` runs."""
+
+    def __init__(
+        self, cluster: Cluster, membership: Membership, *, changed: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._membership = membership
+        self._changed = changed
+        self._wake = asyncio.Event()
+        self.failure: KafkaError | None = None
+        """Why the member stopped; it does not start again by itself."""
+        self.report: KafkaError | None = None
+        """Something for the application to know once."""
+
+    def wake(self) -> None:
+        """Send a heartbeat now: the subscription changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Join, and stay joined, until a fatal error; returns then."""
+        backoff = self._cluster.backoff()
+        while self.failure is None:
+            self._wake.clear()
+            if not self._membership.subscription:
+                await self._wake.wait()
+                continue
+            reaction = await self._beat()
+            if reaction in (Reaction.CONTINUE, Reaction.REPORT):
+                backoff.reset()
+                await self._pause(self._membership.interval_ms)
+            elif reaction is not Reaction.FAIL:
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def leave(self) -> None:
+        """Tell the coordinator that this member goes; one try."""
+        if self._membership.epoch > JOIN_EPOCH:
+            node_id = await self._cluster.coordinator(self._membership.group_id)
+            connection = await self._cluster.connection(node_id)
+            await connection.request(self._membership.leave_request())
+        self._membership.reset()
+
+    async def _beat(self) -> Reaction:
+        membership = self._membership
+        group_id, before = membership.group_id, membership.assignment
+        try:
+            node_id = await self._cluster.coordinator(group_id)
+            connection = await self._cluster.connection(node_id)
+            request = membership.request()
+            response: ShareGroupHeartbeatResponse = await connection.request(request)
+        except KafkaError as error:
+            membership.unanswered()
+            self._cluster.forget_coordinator(group_id)
+            if error.retriable:
+                log.debug("heartbeat.failed group=%s error=%s", group_id, error)
+                return Reaction.FIND_COORDINATOR
+            self._stop(error)
+            return Reaction.FAIL
+        reaction = membership.answered(request, response)
+        if reaction is Reaction.FIND_COORDINATOR:
+            self._cluster.forget_coordinator(group_id)
+        elif reaction in (Reaction.REPORT, Reaction.FAIL):
+            text = f"group {group_id!r} member {membership.member_id}: {response.error_message}"
+            self._report(reaction, error_for(response.error_code, text))
+        if membership.assignment != before:
+            self._changed()
+        return reaction
+
+    def _report(self, reaction: Reaction, error: KafkaError) -> None:
+        if reaction is Reaction.FAIL:
+            self._stop(error)
+        else:
+            self.report = error
+            self._changed()
+
+    def _stop(self, error: KafkaError) -> None:
+        self.failure = error
+        self._changed()
+
+    async def _pause(self, interval_ms: int) -> None:
+        try:
+            async with asyncio.timeout(interval_ms / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            return
