@@ -9,7 +9,7 @@ batch begins), and is this batch *whole* (its checksum holds)?
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import crc32c
@@ -24,6 +24,12 @@ HEADER_BYTES = HEADER.size
 LENGTH_STARTS_AT = 12
 """``length`` counts the bytes after itself: a batch has this many more."""
 
+LEADER_EPOCH = 0
+"""One broker, one leadership: the epoch never changes."""
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_AT = 12
 _CRC_STARTS_AT = 17
 _CRC_COVERS_FROM = 21
 _MAGIC = 2
@@ -119,6 +125,22 @@ class ChunkReader:
         if not 0 <= at <= len(self._chunk) - size:
             self._chunk, self._position, at = self._read(_CHUNK_BYTES, position), position, 0
         return self._chunk[at : at + size]
+
+
+def stamp(
+    batches: Sequence[bytearray], headers: list[BatchHeader], *, base_offset: int, position: int
+) -> list[BatchHeader]:
+    """Write offsets and leader epoch into the batches; where each will be in the log."""
+    placed = []
+    for batch, header in zip(batches, headers, strict=True):
+        _BASE_OFFSET.pack_into(batch, 0, base_offset)
+        _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, LEADER_EPOCH)
+        end_offset = base_offset + header.offset_count
+        placed.append(
+            header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
+        )
+        base_offset, position = end_offset, position + header.size
+    return placed
 
 
 def is_whole(batch: Buffer) -> bool:

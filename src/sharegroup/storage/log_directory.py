@@ -21,19 +21,17 @@ from collections.abc import Callable
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.storage.checkpoint_files import (
-    parse_topic_id,
     read_checkpoint,
     replace_file,
     write_checkpoint,
 )
 from sharegroup.storage.files import Files, RealFiles
+from sharegroup.storage.folders import folder_name, partition_of, remove_folder
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.partition_log import (
     SEGMENT_BYTES_DEFAULT,
     Checkpoint,
     PartitionLog,
-    folder_name,
-    remove_folder,
 )
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import SNAPSHOT_SUFFIX, load_log
@@ -136,7 +134,7 @@ class LogDirectory:
         """How many rounds of syncs were done."""
         return self._parts.syncer.rounds
 
-    def open_journal(self, name: str) -> Journal:
+    def journal(self, name: str) -> Journal:
         """The journal with this file name, made if there is none."""
         journal = Journal(self._parts.opened, self._parts.syncer, self._parts.root, name)
         self._journals.append(journal)
@@ -144,7 +142,7 @@ class LogDirectory:
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that have a folder, opened or not."""
-        found = (_partition_of(name) for name in self._parts.files.list(self._parts.root))
+        found = (partition_of(name) for name in self._parts.files.list(self._parts.root))
         return [key for key in found if key is not None]
 
     def get(self, topic_id: TopicId, partition: int) -> PartitionLog | None:
@@ -275,17 +273,6 @@ class LogDirectory:
         await self._parts.syncer.in_thread(
             lambda: write_checkpoint(files, root, START_OFFSETS_FILE, offsets)
         )
-
-
-def _partition_of(name: str) -> TopicPartition | None:
-    """The partition whose folder has this name, None for anything else."""
-    topic, dash, partition = name.rpartition("-")
-    if not dash or not partition.isdigit():
-        return None
-    try:
-        return TopicPartition(parse_topic_id(topic), int(partition))
-    except ValueError:
-        return None
 
 
 def _remove_old_snapshots(files: Files, folder: str) -> None:

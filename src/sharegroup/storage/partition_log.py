@@ -10,11 +10,8 @@ Three offsets, in this order:
 readable when it is durable, and then its `Ticket` is done.  With ``Durability.OS`` written
 counts as durable.
 
-When the disk fails, the log is *fenced*: what was not durable is cut off and its tickets fail,
-appends raise `KafkaStorageError`, reads go on.  An append to a fenced log starts a probe, a
-small write that is synced, at most every half second; when one succeeds the log takes appends
-again.  A failed sync can't be repeated instead: after it the system may believe that pages are
-clean that never reached the disk.
+When the disk fails, what was not durable is cut off and its tickets fail, appends raise
+`KafkaStorageError` until the disk works again (`fence`), and reads go on.
 
 Finding and reading batches is in `log_reader`, what happens at start in `recovery`.
 """
@@ -22,17 +19,17 @@ Finding and reading batches is in `log_reader`, what happens at start in `recove
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
 from sharegroup.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
 from sharegroup.ids import TopicPartition, topic_id_text
-from sharegroup.storage.batch_scan import BatchHeader, header_of
+from sharegroup.storage.batch_scan import BatchHeader, header_of, stamp
 from sharegroup.storage.boundaries import BatchMap, BatchSpans
-from sharegroup.storage.files import Files
-from sharegroup.storage.log_reader import LogReader
+from sharegroup.storage.fence import Fence
+from sharegroup.storage.folders import folder_name, remove_files
+from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import LoadedLog
 from sharegroup.storage.segment import Segment
@@ -42,18 +39,7 @@ from sharegroup.storage.tickets import Ticket, TicketQueue
 
 log = logging.getLogger(__name__)
 
-LEADER_EPOCH = 0
-"""One broker, one leadership: the epoch never changes."""
-
 SEGMENT_BYTES_DEFAULT = 1_073_741_824
-PROBE_SECONDS = 0.5
-"""A fenced log tries the disk at most this often."""
-
-PROBE_BYTES = 65_536
-
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_AT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +61,6 @@ class _Mark:
     offset: int
     segment: Segment | None
     position: int
-
-
-@dataclass(slots=True)
-class _Fence:
-    """Why the log takes no appends, and when the disk may be tried again."""
-
-    reason: str
-    probe_at: float
-    probing: bool = False
 
 
 class PartitionLog:
@@ -139,7 +116,7 @@ class PartitionLog:
         self._new_names: dict[str, None] = {}
         self._durable = self._mark()
         self._syncing = self._durable
-        self._fence: _Fence | None = None
+        self._fence = Fence(parts, self._folder, str(self))
         self._subscribers: list[Callable[[], None]] = []
         self._is_closed = False
 
@@ -153,7 +130,7 @@ class PartitionLog:
     @property
     def is_fenced(self) -> bool:
         """Whether the disk failed and appends are refused for now."""
-        return self._fence is not None
+        return self._fence.is_up
 
     @property
     def size(self) -> int:
@@ -215,13 +192,15 @@ class PartitionLog:
         self, whole: bytearray | None, batches: Sequence[bytearray], headers: list[BatchHeader]
     ) -> Ticket:
         """Stamp, write and index; ``whole`` is the only batch, or None for several."""
-        self._check_writable()
+        if self._is_closed:
+            raise UnknownTopicOrPartition(f"{self}: the log is closed or was deleted")
+        self._fence.check()
         size = sum(header.size for header in headers)
         count = sum(header.offset_count for header in headers)
         base_offset, end_offset = self.end_offset, self.end_offset + count
         try:
             segment = self._segment_for(size, end_offset)
-            placed = _stamp(batches, headers, base_offset=base_offset, position=segment.size)
+            placed = stamp(batches, headers, base_offset=base_offset, position=segment.size)
             segment.append(b"".join(batches) if whole is None else whole, placed)
         except OSError as error:
             raise self._refuse(error) from error
@@ -277,7 +256,7 @@ class PartitionLog:
     def sync_failed(self, error: OSError) -> None:
         if self._is_closed:
             return
-        self._raise_fence(f"a sync failed: {error}")
+        self._fence.put_up(f"a sync failed: {error}")
         if self._parts.durability is Durability.OS:
             return  # It was promised to the system only, and is readable already.
         self._pending.fail(f"{self}: a sync failed: {error}")
@@ -322,22 +301,9 @@ class PartitionLog:
         self._new_names[self._folder] = None
         segment.remove()
 
-    # Failing and healing
-
-    def _check_writable(self) -> None:
-        if self._is_closed:
-            raise UnknownTopicOrPartition(f"{self}: the log is closed or was deleted")
-        fence = self._fence
-        if fence is None:
-            return
-        if not fence.probing and self._parts.syncer.clock() >= fence.probe_at:
-            fence.probing = True
-            self._parts.syncer.run(self._probe, self._probed)
-        raise KafkaStorageError(f"{self}: takes no appends: {fence.reason}")
-
     def _refuse(self, error: OSError) -> KafkaStorageError:
         """Fence the log after a failed write; what was written before it is not affected."""
-        self._raise_fence(f"a write failed: {error}")
+        self._fence.put_up(f"a write failed: {error}")
         if self._segments:
             active = self._segments[-1]
             try:
@@ -347,45 +313,10 @@ class PartitionLog:
                 log.warning("event=truncate_failed %s error=%r", self, str(second))
         return KafkaStorageError(f"{self} offset={self.end_offset}: a write failed: {error}")
 
-    def _raise_fence(self, reason: str) -> None:
-        self._fence = _Fence(reason, self._parts.syncer.clock() + PROBE_SECONDS)
-        log.warning("event=log_fenced %s end_offset=%d reason=%r", self, self.end_offset, reason)
-
-    def _probe(self) -> None:
-        """Blocking: find out whether the disk takes and keeps a write again."""
-        files, path = self._parts.files, f"{self._folder}/probe"
-        files.make_directory(self._folder)
-        fd = files.open(path, create=True)
-        try:
-            files.write(fd, bytes(PROBE_BYTES), 0)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-            files.remove(path)
-        # What was cut off after the failure must stay cut off.
-        for name in files.list(self._folder):
-            if name.endswith(".log"):
-                fd = files.open(f"{self._folder}/{name}")
-                try:
-                    files.sync(fd)
-                finally:
-                    files.close(fd)
-        files.sync_directory(self._folder)
-        files.sync_directory(self._parts.root)
-
-    def _probed(self, error: BaseException | None) -> None:
-        assert self._fence is not None
-        if error is None:
-            self._fence = None
-            log.info("event=log_healed %s end_offset=%d", self, self.end_offset)
-        else:
-            self._fence.probing = False
-            self._fence.probe_at = self._parts.syncer.clock() + PROBE_SECONDS
-
     # Reading
 
     def batches(
-        self, offset: int, *, end: int | None = None, bytes_max: int, count_max: int
+        self, offset: int, *, end: int | None = None, bytes_max: int, count_max: int = NO_LIMIT
     ) -> BatchSpans:
         """Whole batches from the one that holds ``offset`` on, that begin before ``end``.
 
@@ -446,7 +377,7 @@ class PartitionLog:
         if self._parts.durability is Durability.OS and not self._is_closed:
             self._unsynced.update((s.log, None) for s in self._segments)
             self._new_names.update((name, None) for name in checkpoint.directories)
-            self._raise_fence("a checkpoint could not be made durable")
+            self._fence.put_up("a checkpoint could not be made durable")
 
     # Deleting
 
@@ -502,43 +433,3 @@ class PartitionLog:
         self._pending.fail(f"{self}: the log was closed")
         for segment in self._segments:
             segment.close()
-
-
-def remove_folder(files: Files, folder: str) -> None:
-    """Blocking: delete a folder of files; what can't be deleted is logged and left."""
-    remove_files(files, [f"{folder}/{name}" for name in files.list(folder)])
-    try:
-        files.remove_directory(folder)
-    except OSError as error:
-        log.warning("event=remove_failed path=%s error=%r", folder, str(error))
-
-
-def remove_files(files: Files, paths: list[str]) -> None:
-    """Blocking: delete files that may be gone already; failures are logged."""
-    for path in paths:
-        try:
-            if files.exists(path):
-                files.remove(path)
-        except OSError as error:
-            log.warning("event=remove_failed path=%s error=%r", path, str(error))
-
-
-def folder_name(key: TopicPartition) -> str:
-    """The folder of a partition, which no topic name can lead astray."""
-    return f"{topic_id_text(key.topic_id)}-{key.partition}"
-
-
-def _stamp(
-    batches: Sequence[bytearray], headers: list[BatchHeader], *, base_offset: int, position: int
-) -> list[BatchHeader]:
-    """Write offsets and leader epoch into the batches; where each will be in the log."""
-    placed = []
-    for batch, header in zip(batches, headers, strict=True):
-        _BASE_OFFSET.pack_into(batch, 0, base_offset)
-        _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, LEADER_EPOCH)
-        end_offset = base_offset + header.offset_count
-        placed.append(
-            header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
-        )
-        base_offset, position = end_offset, position + header.size
-    return placed
