@@ -1,0 +1,57 @@
+"""The records of the share coordinator, as ``__share_group_state`` holds them (types 0 and 1).
+
+Named after Kafka's, with the fields of key and value; offsets are half-open ranges here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharegroup.core.delivery import ARCHIVED, RecordState, StateBatch
+from sharegroup.ids import SharePartitionKey
+
+ARCHIVING = 3
+"""Kafka's code for a record on its way to a dead-letter queue (KIP-1191)."""
+
+
+def record_state(code: int) -> RecordState:
+    """The state that a stored code means; where nobody serves the queue, archiving is done."""
+    return ARCHIVED if code == ARCHIVING else RecordState(code)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSnapshot:
+    """All that is known of a share partition; ``*_timestamp`` are wall clock milliseconds."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    create_timestamp: int
+    write_timestamp: int
+    batches: tuple[StateBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUpdate:
+    """What changed since the snapshot of the same epoch and the updates after it."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTombstone:
+    """The share partition is forgotten: a snapshot key without a value."""
+
+    key: SharePartitionKey
+
+
+ShareStateRecord = ShareSnapshot | ShareUpdate | ShareTombstone
+Records = tuple[ShareStateRecord, ...]
