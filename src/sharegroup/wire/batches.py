@@ -51,7 +51,7 @@ _header = Struct(">qiibIhiqqqhii")
 _length = Struct(">i")
 _crc = Struct(">I")
 _attributes = Struct(">h")
-_offset_and_time = Struct(">q")
+_offset_or_time = Struct(">q")
 _leader_epoch = Struct(">i")
 assert _header.size == HEADER_BYTES
 
@@ -149,17 +149,43 @@ def checksum_holds(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return checksum(buffer, position, header) == header.crc
 
 
-def validate(buffer: Buffer) -> BatchHeader:
-    """The header of the one batch that a producer may send for a partition.
+def validate(buffer: Buffer) -> list[BatchHeader]:
+    """The headers of all batches that a producer sent for a partition; one is the rule.
 
     Raises CorruptMessage, InvalidRecord or UnsupportedCompressionType.
     """
-    _check_extent(buffer)
-    header = BatchHeader._make(_header.unpack_from(buffer))
-    if not checksum_holds(buffer, 0, header):
-        raise CorruptMessage(
-            f"expected checksum {header.crc:#010x}, found {checksum(buffer, 0, header):#010x}"
-        )
+    headers = []
+    position = 0
+    while position < len(buffer) or not headers:
+        header = _checked_header(buffer, position)
+        headers.append(header)
+        position += header.size
+    return headers
+
+
+def stamp(
+    buffer: bytearray | memoryview, position: int = 0, *, base_offset: int, leader_epoch: int
+) -> None:
+    """Write what the log decides into the batch at ``position``; its checksum still holds."""
+    _offset_or_time.pack_into(buffer, position, base_offset)
+    _leader_epoch.pack_into(buffer, position + LENGTH_END, leader_epoch)
+
+
+def stamp_append_time(buffer: bytearray | memoryview, append_time: int, position: int = 0) -> None:
+    """Give all records of the batch at ``position`` this time, in ms, and it a new checksum."""
+    (attributes,) = _attributes.unpack_from(buffer, position + CHECKED_AT)
+    _attributes.pack_into(buffer, position + CHECKED_AT, attributes | LOG_APPEND_TIME)
+    _offset_or_time.pack_into(buffer, position + MAX_TIMESTAMP_AT, append_time)
+    header = BatchHeader._make(_header.unpack_from(buffer, position))
+    _crc.pack_into(buffer, position + CRC_AT, checksum(buffer, position, header))
+
+
+def _checked_header(buffer: Buffer, position: int) -> BatchHeader:
+    _check_extent(buffer, position)
+    header = BatchHeader._make(_header.unpack_from(buffer, position))
+    found = checksum(buffer, position, header)
+    if found != header.crc:
+        raise CorruptMessage(f"expected checksum {header.crc:#010x}, found {found:#010x}")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecord(
             f"expected one record or more and a last offset delta one below, found "
@@ -169,47 +195,20 @@ def validate(buffer: Buffer) -> BatchHeader:
     return header
 
 
-def stamp(
-    buffer: bytearray | memoryview,
-    position: int = 0,
-    *,
-    base_offset: int,
-    leader_epoch: int,
-    log_append_time: int | None = None,
-) -> None:
-    """Write what the log decides into the batch at ``position``.
-
-    With ``log_append_time`` all its records get that time; the checksum is made anew.
-    """
-    _offset_and_time.pack_into(buffer, position, base_offset)
-    _leader_epoch.pack_into(buffer, position + LENGTH_END, leader_epoch)
-    if log_append_time is None:
-        return
-    (attributes,) = _attributes.unpack_from(buffer, position + CHECKED_AT)
-    _attributes.pack_into(buffer, position + CHECKED_AT, attributes | LOG_APPEND_TIME)
-    _offset_and_time.pack_into(buffer, position + MAX_TIMESTAMP_AT, log_append_time)
-    header = BatchHeader._make(_header.unpack_from(buffer, position))
-    _crc.pack_into(buffer, position + CRC_AT, checksum(buffer, position, header))
-
-
-def _check_extent(buffer: Buffer) -> None:
-    """That there is one batch of format 2 and nothing else."""
-    size = len(buffer)
-    if size > MAGIC_AT and buffer[MAGIC_AT] != MAGIC:
-        magic = buffer[MAGIC_AT]
+def _check_extent(buffer: Buffer, position: int) -> None:
+    """That a whole batch of format 2 is there."""
+    size = len(buffer) - position
+    if size > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
+        magic = buffer[position + MAGIC_AT]
         text = f"expected magic {MAGIC}, found {magic}"
         raise InvalidRecord(text) if magic < MAGIC else CorruptMessage(text)
     if size < HEADER_BYTES:
         raise InvalidRecord(f"expected a batch of {HEADER_BYTES} bytes or more, came {size}")
-    (length,) = _length.unpack_from(buffer, LENGTH_END - _length.size)
+    (length,) = _length.unpack_from(buffer, position + LENGTH_END - _length.size)
     if length < LENGTH_MIN:
         raise CorruptMessage(f"expected a batch length of {LENGTH_MIN} or more, found {length}")
     if LENGTH_END + length > size:
         raise InvalidRecord(f"batch of {LENGTH_END + length} bytes, but {size} came")
-    if LENGTH_END + length < size:
-        raise InvalidRecord(
-            f"expected one batch, found {size - LENGTH_END - length} bytes after the first"
-        )
 
 
 def _check_attributes(header: BatchHeader) -> None:

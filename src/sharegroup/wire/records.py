@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -52,6 +52,16 @@ _length = Struct(">i")
 _crc = Struct(">I")
 
 
+class NewRecord(NamedTuple):
+    """One record to encode; a plain tuple of the same order does as well."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    """Milliseconds since 1970."""
+    headers: Headers = ()
+
+
 class Record(Protocol):
     """One record as it is handed out."""
 
@@ -77,7 +87,8 @@ def decode_records(
 ) -> list[Record]:
     """The records of all whole batches in order, without control batches.
 
-    Raises CorruptMessage for a batch that is none; an incomplete one at the end is left out.
+    Raises CorruptMessage for a batch that is none or whose records are none, and
+    UnsupportedCompressionType for a codec that does not exist; an incomplete one at the end is left out.
     """
     records: list[Record] = []
     for position, header in scan(buffer):
@@ -117,7 +128,7 @@ def batch_records(
 
 
 def encode_batch(
-    records: Iterable[tuple[bytes | None, bytes | None, Headers, int]],
+    records: Iterable[tuple[bytes | None, bytes | None, int, Headers]],
     *,
     codec: int = NONE,
     producer_id: int = NO_PRODUCER_ID,
@@ -125,7 +136,7 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> bytearray:
-    """One batch of (key, value, headers, timestamp in ms), at base offset 0.
+    """One batch of these records (see `NewRecord`), at base offset 0.
 
     There must be a record or more; the buffer is the caller's to stamp and to send.
     """
@@ -139,7 +150,7 @@ def encode_batch(
         BATCH_BYTES_MAX,
     )
     count = 0
-    for key, value, headers, timestamp in records:
+    for key, value, timestamp, headers in records:
         builder.append(count, timestamp, key, value, headers)
         count += 1
     assert count > 0, "a batch needs a record"
