@@ -154,7 +154,7 @@ def validate(buffer: Buffer) -> list[BatchHeader]:
 
     Raises CorruptMessage, InvalidRecord or UnsupportedCompressionType.
     """
-    headers = []
+    headers: list[BatchHeader] = []
     position = 0
     while position < len(buffer) or not headers:
         header = _checked_header(buffer, position)

@@ -88,7 +88,8 @@ def decode_records(
     """The records of all whole batches in order, without control batches.
 
     Raises CorruptMessage for a batch that is none or whose records are none, and
-    UnsupportedCompressionType for a codec that does not exist; an incomplete one at the end is left out.
+    UnsupportedCompressionType for a codec that does not exist; an incomplete one at the end is
+    left out.
     """
     records: list[Record] = []
     for position, header in scan(buffer):
@@ -151,7 +152,7 @@ def encode_batch(
     )
     count = 0
     for key, value, timestamp, headers in records:
-        builder.append(count, timestamp, key, value, headers)
+        builder.append(count, timestamp, key, value, list(headers))
         count += 1
     assert count > 0, "a batch needs a record"
     batch: bytearray = builder.build()
