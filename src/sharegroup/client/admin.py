@@ -1,0 +1,175 @@
+"""AdminClient: topics, configs, groups and offsets of any Kafka cluster.
+
+Results come by item: one topic that exists already does not hide what became of the others.
+A value that is a KafkaError is what the broker said about that item; what could not be asked
+at all (no broker, no time left) is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from sharegroup.client import admin_configs, admin_groups, admin_topics
+from sharegroup.client.admin_types import (
+    AlterConfig,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    GroupListing,
+    ListedOffset,
+    NewTopic,
+    ShareGroupDescription,
+    SharePartitionOffset,
+    TopicDescription,
+)
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig, ClientOptions, config_from
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+
+SHARE = "share"
+
+
+class AdminClient:
+    """Administers a cluster.
+
+    Example::
+
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topics([NewTopic("orders", num_partitions=3)])
+            print(await admin.list_topics())
+    """
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        self._cluster = Cluster(config_from(ClientConfig, options))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._cluster.close()
+
+    # Topics.
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Create topics; None for each that was, TopicAlreadyExists and others as results."""
+        return await admin_topics.create_topics(self._cluster, topics, validate_only=validate_only)
+
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete topics by name."""
+        return await admin_topics.delete_topics(self._cluster, names)
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Raise the number of partitions of topics to ``counts``."""
+        return await admin_topics.create_partitions(
+            self._cluster, counts, validate_only=validate_only
+        )
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted; Kafka's internal ones only when asked for."""
+        described = await admin_topics.describe_topics(self._cluster, None)
+        return sorted(
+            name
+            for name, topic in described.items()
+            if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
+        )
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, TopicDescription | KafkaError]:
+        """Id, partitions and leaders of these topics, or of all."""
+        return await admin_topics.describe_topics(self._cluster, names)
+
+    async def list_offsets(
+        self, specs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """Offsets of partitions: an OffsetSpec, or the first record at or after a time in ms."""
+        return await admin_topics.list_offsets(self._cluster, specs)
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Delete what lies before these offsets (-1: everything); the new first offsets."""
+        return await admin_topics.delete_records(self._cluster, offsets)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, controller and brokers."""
+        return await admin_topics.describe_cluster(self._cluster)
+
+    # Configs.
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        """Every config of these topics, brokers and groups, and where its value comes from."""
+        return await admin_configs.describe_configs(
+            self._cluster, resources, documentation=documentation
+        )
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfig]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[ConfigResource, KafkaError | None]:
+        """Change single configs and leave the others; all or none for each resource."""
+        return await admin_configs.incremental_alter_configs(
+            self._cluster, changes, validate_only=validate_only
+        )
+
+    # Groups.
+
+    async def list_groups(
+        self, *, states_filter: Iterable[str] = (), types_filter: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """All groups, sorted by id; filters by state (``Stable``) and type (``share``)."""
+        return await admin_groups.list_groups(
+            self._cluster, states=tuple(states_filter), types=tuple(types_filter)
+        )
+
+    async def list_share_groups(self, *, states_filter: Iterable[str] = ()) -> list[GroupListing]:
+        """`list_groups` for share groups alone."""
+        return await self.list_groups(states_filter=states_filter, types_filter=(SHARE,))
+
+    async def describe_share_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, ShareGroupDescription | KafkaError]:
+        """State, epochs and members of share groups."""
+        return await admin_groups.describe_share_groups(self._cluster, group_ids)
+
+    async def list_share_group_offsets(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None]
+    ) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
+        """Start offset and lag by partition; None asks for all partitions of a group."""
+        return await admin_groups.list_share_group_offsets(self._cluster, groups)
+
+    async def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Move the start offsets of a group without members."""
+        return await admin_groups.alter_share_group_offsets(self._cluster, group_id, offsets)
+
+    async def delete_share_group_offsets(
+        self, group_id: str, topics: Iterable[str]
+    ) -> dict[str, KafkaError | None]:
+        """Forget what a group without members knows of these topics."""
+        return await admin_groups.delete_share_group_offsets(self._cluster, group_id, topics)
+
+    async def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete groups without members, and their state."""
+        return await admin_groups.delete_groups(self._cluster, group_ids)

@@ -1,0 +1,250 @@
+"""Groups: listed by every broker, everything else asked of each group's coordinator.
+
+A coordinator that moved or loads is looked for again until the api timeout; every other
+error is the result for that group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_share_group_offsets.v0.request import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32, i64
+
+from sharegroup.client.admin_topics import by_topic, outcome
+from sharegroup.client.admin_types import (
+    GroupListing,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+)
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NetworkException,
+    NotCoordinator,
+    error_for,
+)
+
+LOOK_AGAIN = frozenset(
+    error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
+)
+
+
+async def list_groups(
+    cluster: Cluster, *, states: tuple[str, ...], types: tuple[str, ...]
+) -> list[GroupListing]:
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh(())
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
+        listed = {}
+        for node_id in cluster.nodes:
+            response = await (await cluster.connection(node_id)).request(request)
+            if response.error_code != NONE:
+                raise error_for(response.error_code, f"list_groups on node {node_id}")
+            for one in response.groups:
+                listed[one.group_id] = GroupListing(
+                    one.group_id, one.group_type.lower(), one.protocol_type, one.group_state
+                )
+        return [listed[group_id] for group_id in sorted(listed)]
+
+    return await cluster.retrying(attempt, what="list_groups")
+
+
+async def describe_share_groups(
+    cluster: Cluster, group_ids: Iterable[str]
+) -> dict[str, ShareGroupDescription | KafkaError]:
+    results: dict[str, ShareGroupDescription | KafkaError] = {}
+    for group_id in group_ids:
+        request = ShareGroupDescribeRequest(
+            group_ids=(KioGroupId(group_id),), include_authorized_operations=False
+        )
+        try:
+            response = await _ask(cluster, group_id, request, lambda answer: answer.groups)
+        except KafkaError as error:
+            results[group_id] = error
+        else:
+            results[group_id] = _described(response.groups[0], await cluster.coordinator(group_id))
+    return results
+
+
+async def list_share_group_offsets(
+    cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
+) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
+    results: dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError] = {}
+    for group_id, partitions in groups.items():
+        request = DescribeShareGroupOffsetsRequest(
+            groups=(
+                DescribeShareGroupOffsetsRequestGroup(
+                    group_id=KioGroupId(group_id),
+                    topics=None if partitions is None else _asked(partitions),
+                ),
+            )
+        )
+        try:
+            response = await _ask(cluster, group_id, request, lambda answer: answer.groups)
+        except KafkaError as error:
+            results[group_id] = error
+        else:
+            results[group_id] = {
+                TopicPartition(topic.topic_name, one.partition_index): _share_offset(topic, one)
+                for topic in response.groups[0].topics
+                for one in topic.partitions
+            }
+    return results
+
+
+async def alter_share_group_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, KafkaError | None]:
+    request = AlterShareGroupOffsetsRequest(
+        group_id=KioGroupId(group_id),
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=KioTopicName(topic),
+                partitions=tuple(
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=i32(index), start_offset=i64(offset)
+                    )
+                    for index, offset in partitions.items()
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ),
+    )
+    response = await _ask(cluster, group_id, request, lambda answer: (answer,))
+    return {
+        TopicPartition(topic.topic_name, one.partition_index): outcome(
+            one.error_code,
+            one.error_message,
+            f"group {group_id!r} topic {topic.topic_name!r} partition {one.partition_index}",
+        )
+        for topic in response.responses
+        for one in topic.partitions
+    }
+
+
+async def delete_share_group_offsets(
+    cluster: Cluster, group_id: str, topics: Iterable[str]
+) -> dict[str, KafkaError | None]:
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=KioGroupId(group_id),
+        topics=tuple(
+            DeleteShareGroupOffsetsRequestTopic(topic_name=KioTopicName(topic)) for topic in topics
+        ),
+    )
+    response = await _ask(cluster, group_id, request, lambda answer: (answer,))
+    return {
+        one.topic_name: outcome(
+            one.error_code, one.error_message, f"group {group_id!r} topic {one.topic_name!r}"
+        )
+        for one in response.responses
+    }
+
+
+async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+    results: dict[str, KafkaError | None] = {}
+    for group_id in group_ids:
+        request = DeleteGroupsRequest(groups_names=(KioGroupId(group_id),))
+        try:
+            await _ask(cluster, group_id, request, lambda answer: answer.results)
+        except KafkaError as error:
+            results[group_id] = error
+        else:
+            results[group_id] = None
+    return results
+
+
+async def _ask(cluster: Cluster, group_id: str, request: Any, answers: Any) -> Any:
+    """Ask the group's coordinator; ``answers`` finds what carries the error code."""
+
+    async def attempt() -> Any:
+        node_id = await cluster.coordinator(group_id)
+        try:
+            response = await (await cluster.connection(node_id)).request(request)
+        except NetworkException:
+            cluster.forget_coordinator(group_id)
+            raise
+        for answer in answers(response):
+            if answer.error_code in LOOK_AGAIN:
+                cluster.forget_coordinator(group_id)
+            if answer.error_code != NONE:
+                text = getattr(answer, "error_message", None) or "refused"
+                raise error_for(answer.error_code, f"group {group_id!r}: {text}")
+        return response
+
+    return await cluster.retrying(attempt, what=f"group {group_id!r}")
+
+
+def _asked(
+    partitions: Iterable[TopicPartition],
+) -> tuple[DescribeShareGroupOffsetsRequestTopic, ...]:
+    return tuple(
+        DescribeShareGroupOffsetsRequestTopic(
+            topic_name=KioTopicName(topic), partitions=tuple(map(i32, indexes))
+        )
+        for topic, indexes in by_topic(dict.fromkeys(partitions)).items()
+    )
+
+
+def _share_offset(topic: Any, one: Any) -> SharePartitionOffset | KafkaError:
+    where = f"topic {topic.topic_name!r} partition {one.partition_index}"
+    return outcome(one.error_code, one.error_message, where) or SharePartitionOffset(
+        _known(one.start_offset), _known(one.leader_epoch), _known(one.lag)
+    )
+
+
+def _described(group: DescribedGroup, coordinator_id: int) -> ShareGroupDescription:
+    return ShareGroupDescription(
+        group.group_id,
+        group.group_state,
+        group.group_epoch,
+        group.assignment_epoch,
+        group.assignor_name,
+        tuple(map(_member, group.members)),
+        coordinator_id,
+    )
+
+
+def _member(member: Member) -> ShareMemberDescription:
+    return ShareMemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.rack_id,
+        member.member_epoch,
+        tuple(member.subscribed_topic_names),
+        tuple(
+            TopicPartition(topic.topic_name, partition)
+            for topic in member.assignment.topic_partitions
+            for partition in topic.partitions
+        ),
+    )
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number

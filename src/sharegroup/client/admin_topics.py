@@ -1,0 +1,266 @@
+"""Topics, partitions and offsets: one function for each request, results by item.
+
+Any broker takes the requests that change topics (brokers pass them on to the controller);
+those about a partition's log go to its leader.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_topics.v7.request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.list_offsets.v11.request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kio.schema.types import BrokerId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+
+from sharegroup.client.admin_types import (
+    ClusterDescription,
+    ListedOffset,
+    NewTopic,
+    NodeDescription,
+    TopicDescription,
+)
+from sharegroup.client.cluster import NO_LEADER, Cluster
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    NONE,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+    error_for,
+)
+
+CONSUMER_REPLICA_ID = -1
+READ_UNCOMMITTED = 0
+
+Item = TypeVar("Item")
+
+
+def outcome(code: int, message: str | None, what: str) -> KafkaError | None:
+    """None for success, else the error with what it is about."""
+    return None if code == NONE else error_for(code, f"{what}: {message or 'refused'}")
+
+
+def timeout_of(cluster: Cluster) -> i32Timedelta:
+    """How long the broker itself may take: no longer than this side waits."""
+    return i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms))
+
+
+async def ask_any(cluster: Cluster, request: Any, *, what: str) -> Any:
+    """Ask whichever broker answers, again until the api timeout."""
+
+    async def attempt() -> Any:
+        return await (await cluster.any_connection()).request(request)
+
+    return await cluster.retrying(attempt, what=what)
+
+
+async def create_topics(
+    cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool
+) -> dict[str, KafkaError | None]:
+    request = CreateTopicsRequest(
+        topics=tuple(
+            CreatableTopic(
+                name=KioTopicName(topic.name),
+                num_partitions=i32(topic.num_partitions),
+                replication_factor=i16(topic.replication_factor),
+                assignments=(),
+                configs=tuple(
+                    CreatableTopicConfig(name=key, value=value)
+                    for key, value in topic.configs.items()
+                ),
+            )
+            for topic in topics
+        ),
+        timeout=timeout_of(cluster),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, what="create_topics")
+    return {
+        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        for one in response.topics
+    }
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
+    wanted = tuple(names)
+    request = DeleteTopicsRequest(
+        topics=tuple(DeleteTopicState(name=KioTopicName(name), topic_id=None) for name in wanted),
+        timeout=timeout_of(cluster),
+    )
+    response = await ask_any(cluster, request, what="delete_topics")
+    for name in wanted:
+        cluster.outdate(name)
+    return {
+        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        for one in response.responses
+    }
+
+
+async def create_partitions(
+    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool
+) -> dict[str, KafkaError | None]:
+    request = CreatePartitionsRequest(
+        topics=tuple(
+            CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
+            for name, count in counts.items()
+        ),
+        timeout=timeout_of(cluster),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, what="create_partitions")
+    for name in counts:
+        cluster.outdate(name)
+    return {
+        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        for one in response.results
+    }
+
+
+async def describe_topics(
+    cluster: Cluster, names: Iterable[str] | None
+) -> dict[str, TopicDescription | KafkaError]:
+    wanted = None if names is None else tuple(names)
+    found = await cluster.retrying(lambda: cluster.refresh(wanted), what="describe_topics")
+    described: dict[str, TopicDescription | KafkaError] = {
+        name: UnknownTopicOrPartition(f"topic {name!r} does not exist") for name in wanted or ()
+    }
+    for topic in found:
+        described[topic.name] = TopicDescription(
+            topic.name, topic.topic_id, topic.leaders, topic.is_internal
+        )
+    return described
+
+
+async def describe_cluster(cluster: Cluster) -> ClusterDescription:
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=False, include_fenced_brokers=False
+    )
+    response = await ask_any(cluster, request, what="describe_cluster")
+    if response.error_code != NONE:
+        raise error_for(response.error_code, f"describe_cluster: {response.error_message}")
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        tuple(
+            NodeDescription(one.broker_id, one.host, one.port, one.rack) for one in response.brokers
+        ),
+    )
+
+
+async def list_offsets(
+    cluster: Cluster, specs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    def request(part: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=BrokerId(CONSUMER_REPLICA_ID),
+            isolation_level=i8(READ_UNCOMMITTED),
+            topics=tuple(
+                ListOffsetsTopic(
+                    name=KioTopicName(topic),
+                    partitions=tuple(
+                        ListOffsetsPartition(partition_index=i32(index), timestamp=i64(spec))
+                        for index, spec in partitions.items()
+                    ),
+                )
+                for topic, partitions in by_topic(part).items()
+            ),
+            timeout=timeout_of(cluster),
+        )
+
+    results: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    for node_id, part in (await _by_leader(cluster, specs)).items():
+        response = await (await cluster.connection(node_id)).request(request(part))
+        for topic in response.topics:
+            for one in topic.partitions:
+                where = TopicPartition(topic.name, one.partition_index)
+                results[where] = _failed(cluster, where, one.error_code) or ListedOffset(
+                    one.offset, one.timestamp, _known(one.leader_epoch)
+                )
+    return results
+
+
+async def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | KafkaError]:
+    def request(part: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=tuple(
+                DeleteRecordsTopic(
+                    name=KioTopicName(topic),
+                    partitions=tuple(
+                        DeleteRecordsPartition(partition_index=i32(index), offset=i64(offset))
+                        for index, offset in partitions.items()
+                    ),
+                )
+                for topic, partitions in by_topic(part).items()
+            ),
+            timeout=timeout_of(cluster),
+        )
+
+    results: dict[TopicPartition, int | KafkaError] = {}
+    for node_id, part in (await _by_leader(cluster, offsets)).items():
+        response = await (await cluster.connection(node_id)).request(request(part))
+        for topic in response.topics:
+            for one in topic.partitions:
+                where = TopicPartition(topic.name, one.partition_index)
+                failed = _failed(cluster, where, one.error_code)
+                results[where] = int(one.low_watermark) if failed is None else failed
+    return results
+
+
+def by_topic(items: Mapping[TopicPartition, Item]) -> dict[str, dict[int, Item]]:
+    """The same items, nested as requests have them."""
+    nested: dict[str, dict[int, Item]] = defaultdict(dict)
+    for (topic, partition), item in items.items():
+        nested[topic][partition] = item
+    return nested
+
+
+async def _by_leader(
+    cluster: Cluster, items: Mapping[TopicPartition, Item]
+) -> dict[int, dict[TopicPartition, Item]]:
+    parts: dict[int, dict[TopicPartition, Item]] = defaultdict(dict)
+    for where, item in items.items():
+        topic = await cluster.topic(where.topic)
+        if not 0 <= where.partition < len(topic.leaders):
+            raise UnknownTopicOrPartition(
+                f"topic {where.topic!r} has partitions 0 to {len(topic.leaders) - 1}; "
+                f"asked for {where.partition}"
+            )
+        leader = topic.leaders[where.partition]
+        if leader == NO_LEADER:
+            raise LeaderNotAvailable(f"topic {where.topic!r} partition {where.partition}")
+        parts[leader][where] = item
+    return parts
+
+
+def _failed(cluster: Cluster, where: TopicPartition, code: int) -> KafkaError | None:
+    error = outcome(code, None, f"topic {where.topic!r} partition {where.partition}")
+    if error is not None and error.retriable:
+        cluster.outdate(where.topic)
+    return error
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
