@@ -12,7 +12,7 @@ import os
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.delivery import AckBatch, Limits, LogBatches, RecordState
 from sharegroup.core.share_partition import SharePartition
@@ -35,6 +35,9 @@ LIMITS = st.builds(
     runs_max=st.integers(2, 12),
 )
 TYPES = st.integers(0, 3)
+LOG = st.lists(
+    st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8
+)
 
 
 @st.composite
@@ -62,19 +65,25 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.log_end = 0
         self.pending_read: LogBatches | None = None
 
-    @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5))
-    def produce(self, sizes: list[int]) -> None:
-        for size in sizes:
-            self.batches.append((self.log_end, self.log_end + size))
-            self.log_end += size
+    @initialize(batches=LOG)
+    def begin(self, batches: list[tuple[int, int]]) -> None:
+        self.produce(batches)
 
-    @rule(index=st.integers(0, 20))
-    def compact(self, index: int) -> None:
+    @rule(batches=LOG)
+    def produce(self, batches: list[tuple[int, int]]) -> None:
+        """Batches of some records, each behind a hole or right after the one before."""
+        for hole, size in batches:
+            first = self.log_end + hole
+            self.batches.append((first, first + size))
+            self.log_end = first + size
+
+    @precondition(lambda self: len(self.batches) > 1)
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
         """A batch goes; Kafka keeps the last one."""
-        if index < len(self.batches) - 1:
-            del self.batches[index]
+        del self.batches[data.draw(st.integers(0, len(self.batches) - 2))]
 
-    @rule(ms=st.integers(1, 6))
+    @rule(ms=st.sampled_from([1, 4, 5, 10]))
     def tick(self, ms: int) -> None:
         self.now_ms += ms
 
@@ -126,21 +135,21 @@ class SharePartitionMachine(RuleBasedStateMachine):
         acks = [AckBatch(start + first, start + end, types) for first, end, types in relative]
         self.acknowledge_exactly(member_id, acks)
 
-    @rule(data=st.data())
-    def acknowledge_what_is_held(self, data: st.DataObject) -> None:
-        """Random ranges are mostly refused; a member that keeps to its locks must succeed."""
-        held = [
-            (offset, cell.member_id)
-            for offset, cell in sorted(self.model.cells.items())
-            if cell.state is RecordState.ACQUIRED and self.now_ms < cell.lock_until_ms
-        ]
-        if not held:
-            return
-        _, member_id = data.draw(st.sampled_from(held))
-        mine = [offset for offset, owner in held if owner == member_id]
+    @precondition(lambda self: self.model.in_state(RecordState.ACQUIRED))
+    @rule(data=st.data(), claimed_by=st.none() | MEMBERS)
+    def acknowledge_what_is_held(self, data: st.DataObject, claimed_by: MemberId | None) -> None:
+        """Random ranges are mostly refused.  These are locked: by the member that claims them
+        (None) or perhaps by another one, and perhaps not for long enough.
+        """
+        cells = self.model.cells
+        locked = self.model.in_state(RecordState.ACQUIRED)
+        owner = cells[data.draw(st.sampled_from(locked))].member_id
+        mine = [offset for offset in locked if cells[offset].member_id == owner]
         chosen = data.draw(st.lists(st.sampled_from(mine), unique=True, min_size=1))
         acks = [AckBatch(offset, offset + 1, (data.draw(TYPES),)) for offset in sorted(chosen)]
-        assert self.acknowledge_exactly(MemberId(member_id), acks)
+        in_time = all(self.now_ms < cells[offset].lock_until_ms for offset in chosen)
+        member_id = claimed_by or MemberId(owner)
+        assert self.acknowledge_exactly(member_id, acks) == (in_time and member_id == owner)
 
     def acknowledge_exactly(self, member_id: MemberId, acks: list[AckBatch]) -> bool:
         refusal = self.model.refusal(member_id, acks, self.now_ms)

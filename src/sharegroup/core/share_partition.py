@@ -302,8 +302,11 @@ class SharePartition:
     def _lock_waiting(
         self, member_id: MemberId, lock_until_ms: int, log_first: int, budget: Budget
     ) -> list[Acquired]:
-        """Lock what is available in the map, from ``log_first`` on."""
-        locked: list[Run[Delivery]] = []
+        """Lock what is available in the map, from ``log_first`` on.
+
+        Each run is locked before the next is looked up: an offset may be in the heap twice.
+        """
+        taken: list[Acquired] = []
         still_available: list[int] = []
         while budget.locks_left > 0:
             run = self._first_available()
@@ -316,17 +319,17 @@ class SharePartition:
                 still_available.append(run.first)
             if first < end:
                 count = run.value.delivery_count + 1
-                locked.append(Run(first, end, Delivery(ACQUIRED, count, member_id, lock_until_ms)))
+                locked = Delivery(ACQUIRED, count, member_id, lock_until_ms)
+                self._runs.overlay([Run(first, end, locked)])
+                self._counts[AVAILABLE] -= end - first
+                self._counts[ACQUIRED] += end - first
+                self._note_lock((lock_until_ms, first, end))
+                taken.append(Acquired(first, end, count))
                 if end < run.end:
                     still_available.append(end)
         for first in still_available:
-            heappush(self._available, first)
-        self._runs.overlay(locked)
-        for first, end, _ in locked:
-            self._counts[AVAILABLE] -= end - first
-            self._counts[ACQUIRED] += end - first
-            self._note_lock((lock_until_ms, first, end))
-        return [Acquired(first, end, value.delivery_count) for first, end, value in locked]
+            self._note_available(first)
+        return taken
 
     def _lock_unseen(
         self,

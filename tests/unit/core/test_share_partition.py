@@ -413,6 +413,15 @@ def test_log_start_within_a_waiting_run_leaves_the_rest_available(shown: Shown) 
     assert shown.ranges(B, 2) == [Acquired(4, 6, 2)]
 
 
+def test_log_start_right_at_a_waiting_record_delivers_it_once(shown: Shown) -> None:
+    """Found by the model: both the release and the log's start led to offset 1."""
+    shown.acquire(A, 1)
+    shown.acquire(B, 1)
+    shown.ack(B, (1, 2, RELEASE))
+    shown.partition.move_log_start(1)
+    assert shown.ranges(A, 2) == [Acquired(1, 2, 2), Acquired(2, 3, 1)]
+
+
 def test_log_start_past_the_end_empties_the_map(shown: Shown) -> None:
     shown.acquire(A, 6)
     assert shown.partition.move_log_start(50) == Delta(50, 0)
