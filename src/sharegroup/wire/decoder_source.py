@@ -94,6 +94,7 @@ class _Source:
             "Message": cls,
             "new": mutable_twin(cls),
             "EPOCH": EPOCH,
+            "ZERO_UUID": UUID(int=0),
             "error_codes": _ERROR_CODES.get,
             "milliseconds": _milliseconds,
             "skip_tags": skip_tags,
@@ -276,6 +277,8 @@ def _converted(field: MessageField) -> Iterable[str]:
     conversion = _conversion(field.kafka_type or "", name)
     if field.kafka_type == "datetime_i64" and field.nullable:
         conversion = [f"None if {name} == -1 else {conversion[0]}"]
+    if field.kafka_type == "uuid" and not field.nullable:
+        conversion = [f"{conversion[0]} or ZERO_UUID"]
     return [f"{name} = {text}" for text in conversion]
 
 

@@ -71,7 +71,11 @@ def _random_element(field: MessageField, dice: random.Random) -> Any:
         case "bytes" | "records":
             return dice.randbytes(dice.choice((0, 1, 126, 127, 128, 20_000)))
         case "uuid":
-            return None if dice.random() < 0.2 else UUID(int=dice.randrange(1, 2**128))
+            return (
+                None
+                if field.nullable and dice.random() < 0.2
+                else UUID(int=dice.randrange(1, 2**128))
+            )
         case "error_code":
             return dice.choice(list(ErrorCode))
         case "timedelta_i32":

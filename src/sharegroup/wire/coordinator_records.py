@@ -1,0 +1,101 @@
+"""How coordinators write their records: a typed key and a versioned value.
+
+A record's key is two bytes of type and a message without tags; its value is two bytes of
+version and a message, or null, which takes back what the key says.  Types count for one topic
+alone: type 0 of ``__share_group_state`` is a snapshot, type 0 of ``__consumer_offsets`` a
+committed offset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharegroup.wire import share_group_records as group
+from sharegroup.wire import share_state_records as state
+from sharegroup.wire.decoder import DecodeError, decode
+from sharegroup.wire.encoder import encode
+
+PREFIX_BYTES = 2
+VERSION = b"\0\0"
+"""Of every value so far; new fields came as tags."""
+
+KEYS_MAX = 4096
+
+RecordClasses = dict[int, tuple[type[Any], type[Any]]]
+"""The classes of key and value for each type of a topic's records."""
+
+SHARE_STATE_RECORDS: RecordClasses = {
+    0: (state.ShareSnapshotKey, state.ShareSnapshotValue),
+    1: (state.ShareUpdateKey, state.ShareUpdateValue),
+}
+SHARE_GROUP_RECORDS: RecordClasses = {
+    10: (group.ShareGroupMemberMetadataKey, group.ShareGroupMemberMetadataValue),
+    11: (group.ShareGroupMetadataKey, group.ShareGroupMetadataValue),
+    12: (
+        group.ShareGroupTargetAssignmentMetadataKey,
+        group.ShareGroupTargetAssignmentMetadataValue,
+    ),
+    13: (group.ShareGroupTargetAssignmentMemberKey, group.ShareGroupTargetAssignmentMemberValue),
+    14: (group.ShareGroupCurrentMemberAssignmentKey, group.ShareGroupCurrentMemberAssignmentValue),
+    15: (group.ShareGroupStatePartitionMetadataKey, group.ShareGroupStatePartitionMetadataValue),
+}
+
+_prefixes: dict[type[Any], bytes] = {
+    key_class: record_type.to_bytes(PREFIX_BYTES, "big")
+    for classes in (SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS)
+    for record_type, (key_class, _) in classes.items()
+}
+
+
+def encode_key(key: Any) -> bytes:
+    """A record's key."""
+    return _prefixes[type(key)] + encode(key)
+
+
+def encode_value(value: Any) -> bytes:
+    """A record's value."""
+    return VERSION + encode(value)
+
+
+def decode_record(
+    classes: RecordClasses, key: bytes, value: bytes | None
+) -> tuple[Any, Any | None] | None:
+    """The messages of key and value; None for a type that is not in ``classes``.
+
+    Raises DecodeError for bytes that are no such record, and for a version that is not known:
+    what cannot be read must not be skipped.
+    """
+    record_type = int.from_bytes(key[:PREFIX_BYTES], "big", signed=True)
+    if len(key) < PREFIX_BYTES or record_type not in classes:
+        return None
+    key_class, value_class = classes[record_type]
+    key_message = _keys.get((key_class, key))
+    if key_message is None:
+        key_message = _remember(key_class, bytes(key))
+    if value is None:
+        return key_message, None
+    if value[:PREFIX_BYTES] != VERSION:
+        raise DecodeError(
+            f"{value_class.__name__}: expected version 0, found {bytes(value[:PREFIX_BYTES])!r}"
+        )
+    return key_message, _whole(value_class, value)
+
+
+_keys: dict[tuple[type[Any], bytes], Any] = {}
+"""Keys decoded lately: a log has millions of records of the same few."""
+
+
+def _remember(key_class: type[Any], key: bytes) -> Any:
+    if len(_keys) >= KEYS_MAX:
+        _keys.clear()
+    message = _keys[key_class, key] = _whole(key_class, key)
+    return message
+
+
+def _whole(message_class: type[Any], data: bytes) -> Any:
+    message, end = decode(message_class, data, PREFIX_BYTES)
+    if end != len(data):
+        raise DecodeError(
+            f"{message_class.__name__}: expected {end} bytes, found {len(data) - end} more"
+        )
+    return message

@@ -1,0 +1,180 @@
+"""The records of share groups in ``__consumer_offsets``, types 10 to 15.
+
+Declared in kio's style like `share_state_records`, with the names, order, types and tags of
+Kafka's ``ShareGroupMetadataKey.json`` and its eleven neighbours.
+
+No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+from uuid import UUID
+
+from kio.static.constants import EntityType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMemberMetadataKey:
+    """Of type 10."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    member_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMemberMetadataValue:
+    """Who a member is and what it subscribes to."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    rack_id: str | None = field(metadata={"kafka_type": "string"})
+    client_id: str = field(metadata={"kafka_type": "string"})
+    client_host: str = field(metadata={"kafka_type": "string"})
+    subscribed_topic_names: tuple[str, ...] = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMetadataKey:
+    """Of type 11; with a null value the group is gone."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupMetadataValue:
+    """The group's epoch, and a digest of the topics that it was decided on."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    epoch: int = field(metadata={"kafka_type": "int32"})
+    metadata_hash: int = field(metadata={"kafka_type": "int64"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMetadataKey:
+    """Of type 12."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMetadataValue:
+    """The epoch that the target assignment belongs to, and when it was made (KIP-1263)."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    assignment_epoch: int = field(metadata={"kafka_type": "int32"})
+    assignment_timestamp: int = field(metadata={"kafka_type": "int64", "tag": 0}, default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    """Partitions of one topic."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMemberKey:
+    """Of type 13."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    member_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupTargetAssignmentMemberValue:
+    """What a member is meant to have."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    topic_partitions: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupCurrentMemberAssignmentKey:
+    """Of type 14."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    member_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupCurrentMemberAssignmentValue:
+    """What a member was told it has; the state of a share group's member is always 0, stable."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    member_epoch: int = field(metadata={"kafka_type": "int32"})
+    previous_member_epoch: int = field(metadata={"kafka_type": "int32"})
+    state: int = field(metadata={"kafka_type": "int8"})
+    assigned_partitions: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitionsInfo:
+    """Partitions of one topic, with its name."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    topic_name: str = field(metadata={"kafka_type": "string"})
+    partitions: tuple[int, ...] = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """A topic with its name."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    topic_name: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupStatePartitionMetadataKey:
+    """Of type 15."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupStatePartitionMetadataValue:
+    """The topics whose share state is there, is being made, or is being deleted."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    initializing_topics: tuple[TopicPartitionsInfo, ...]
+    initialized_topics: tuple[TopicPartitionsInfo, ...]
+    deleting_topics: tuple[TopicInfo, ...]

@@ -1,0 +1,86 @@
+"""The records of ``__share_group_state``: what the share coordinator knows, on disk.
+
+kio has the schemas of requests, not of these, so they are declared here in its style and work
+with the same decoder and encoder, and with kio's writer.  Names, order, types and tags are
+those of Kafka's ``ShareSnapshotKey.json`` and its three neighbours, whose formatter has to be
+able to read our files.  `coordinator_records` puts type and version before them.
+
+No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+from uuid import UUID
+
+from kio.static.constants import EntityType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBatch:
+    """A run of offsets in one state; both offsets inclusive."""
+
+    __type__: ClassVar[EntityType] = EntityType.nested
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    first_offset: int = field(metadata={"kafka_type": "int64"})
+    last_offset: int = field(metadata={"kafka_type": "int64"})
+    delivery_state: int = field(metadata={"kafka_type": "int8"})
+    """0 available, 2 acknowledged, 4 archived; 3 archiving, on the way to a dead-letter queue."""
+    delivery_count: int = field(metadata={"kafka_type": "int16"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareSnapshotKey:
+    """Of type 0; with a null value the share partition is forgotten."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    partition: int = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareSnapshotValue:
+    """All that is known of a share partition."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
+    state_epoch: int = field(metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(metadata={"kafka_type": "int32"})
+    start_offset: int = field(metadata={"kafka_type": "int64"})
+    delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
+    """Offsets from the start offset on that are done with; -1 is not known (KIP-1226)."""
+    create_timestamp: int = field(metadata={"kafka_type": "int64"})
+    write_timestamp: int = field(metadata={"kafka_type": "int64"})
+    state_batches: tuple[StateBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareUpdateKey:
+    """Of type 1; the same fields as a snapshot's."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = False
+    group_id: str = field(metadata={"kafka_type": "string"})
+    topic_id: UUID = field(metadata={"kafka_type": "uuid"})
+    partition: int = field(metadata={"kafka_type": "int32"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareUpdateValue:
+    """What changed since the snapshot of the same epoch and the updates after it."""
+
+    __type__: ClassVar[EntityType] = EntityType.data
+    __version__: ClassVar[int] = 0
+    __flexible__: ClassVar[bool] = True
+    snapshot_epoch: int = field(metadata={"kafka_type": "int32"})
+    leader_epoch: int = field(metadata={"kafka_type": "int32"})
+    start_offset: int = field(metadata={"kafka_type": "int64"})
+    """-1 keeps the start offset."""
+    delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
+    state_batches: tuple[StateBatch, ...]
