@@ -82,7 +82,7 @@ def _divide(
     sharing = -(-len(held) // len(targets))
     holders: dict[TopicPartition, list[MemberId]] = {target: [] for target in targets}
     for member_id, share in held.items():
-        share &= holders.keys()
+        share.intersection_update(holders)
         for target in share:
             holders[target].append(member_id)
     quotas = _quotas(held, sharing * len(targets))

@@ -1,0 +1,207 @@
+"""Who reads what: balance, coverage and stickiness of the assignor."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharegroup.core.assignor import Assignment, assign
+from sharegroup.ids import MemberId, TopicId, TopicPartition
+
+A, B, C = (TopicId(UUID(int=number)) for number in (1, 2, 3))
+
+
+def members(names: str) -> list[MemberId]:
+    return [MemberId(name) for name in names.split()]
+
+
+def everybody_wants(names: str, *topic_ids: TopicId) -> dict[MemberId, frozenset[TopicId]]:
+    return dict.fromkeys(members(names), frozenset(topic_ids))
+
+
+def numbers(count: int) -> frozenset[int]:
+    return frozenset(range(count))
+
+
+def has(topic_id: TopicId, *partitions: int) -> Assignment:
+    return frozenset(TopicPartition(topic_id, partition) for partition in partitions)
+
+
+def sizes(assigned: dict[MemberId, Assignment]) -> list[int]:
+    return sorted(len(assignment) for assignment in assigned.values())
+
+
+def test_one_member_gets_everything() -> None:
+    assert assign(everybody_wants("m", A, B), {}, {A: numbers(2), B: numbers(1)}) == {
+        "m": has(A, 0, 1) | has(B, 0)
+    }
+
+
+def test_no_members_need_nothing() -> None:
+    assert assign({}, {}, {A: numbers(3)}) == {}
+
+
+def test_no_partitions_leave_members_empty_handed() -> None:
+    assert assign(everybody_wants("m n", A), {MemberId("m"): has(A, 0)}, {}) == {
+        "m": frozenset(),
+        "n": frozenset(),
+    }
+
+
+def test_partitions_are_divided_evenly() -> None:
+    assigned = assign(everybody_wants("m n o", A), {}, {A: numbers(7)})
+    assert assigned == {"m": has(A, 0, 3, 6), "n": has(A, 1, 4), "o": has(A, 2, 5)}
+
+
+def test_more_members_than_partitions_share() -> None:
+    assigned = assign(everybody_wants("m n o p q r", A), {}, {A: numbers(3)})
+    assert assigned == {
+        "m": has(A, 0),
+        "n": has(A, 0),
+        "o": has(A, 1),
+        "p": has(A, 1),
+        "q": has(A, 2),
+        "r": has(A, 2),
+    }
+
+
+def test_members_that_do_not_divide_evenly_take_two_partitions_some_of_them() -> None:
+    assigned = assign(everybody_wants("m n o", A), {}, {A: numbers(2)})
+    assert assigned == {"m": has(A, 0, 1), "n": has(A, 0), "o": has(A, 1)}
+
+
+def test_new_member_takes_no_more_than_its_share() -> None:
+    """Four of six stay where they are; which two move is decided by their numbers."""
+    before = {MemberId("m"): has(A, 0, 1, 2), MemberId("n"): has(A, 3, 4, 5)}
+    assert assign(everybody_wants("m n o", A), before, {A: numbers(6)}) == {
+        "m": has(A, 1, 2),
+        "n": has(A, 4, 5),
+        "o": has(A, 0, 3),
+    }
+
+
+def test_whoever_has_most_keeps_most() -> None:
+    before = {MemberId("m"): has(A, 0), MemberId("n"): has(A, 1, 2)}
+    assert assign(everybody_wants("m n", A), before, {A: numbers(3)}) == before
+
+
+def test_partitions_of_a_member_that_left_go_to_the_others() -> None:
+    before = {MemberId("m"): has(A, 0, 1), MemberId("gone"): has(A, 2, 3)}
+    assert assign(everybody_wants("m n", A), before, {A: numbers(4)}) == {
+        "m": has(A, 0, 1),
+        "n": has(A, 2, 3),
+    }
+
+
+def test_topic_that_nobody_wants_any_more_is_taken_away() -> None:
+    before = {MemberId("m"): has(A, 0) | has(B, 0)}
+    assert assign(everybody_wants("m", B), before, {A: numbers(1), B: numbers(2)}) == {
+        "m": has(B, 0, 1)
+    }
+
+
+def test_partition_that_is_shared_too_much_leaves_whom_has_most() -> None:
+    """There were five members, now there are two: what they shared is not shared any more."""
+    before = {MemberId("m"): has(A, 0, 1), MemberId("n"): has(A, 0)}
+    assert assign(everybody_wants("m n", A), before, {A: numbers(2)}) == {
+        "m": has(A, 1),
+        "n": has(A, 0),
+    }
+
+
+def test_unequal_subscriptions_are_served_topic_by_topic() -> None:
+    wants = {
+        MemberId("m"): frozenset({A}),
+        MemberId("n"): frozenset({A, B}),
+        MemberId("o"): frozenset({B}),
+    }
+    assert assign(wants, {}, {A: numbers(4), B: numbers(2)}) == {
+        "m": has(A, 0, 2),
+        "n": has(A, 1, 3) | has(B, 0),
+        "o": has(B, 1),
+    }
+
+
+topic_ids = st.frozensets(st.sampled_from([A, B, C]))
+some_partitions = st.dictionaries(
+    st.sampled_from([A, B, C]), st.integers(0, 9).map(lambda count: frozenset(range(count)))
+)
+some_members = st.lists(
+    st.integers(0, 30).map(lambda number: MemberId(f"m{number}")), unique=True, max_size=12
+)
+assignments = st.frozensets(
+    st.builds(TopicPartition, st.sampled_from([A, B, C]), st.integers(0, 11)), max_size=12
+)
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, equal: bool) -> tuple[dict, dict, dict]:
+    names = draw(some_members)
+    same = draw(topic_ids)
+    wants = {name: same if equal else draw(topic_ids) for name in names}
+    current = draw(st.dictionaries(st.sampled_from(names), assignments)) if names else {}
+    return wants, current, draw(some_partitions)
+
+
+def wanted(wants: dict, partitions: dict, member_id: MemberId) -> Assignment:
+    return frozenset(
+        TopicPartition(topic_id, partition)
+        for topic_id in wants[member_id]
+        for partition in partitions.get(topic_id, ())
+    )
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=False))
+def test_everyone_gets_only_what_they_want_and_nothing_is_left(group: tuple) -> None:
+    wants, current, partitions = group
+    assigned = assign(wants, current, partitions)
+    assert assigned.keys() == wants.keys()
+    for member_id, assignment in assigned.items():
+        assert assignment <= wanted(wants, partitions, member_id)
+        assert bool(assignment) == bool(wanted(wants, partitions, member_id))
+    everything = frozenset().union(*(wanted(wants, partitions, member_id) for member_id in wants))
+    assert everything == frozenset().union(*assigned.values())
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=True))
+def test_sizes_differ_by_at_most_one(group: tuple) -> None:
+    wants, current, partitions = group
+    found = sizes(assign(wants, current, partitions))
+    assert not found or found[-1] - found[0] <= 1
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=True))
+def test_no_partition_is_shared_by_more_than_need_be(group: tuple) -> None:
+    wants, current, partitions = group
+    assigned = assign(wants, current, partitions)
+    for member_id in list(wants)[:1]:
+        targets = wanted(wants, partitions, member_id)
+        for target in targets:
+            sharing = sum(target in assignment for assignment in assigned.values())
+            assert 1 <= sharing <= -(-len(wants) // len(targets))
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=False))
+def test_assigning_again_moves_nothing(group: tuple) -> None:
+    wants, current, partitions = group
+    assigned = assign(wants, current, partitions)
+    assert assign(wants, assigned, partitions) == assigned
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(1, 11), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: int, random) -> None:
+    """With at least as many partitions as members, nothing else has to move."""
+    names = [MemberId(f"m{number}") for number in range(members_count + 1)]
+    count = max(count, len(names))
+    before = assign(dict.fromkeys(names[:-1], frozenset({A})), {}, {A: numbers(count)})
+    random.shuffle(names)
+    after = assign(dict.fromkeys(names, frozenset({A})), before, {A: numbers(count)})
+    moved = sum(len(before[name] - after[name]) for name in before)
+    assert moved == len(after[MemberId(f"m{members_count}")])
