@@ -12,7 +12,7 @@ while a member that could have partitions has none.  Kafka lets both wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sharegroup.core.assignor import NOTHING, Assignment, assign
@@ -140,32 +140,27 @@ def plan(
     records: list[ShareGroupRecord] = []
     if known is None or known.metadata(group.group_id) != member.metadata(group.group_id):
         records.append(member.metadata(group.group_id))
-    epoch, digest = group.epoch, metadata_hash(subscribed)
+    epoch, digest = group.epoch, metadata_hash(subscribed, partitions)
     if (
         known is None
         or known.subscribed_topic_names != member.subscribed_topic_names
         or digest != group.metadata_hash
-        or (group.assignment_epoch >= epoch and unassigned(partitions, group.target.values()))
     ):
         epoch += 1
         records.append(ShareGroupMetadata(group.group_id, epoch, digest))
 
-    subscriptions = topic_ids_of(members, topics)
     target, assignment_epoch = group.target, group.assignment_epoch
-    if assignment_epoch < epoch and (
-        interval_has_passed(group, limits, wall_ms)
-        or unassigned(partitions, target.values())
-        or somebody_has_nothing(subscriptions, partitions, target)
-    ):
-        target, assignment_epoch = assign(subscriptions, target, partitions), epoch
-        records += target_records(group, target, epoch, wall_ms)
+    if assignment_epoch < epoch:
+        subscriptions = topic_ids_of(members.values(), topics)
+        if (
+            interval_has_passed(group, limits, wall_ms)
+            or unassigned(partitions, target.values())
+            or somebody_has_nothing(subscriptions, partitions, target)
+        ):
+            target, assignment_epoch = assign(subscriptions, target, partitions), epoch
+            records += target_records(group, target, epoch, wall_ms)
 
-    assignment = frozenset(
-        partition
-        for partition in target.get(member.member_id, NOTHING)
-        if partition.topic_id in subscriptions[member.member_id]
-    )
-    told = reconciled(member, assignment_epoch, assignment)
+    told = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)
     if told != member or known is None:
         records.append(told.current_assignment(group.group_id))
     return tuple(records), _reply(request, known, told, limits)
@@ -185,15 +180,13 @@ def spoken_for(member: Member, request: HeartbeatRequest) -> Member:
     )
 
 
-def topic_ids_of(
-    members: Mapping[MemberId, Member], topics: Topics
-) -> dict[MemberId, frozenset[TopicId]]:
+def topic_ids_of(members: Iterable[Member], topics: Topics) -> dict[MemberId, frozenset[TopicId]]:
     """The topics that exist of those that each member subscribes to."""
     return {
-        member_id: frozenset(
+        member.member_id: frozenset(
             topics[name].topic_id for name in member.subscribed_topic_names if name in topics
         )
-        for member_id, member in members.items()
+        for member in members
     }
 
 
@@ -228,8 +221,13 @@ def target_records(
     ]
 
 
-def reconciled(member: Member, assignment_epoch: int, assignment: Assignment) -> Member:
-    """The member once it is told: it goes to the assignment's epoch in one step."""
+def reconciled(member: Member, assignment_epoch: int, target: Assignment, topics: Topics) -> Member:
+    """The member once it is told: it goes to the assignment's epoch in one step.
+
+    Until the target follows its subscription it gets no more than what it still wants.
+    """
+    wanted = topic_ids_of([member], topics)[member.member_id]
+    assignment = frozenset(partition for partition in target if partition.topic_id in wanted)
     if member.member_epoch == assignment_epoch:
         return replace(member, assignment=assignment)
     return replace(

@@ -189,14 +189,19 @@ def unassigned(
     return frozenset(everything.difference(*target))
 
 
-def metadata_hash(subscribed: Iterable[TopicPicture]) -> int:
+def metadata_hash(
+    subscribed: Iterable[TopicPicture], partitions: Mapping[TopicId, frozenset[int]]
+) -> int:
     """A digest of what an assignment depends on outside the group, as a signed 64-bit number.
 
-    It is compared with nothing but itself.  It is not Kafka's: a Kafka broker that reads our
-    records finds another number, computes its own and raises the group epoch once.
+    The number of assignable partitions stands for which they are: while a group has members it
+    only grows.  Kafka's digest is made otherwise; a Kafka broker that reads our records finds
+    that it differs, raises the group epoch once and goes on.
     """
     text = "".join(
-        f"{topic.name}\0{topic.topic_id}\0{topic.partition_count}\0" for topic in subscribed
+        f"{topic.name}\0{topic.topic_id.hex}\0{len(partitions[topic.topic_id])}\0"
+        for topic in subscribed
+        if topic.topic_id in partitions
     )
     if not text:
         return 0
