@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import confluent_calls
+from tests import confluent_calls
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from tests.interop.confluent_calls import (
+from tests.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
     configs,
