@@ -164,7 +164,10 @@ def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> bytes:
 
 
 def _check_zstd_window(payload: Buffer) -> None:
-    """A frame may ask its reader for a window of terabytes; the library's own limit is ours."""
+    """A frame may ask its reader for a window of terabytes; the library's own limit is ours.
+
+    Memory of the window is used as output comes, so the limit on that holds for it, too.
+    """
     head = bytes(payload[:6])
     if len(head) < 6 or head[:4] != ZSTD_MAGIC:
         raise CorruptMessage("zstd: no frame")

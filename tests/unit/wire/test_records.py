@@ -1,0 +1,150 @@
+"""Records come back as they were given, from batches that are whole, and from no others."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
+
+from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
+from sharegroup.wire.batches import CONTROL, parse_header, scan, stamp, validate
+from sharegroup.wire.compression import CODECS
+from sharegroup.wire.records import NewRecord, batch_records, decode_records, encode_batch
+
+RECORDS = [
+    NewRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
+    NewRecord(None, None, 999),
+    NewRecord(b"", b"x" * 300, 2_000),
+]
+
+new_records = st.builds(
+    NewRecord,
+    st.none() | st.binary(max_size=40),
+    st.none() | st.binary(max_size=200),
+    st.integers(0, 2**42),
+    st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=9)), max_size=3),
+)
+
+
+def plain(records):
+    return [
+        (one.offset, one.key, one.value, one.timestamp, [tuple(h) for h in one.headers])
+        for one in records
+    ]
+
+
+def expected(records, base_offset=0):
+    return [
+        (base_offset + index, one.key, one.value, one.timestamp, list(one.headers))
+        for index, one in enumerate(records)
+    ]
+
+
+@given(records=st.lists(new_records, min_size=1, max_size=6), codec=st.sampled_from(range(5)))
+def test_records_come_back_through_every_codec(records, codec):
+    batch = encode_batch(records, codec=codec)
+    (header,) = validate(batch)
+    assert (header.record_count, header.codec) == (len(records), codec)
+    assert plain(decode_records(batch)) == expected(records)
+
+
+def test_written_batch_is_read_by_kafka_python():
+    batch = KafkaPythonBatch(bytes(encode_batch(RECORDS)))
+    assert batch.validate_crc()
+    assert plain(batch) == expected(RECORDS)
+
+
+def test_offsets_follow_the_stamp():
+    batch = encode_batch(RECORDS)
+    stamp(batch, base_offset=500, leader_epoch=0)
+    assert plain(decode_records(batch)) == expected(RECORDS, base_offset=500)
+
+
+def test_producer_fields_stand_in_the_header():
+    batch = encode_batch(
+        RECORDS, producer_id=7, producer_epoch=2, base_sequence=40, is_transactional=True
+    )
+    header = parse_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 40)
+    assert header.is_transactional
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_records_are_read_from_any_buffer(kind):
+    assert plain(decode_records(kind(bytes(encode_batch(RECORDS))))) == expected(RECORDS)
+
+
+def test_incomplete_batch_at_the_end_is_left_out():
+    first, second = encode_batch(RECORDS), encode_batch(RECORDS[:1])
+    stamp(second, base_offset=3, leader_epoch=0)
+    whole = bytes(first + second)
+    assert len(decode_records(whole)) == 4
+    for cut in range(len(first), len(whole)):
+        assert len(decode_records(whole[:cut])) == 3
+
+
+def test_control_batches_are_passed_over_and_can_be_read_on_their_own():
+    control = encode_batch([NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", 5)])
+    control[22] |= CONTROL
+    buffer = bytes(encode_batch(RECORDS) + control)
+    assert len(decode_records(buffer)) == 3
+    position, header = list(scan(buffer))[1]
+    assert header.is_control
+    (marker,) = batch_records(buffer, position, header)
+    assert marker.key == b"\0\0\0\1"
+
+
+def test_flipped_bit_is_found_when_the_checksum_is_asked_for():
+    batch = encode_batch(RECORDS)
+    batch[-2] ^= 1
+    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not hold"):
+        decode_records(batch, check_crc=True)
+
+
+def test_count_that_lies_is_refused():
+    for lie in (0, 2, 4, 2**31 - 1):
+        batch = encode_batch(RECORDS)
+        batch[57:61] = lie.to_bytes(4, "big")
+        with pytest.raises(CorruptMessage, match=f"batch at offset 0 of {lie} records"):
+            decode_records(batch)
+
+
+def test_header_count_of_billions_is_refused():
+    batch = encode_batch([NewRecord(None, None, 0)])
+    # The last byte is the count of headers; a varint of 2**31 takes its place.
+    huge = batch[:-1] + b"\x80\x80\x80\x80\x20"
+    huge[8:12] = (len(huge) - 12).to_bytes(4, "big")
+    with pytest.raises(CorruptMessage):
+        decode_records(huge)
+
+
+def test_batch_that_decompresses_above_the_limit_is_refused():
+    batch = encode_batch([NewRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"])
+    assert len(batch) < 1_000
+    assert len(decode_records(batch, decompressed_bytes_max=1_000_100)) == 1
+    with pytest.raises(CorruptMessage, match=r"batch at offset 0: .* more than 999999 bytes"):
+        decode_records(batch, decompressed_bytes_max=999_999)
+
+
+def test_codec_that_does_not_exist_is_refused():
+    batch = encode_batch(RECORDS)
+    batch[22] |= 5
+    with pytest.raises(UnsupportedCompressionType):
+        decode_records(batch)
+
+
+@pytest.mark.parametrize("codec", CODECS.values())
+def test_damaged_batches_are_read_or_refused_and_nothing_else(codec):
+    dice = random.Random(codec)
+    for _ in range(1_500):
+        batch = encode_batch(RECORDS[: dice.randint(1, 3)], codec=codec)
+        for _ in range(dice.randint(1, 3)):
+            at = dice.randrange(12, len(batch))
+            batch[at : at + 1] = dice.choice((b"\xff", b"\x7f", b"\x80", dice.randbytes(4), b""))
+        try:
+            decode_records(batch, decompressed_bytes_max=100_000)
+        except (CorruptMessage, UnsupportedCompressionType):
+            continue
