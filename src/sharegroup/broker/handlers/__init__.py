@@ -1,0 +1,19 @@
+"""One module for each request type: the list of files is the list of APIs.
+
+A module has two functions.  ``handle(parts, context, request)`` answers a request; it is
+called with the newest version of the message and may return the response or an awaitable of
+it.  ``refuse(request, error)`` is the response of a request that failed as a whole.
+"""
+
+import datetime as dt
+
+from kio.static.primitive import i32Timedelta
+
+
+def milliseconds(count: int) -> i32Timedelta:
+    """A duration as kio's messages hold it."""
+    return i32Timedelta.parse(dt.timedelta(milliseconds=count))
+
+
+NO_THROTTLE = milliseconds(0)
+"""What every response says of throttling: this broker has no quotas yet."""

@@ -1,0 +1,172 @@
+"""The composition root: builds a broker's parts from its configuration, starts and stops them.
+
+The order of starting is the order of what needs what: data directory, catalog, share state,
+groups, and last the listener, which accepts connections when everything else is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sharegroup.broker import share_requests
+from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.clock import Clock, SystemClock
+from sharegroup.broker.config import Config
+from sharegroup.broker.coordinator_log import CoordinatorLog
+from sharegroup.broker.group_coordinator import GroupCoordinator
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.producer_ids import ProducerIds
+from sharegroup.broker.server import Server, parse_listener
+from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.topics import Topics
+from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.core.fetch_session import FetchSessions
+from sharegroup.core.share_session import ShareSessions
+from sharegroup.errors import InvalidConfig
+from sharegroup.storage.files import Files, RealFiles
+from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.parts import Durability
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker that accepts connections."""
+
+    parts: Parts
+    server: Server
+    directory: LogDirectory
+    checkpoints: asyncio.Task[None]
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to first."""
+        return f"{self.parts.node.host}:{self.parts.node.port}"
+
+    @property
+    def cluster_id(self) -> str:
+        return self.parts.topics.catalog.cluster_id
+
+    async def stop(self) -> None:
+        """Close every connection, then the data directory in order."""
+        await self.server.stop()
+        self.checkpoints.cancel()
+        await asyncio.gather(self.checkpoints, return_exceptions=True)
+        await self.directory.close()
+        log.info("event=stopped syncs=%d", self.directory.sync_rounds)
+
+
+async def start(
+    config: Config,
+    *,
+    insecure: bool = False,
+    clock: Clock | None = None,
+    files: Files | None = None,
+) -> Running:
+    """Start a broker on the running event loop; it accepts connections when this returns."""
+    clock = clock or SystemClock()
+    host, port = parse_listener(config.server.listeners, insecure=insecure)
+    directory = LogDirectory.open(
+        _data_directory(config),
+        durability=Durability(config.server.durability),
+        files=files or RealFiles(),
+        wall_ms=clock.wall_ms,
+    )
+    try:
+        server = Server(clock)
+        port = await server.listen(host, port)
+        node = Node(config.server.node_id, config.server.advertised_host or host, port)
+        parts = await _build(config, clock, directory, node)
+        await server.serve(parts, lambda ended: _connection_closed(parts, ended))
+    except BaseException:
+        await directory.close()
+        raise
+    checkpoints = asyncio.create_task(directory.run())
+    return Running(parts, server, directory, checkpoints)
+
+
+async def run_until(
+    stop: asyncio.Event,
+    config: Config,
+    *,
+    insecure: bool,
+    ready: Callable[[str, str, str], None],
+) -> None:
+    """Run a broker until ``stop`` is set; ``ready`` is told bootstrap, cluster id and data."""
+    running = await start(config, insecure=insecure)
+    ready(running.bootstrap, running.cluster_id, config.server.log_dirs)
+    try:
+        await stop.wait()
+    finally:
+        await running.stop()
+
+
+async def _build(config: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
+    topics = Topics(config, directory, directory.journal("catalog.journal"))
+    await topics.start()
+    await _make_internal_topics(topics, config)
+    waiting = WaitingRoom(clock)
+    settings = GroupSettings(config.share_group, topics.catalog)
+    share_coordinator = ShareCoordinator(
+        CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
+    )
+    share_partitions = SharePartitions(
+        clock, topics, waiting, coordinator=share_coordinator, settings=settings
+    )
+    group_coordinator = GroupCoordinator(
+        CoordinatorLog(topics, clock, CONSUMER_OFFSETS),
+        topics,
+        clock,
+        settings=settings,
+        share_coordinator=share_coordinator,
+        share_partitions=share_partitions,
+    )
+    share_coordinator.load()
+    group_coordinator.load()
+    topics.on_visible(waiting.wake)
+    return Parts(
+        node=node,
+        config=config,
+        clock=clock,
+        topics=topics,
+        waiting=waiting,
+        producer_ids=ProducerIds(topics),
+        fetch_sessions=FetchSessions(config.server.fetch_sessions_max),
+        share_coordinator=share_coordinator,
+        group_coordinator=group_coordinator,
+        share_partitions=share_partitions,
+        share_sessions=ShareSessions(config.share_group.sessions_max),
+        group_settings=settings,
+    )
+
+
+def _connection_closed(parts: Parts, connection_id: int) -> None:
+    """What a connection held goes with it: sessions, and the records locked through them."""
+    parts.fetch_sessions.release_connection(connection_id)
+    for closed in parts.share_sessions.release_connection(str(connection_id)):
+        share_requests.release(parts, closed)
+
+
+async def _make_internal_topics(topics: Topics, config: Config) -> None:
+    coordinator = config.coordinator
+    for name, partitions, segment_bytes in (
+        (CONSUMER_OFFSETS, coordinator.offsets_partitions, coordinator.offsets_segment_bytes),
+        (SHARE_GROUP_STATE, coordinator.state_partitions, coordinator.state_segment_bytes),
+    ):
+        if topics.catalog.find(name) is None:
+            settings = {"segment.bytes": str(segment_bytes), "cleanup.policy": "delete"}
+            await topics.create(name, partitions=partitions, settings=settings)
+
+
+def _data_directory(config: Config) -> str:
+    paths = [path.strip() for path in config.server.log_dirs.split(",") if path.strip()]
+    if len(paths) != 1:
+        raise InvalidConfig(f"log.dirs must name one directory, not {config.server.log_dirs!r}")
+    return os.path.abspath(paths[0])

@@ -1,0 +1,73 @@
+"""An internal topic as a coordinator uses it: keyed records in, all of them out at start.
+
+    command ──▶ records ──▶ append ──▶ replay (in memory) ──▶ durable ──▶ reply
+
+A coordinator replays a record as soon as it is appended, so that the next command sees it, and
+answers when it is durable.  When a write fails, storage cuts the log back to what is durable, and
+what was replayed beyond that never happened.  Whoever comes next notices (`was_cut`), forgets
+everything and reads the topic again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.topics import Topics
+from sharegroup.ids import TopicName
+from sharegroup.storage.tickets import Ticket
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 4 * 1024 * 1024
+
+KeyAndValue = tuple[bytes, bytes | None]
+
+
+class CoordinatorLog:
+    """See the module's text."""
+
+    __slots__ = ("_clock", "_ends", "_name", "_topics", "partition_count")
+
+    def __init__(self, topics: Topics, clock: Clock, name: TopicName) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._name = name
+        self._ends: dict[int, int] = {}  # Where each partition ended after our last append.
+        self.partition_count = topics.catalog.topic(name).partition_count
+
+    def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
+        """Write records as one batch: all of them or none are there after a crash."""
+        assert records, "an empty batch is not a batch"
+        now_ms = self._clock.wall_ms()
+        batch = encode_batch(NewRecord(key, value, now_ms) for key, value in records)
+        _, log_ = self._topics.named(self._name, partition)
+        ticket = log_.append(batch, now_ms=now_ms)
+        self._ends[partition] = ticket.end_offset
+        return ticket
+
+    def was_cut(self, partition: int) -> bool:
+        """Whether something that was appended here is gone again: a write failed."""
+        expected = self._ends.get(partition)
+        if expected is None:
+            return False
+        _, log_ = self._topics.named(self._name, partition)
+        return log_.end_offset != expected
+
+    def records(self) -> Iterator[KeyAndValue]:
+        """Every record of every partition, each partition from its start."""
+        self._ends.clear()
+        topic = self._topics.catalog.topic(self._name)
+        for partition in range(self.partition_count):
+            if not self._topics.is_touched(topic, partition):
+                continue
+            log_ = self._topics.log_of(topic, partition)
+            offset = log_.start_offset
+            while offset < log_.high_watermark:
+                data = log_.read(offset, bytes_max=READ_BYTES, end=log_.high_watermark)
+                for record in decode_records(data):
+                    offset = record.offset + 1
+                    if record.key is not None:
+                        yield bytes(record.key), record.value

@@ -1,0 +1,215 @@
+"""From a frame to a reply: header, version, decoding, the handler, the error code.
+
+The table below is the list of APIs; a handler's module is imported when its API is first
+used.  A handler is called with the newest version of its request and answers with the newest
+version of its response; conversion to what the client speaks happens here, by field name.
+
+The synchronous part of a handler runs at once, in the order in which the requests came, so
+what it decides is decided before the next request is looked at.  Only the reply may wait: a
+handler returns its response, or an awaitable of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
+from sharegroup.wire.convert import downgrade, upgrade
+from sharegroup.wire.decoder import DecodeError, decode
+from sharegroup.wire.encoder import Chunk, encode_response_chunks
+from sharegroup.wire.headers import RequestHeader, decode_request_header
+
+log = logging.getLogger(__name__)
+
+API_VERSIONS = 18
+
+MODULES = {
+    0: "produce",
+    1: "fetch",
+    2: "list_offsets",
+    3: "metadata",
+    10: "find_coordinator",
+    16: "list_groups",
+    18: "api_versions",
+    19: "create_topics",
+    20: "delete_topics",
+    21: "delete_records",
+    22: "init_producer_id",
+    32: "describe_configs",
+    37: "create_partitions",
+    42: "delete_groups",
+    44: "incremental_alter_configs",
+    60: "describe_cluster",
+    76: "share_group_heartbeat",
+    77: "share_group_describe",
+    78: "share_fetch",
+    79: "share_acknowledge",
+    90: "describe_share_group_offsets",
+    91: "alter_share_group_offsets",
+    92: "delete_share_group_offsets",
+}
+"""API key to the module under `sharegroup.broker.handlers`."""
+
+
+class CloseConnection(Exception):
+    """The peer sent what cannot be answered; its text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler knows about the request besides its message."""
+
+    connection_id: int
+    peer_host: str
+    client_id: str
+    api_version: int
+    correlation_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A response that its handler has put into bytes itself; hot paths do."""
+
+    chunks: list[Chunk]
+
+
+NO_REPLY = Encoded([])
+"""The response of a request that asked for none (Produce with acks=0)."""
+
+Reply = list[Chunk]
+Handle = Callable[[Parts, Context, Any], Any]
+Refuse = Callable[[Any, KafkaError], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Handler:
+    """An API's functions; the last two are its own only where fields were renamed.
+
+    A ``native`` one takes the request, and answers, in the version that the client speaks.
+    """
+
+    handle: Handle
+    refuse: Refuse
+    native: bool
+    from_older: Callable[[Any, type[Any]], Any]
+    to_older: Callable[[Any, type[Any]], Any]
+
+
+def dispatch(
+    parts: Parts, frame: memoryview, *, connection_id: int, peer_host: str
+) -> Reply | asyncio.Future[Reply]:
+    """Start on one request; the reply's chunks, now or later.  [] means: no reply.
+
+    Raises CloseConnection when the protocol has no answer for such a frame.
+    """
+    try:
+        header = decode_request_header(frame)
+    except DecodeError as error:
+        raise CloseConnection(f"request header: {error}") from error
+    api = APIS.get(header.api_key)
+    if api is None:
+        raise CloseConnection(f"api key {header.api_key} is not served")
+    if not api.oldest <= header.api_version <= api.newest:
+        if header.api_key == API_VERSIONS:
+            return _wrong_version(header)
+        raise CloseConnection(
+            f"{api.name} version {header.api_version} is not served, "
+            f"only {api.oldest} to {api.newest}"
+        )
+    try:
+        request, _ = decode(
+            request_class(header.api_key, header.api_version),
+            frame,
+            header.body_position,
+            records=bytearray,  # Produce stamps them; this is their only copy.
+        )
+    except DecodeError as error:
+        raise CloseConnection(f"{api.name} version {header.api_version}: {error}") from error
+    context = Context(
+        connection_id, peer_host, header.client_id or "", header.api_version, header.correlation_id
+    )
+    handler = handler_of(header.api_key)
+    if header.api_version != api.newest and not handler.native:
+        request = handler.from_older(request, newest_request_class(header.api_key))
+    return _answer(parts, handler, header, context, request)
+
+
+def error_code(error: KafkaError) -> ErrorCode:
+    """The number that goes on the wire for this error."""
+    return ErrorCode(error.code)
+
+
+def _answer(
+    parts: Parts, handler: _Handler, header: RequestHeader, context: Context, request: Any
+) -> Reply | asyncio.Future[Reply]:
+    try:
+        result = handler.handle(parts, context, request)
+    except Exception as error:  # noqa: BLE001  _refused tells expected from unexpected.
+        result = _refused(handler, header, request, error)
+    if isinstance(result, Awaitable):
+        return asyncio.ensure_future(_later(result, handler, header, request))
+    return _encode(handler, header, result)
+
+
+async def _later(
+    result: Awaitable[Any], handler: _Handler, header: RequestHeader, request: Any
+) -> Reply:
+    try:
+        response = await result
+    except Exception as error:  # noqa: BLE001  As above.
+        response = _refused(handler, header, request, error)
+    return _encode(handler, header, response)
+
+
+def _refused(handler: _Handler, header: RequestHeader, request: Any, error: Exception) -> Any:
+    """The response that carries ``error``; what nobody expected is logged with its trace."""
+    if not isinstance(error, KafkaError):
+        log.error(
+            "event=request_failed api=%s version=%d client=%r",
+            MODULES[header.api_key],
+            header.api_version,
+            header.client_id,
+            exc_info=error,
+        )
+        error = UnknownServerError(f"{type(error).__name__}; the broker's log has the trace")
+    return handler.refuse(request, error)
+
+
+def _encode(handler: _Handler, header: RequestHeader, response: Any) -> Reply:
+    if isinstance(response, Encoded):
+        return response.chunks
+    wanted = response_class(header.api_key, header.api_version)
+    if type(response) is not wanted:
+        response = handler.to_older(response, wanted)
+    return encode_response_chunks(header.correlation_id, response)
+
+
+def _wrong_version(header: RequestHeader) -> Reply:
+    """ApiVersions alone answers a version that is not served: with version 0 and code 35."""
+    handler = handler_of(API_VERSIONS)
+    response = handler.refuse(None, UnsupportedVersion(f"version {header.api_version}"))
+    old = downgrade(response, response_class(API_VERSIONS, 0))
+    return encode_response_chunks(header.correlation_id, old)
+
+
+@cache
+def handler_of(api_key: int) -> _Handler:
+    """The functions of an API's module."""
+    module = import_module(f"sharegroup.broker.handlers.{MODULES[api_key]}")
+    return _Handler(
+        handle=module.handle,
+        refuse=module.refuse,
+        native=getattr(module, "NATIVE", False),
+        from_older=getattr(module, "from_older", upgrade),
+        to_older=getattr(module, "to_older", downgrade),
+    )

@@ -1,0 +1,314 @@
+"""The group coordinator: membership, assignment and offsets of share groups, kept durable.
+
+It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets``.  It also decides
+what core cannot: where in a log a group starts (`share.auto.offset.reset`), and that a new
+share partition's state is made in the same breath as the assignment that names it, so that the
+answer to a first heartbeat has partitions which can be fetched at once.
+
+Both coordinators write to logs of their own; a crash may keep one write and lose the other.
+Neither was answered then, and `load` makes the two agree again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sharegroup.broker.catalog import Topic
+from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.config_values import reset_duration_ms
+from sharegroup.broker.coordinator_log import CoordinatorLog
+from sharegroup.broker.group_records import decode, encode
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.topics import Topics
+from sharegroup.core.share_group import (
+    GroupDescription,
+    GroupListing,
+    ShareGroups,
+    Uninitialized,
+)
+from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.share_group_picture import TopicPicture
+from sharegroup.core.share_group_records import Records, ShareGroupRecord
+from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.ids import (
+    GroupId,
+    SharePartitionKey,
+    TopicName,
+    TopicPartition,
+    group_partition,
+)
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetListing:
+    """How far a group is on one partition; -1 for what is not known."""
+
+    start_offset: int
+    leader_epoch: int
+    lag: int
+
+
+class GroupCoordinator:
+    """See the module's text."""
+
+    __slots__ = (
+        "_clock",
+        "_groups",
+        "_log",
+        "_settings",
+        "_share_coordinator",
+        "_share_partitions",
+        "_timer",
+        "_topics",
+    )
+
+    def __init__(
+        self,
+        log_: CoordinatorLog,
+        topics: Topics,
+        clock: Clock,
+        *,
+        settings: GroupSettings,
+        share_coordinator: ShareCoordinator,
+        share_partitions: SharePartitions,
+    ) -> None:
+        self._log = log_
+        self._topics = topics
+        self._clock = clock
+        self._settings = settings
+        self._share_coordinator = share_coordinator
+        self._share_partitions = share_partitions
+        self._groups = ShareGroups()
+        self._timer: tuple[int, Timer] | None = None
+        topics.on_deleted(self._topic_deleted)
+
+    def load(self) -> None:
+        """Read every group, and make the share coordinator's state agree with it."""
+        self._reload()
+        listed = self._groups.initialized_keys()
+        for key in sorted(listed):
+            topic = self._topics.catalog.by_id(key.topic_id)
+            if topic is None:
+                self._apply(key.group_id, self._groups.topic_deleted(key.topic_id))
+            elif self._share_coordinator.summary(key) == NO_SUMMARY:
+                start_offset = self._start_offset(key, topic, topic_is_new=True)
+                self._share_coordinator.initialize(key, state_epoch=0, start_offset=start_offset)
+        orphans = [key for key in self._share_coordinator.known() if key not in listed]
+        self._share_coordinator.delete(orphans)
+        self._set_timer()
+
+    def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatReply]:
+        """Serve one heartbeat: decided now, answered when it is durable."""
+        self._forget_what_failed(request.group_id)
+        limits = self._settings.group_limits(request.group_id)
+        self._groups.check_heartbeat(request, limits=limits)
+        pictures = self._pictures(request)
+        tickets = self._initialize(request.group_id, self._groups.uninitialized(request, pictures))
+        records, reply = self._groups.heartbeat(
+            request,
+            pictures,
+            limits=limits,
+            now_ms=self._clock.now_ms(),
+            wall_ms=self._clock.wall_ms(),
+        )
+        tickets.append(self._apply(request.group_id, records))
+        self._set_timer()
+        return _after(tickets, reply)
+
+    def list_groups(self) -> tuple[GroupListing, ...]:
+        return self._groups.list_groups()
+
+    def describe(self, group_id: GroupId) -> GroupDescription:
+        return self._groups.describe(group_id)
+
+    def settings_changed(self, group_id: GroupId) -> None:
+        """The group's configuration is another now."""
+        self._settings.changed(group_id)
+
+    def initialized(self, group_id: GroupId) -> dict[TopicName, tuple[int, ...]]:
+        """The partitions that the group has a state for, by topic."""
+        return {
+            topic.name: tuple(sorted(topic.partitions))
+            for topic in self._groups.initialized_topics(group_id)
+        }
+
+    def offset(self, key: SharePartitionKey, log_: PartitionLog) -> OffsetListing:
+        """How far the group is on one partition."""
+        summary = self._share_coordinator.summary(key)
+        if summary.start_offset == UNDECIDED:
+            return OffsetListing(UNDECIDED, summary.leader_epoch, -1)
+        complete = max(0, summary.delivery_complete_count)
+        lag = log_.high_watermark - summary.start_offset - complete
+        return OffsetListing(summary.start_offset, summary.leader_epoch, max(0, lag))
+
+    def alter_offsets(
+        self, group_id: GroupId, offsets: Mapping[TopicPartition, int], topics: Iterable[Topic]
+    ) -> Awaitable[None]:
+        """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
+        self._forget_what_failed(group_id)
+        pictures = {topic.name: _picture(topic) for topic in topics}
+        records, altered = self._groups.alter_offsets(group_id, offsets, pictures)
+        tickets: list[Ticket | None] = [
+            self._share_coordinator.initialize(
+                one.key, state_epoch=one.state_epoch, start_offset=one.start_offset
+            )
+            for one in altered
+        ]
+        tickets.append(self._apply(group_id, records))
+        self._share_partitions.drop_group(group_id)
+        log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
+        return _after(tickets, None)
+
+    def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
+        """Forget a topic; the group begins anew if it subscribes to it again."""
+        self._forget_what_failed(group_id)
+        records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
+        if not keys:
+            raise UnknownTopicOrPartition(
+                f"group {group_id!r} has no offsets for topic {topic.name!r}: "
+                "there is nothing to delete"
+            )
+        tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
+        tickets.append(self._apply(group_id, records))
+        self._share_partitions.drop_group(group_id)
+        log.info("event=offsets_deleted group=%r topic=%s", group_id, topic.name)
+        return _after(tickets, None)
+
+    def check_empty(self, group_id: GroupId) -> None:
+        """Raise what keeps the group's offsets from being changed."""
+        self._groups.delete_group(group_id)
+
+    def delete(self, group_id: GroupId) -> Awaitable[None]:
+        """Delete an empty group and all that is known of its records."""
+        self._forget_what_failed(group_id)
+        records, keys = self._groups.delete_group(group_id)
+        tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
+        tickets.append(self._apply(group_id, records))
+        self._share_partitions.drop_group(group_id)
+        log.info("event=group_deleted group=%r", group_id)
+        return _after(tickets, None)
+
+    def _initialize(
+        self, group_id: GroupId, missing: tuple[Uninitialized, ...]
+    ) -> list[Ticket | None]:
+        """Give share partitions a state, and say in the group that they have one."""
+        if not missing:
+            return []
+        tickets: list[Ticket | None] = []
+        for one in missing:
+            topic = self._topics.catalog.topic(one.topic_name)
+            start_offset = self._start_offset(one.key, topic, topic_is_new=one.topic_is_new)
+            tickets.append(
+                self._share_coordinator.initialize(
+                    one.key, state_epoch=one.state_epoch, start_offset=start_offset
+                )
+            )
+        tickets.append(self._apply(group_id, self._groups.initialized(group_id, missing)))
+        return tickets
+
+    def _start_offset(self, key: SharePartitionKey, topic: Topic, *, topic_is_new: bool) -> int:
+        """Where the group starts on this partition; decided once, and durable from then on."""
+        log_ = self._topics.log_of(topic, key.partition)
+        if not topic_is_new:
+            return log_.start_offset
+        reset = self._settings.offset_reset(key.group_id)
+        if reset == "earliest":
+            return log_.start_offset
+        if reset == "latest":
+            return log_.high_watermark
+        since_ms = self._clock.wall_ms() - reset_duration_ms(reset)
+        found = log_.offset_for_timestamp(since_ms)
+        return log_.high_watermark if found is None else found[1]
+
+    def _pictures(self, request: HeartbeatRequest) -> dict[TopicName, TopicPicture]:
+        """The topics that exist of those that the group subscribes to."""
+        names = set(request.subscribed_topic_names or ())
+        if request.group_id in self._groups:
+            for member in self._groups.describe(request.group_id).members:
+                names.update(member.subscribed_topic_names)
+        found = (self._topics.catalog.find(name) for name in names)
+        return {topic.name: _picture(topic) for topic in found if topic is not None}
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        """A topic is gone: so is what groups knew of it."""
+        self._share_partitions.drop_topic(topic.topic_id)
+        try:
+            self._share_coordinator.delete(self._share_coordinator.keys_of_topic(topic.topic_id))
+            for record in self._groups.topic_deleted(topic.topic_id):
+                self._apply(record.group_id, (record,))
+        except KafkaError as error:
+            # The topic's id is never used again, and the next start finds what is left over.
+            log.warning("event=group_cleanup_failed topic=%s error=%r", topic.name, str(error))
+
+    def _expire_sessions(self) -> None:
+        self._timer = None
+        records, expired = self._groups.expire_sessions(self._clock.now_ms())
+        for group_id, member_id in expired:
+            log.info("event=member_expired group=%r member=%s", group_id, member_id)
+        by_group: dict[GroupId, list[ShareGroupRecord]] = {}
+        for record in records:
+            by_group.setdefault(record.group_id, []).append(record)
+        for group_id, own in by_group.items():
+            try:
+                self._apply(group_id, tuple(own))
+            except KafkaError as error:
+                log.warning("event=expiry_not_written group=%r error=%r", group_id, str(error))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due_ms = self._groups.next_session_expiry_ms()
+        if due_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer[0] <= due_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._expire_sessions))
+
+    def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
+        if not records:
+            return None
+        partition = group_partition(group_id, self._log.partition_count)
+        ticket = self._log.append(partition, [encode(record) for record in records])
+        for record in records:
+            self._groups.replay(record)
+        return ticket
+
+    def _forget_what_failed(self, group_id: GroupId) -> None:
+        if self._log.was_cut(group_partition(group_id, self._log.partition_count)):
+            log.error("event=groups_reloaded reason='a group write failed'")
+            self._reload()
+
+    def _reload(self) -> None:
+        self._groups = ShareGroups()
+        for key, value in self._log.records():
+            record = decode(key, value)
+            if record is not None:
+                self._groups.replay(record)
+        self._groups.restart_sessions(
+            self._clock.now_ms(),
+            session_timeout_ms=lambda group: self._settings.group_limits(group).session_timeout_ms,
+        )
+
+
+def _picture(topic: Topic) -> TopicPicture:
+    return TopicPicture(topic.name, topic.topic_id, topic.partition_count)
+
+
+async def _after(tickets: list[Ticket | None], reply: T) -> T:
+    for ticket in tickets:
+        if ticket is not None:
+            await ticket
+    return reply

@@ -1,0 +1,69 @@
+"""What holds for a group: its own settings, or else the broker's; kept until one changes."""
+
+from __future__ import annotations
+
+from sharegroup.broker.catalog import Catalog
+from sharegroup.broker.config import GroupConfig, ShareGroupConfig
+from sharegroup.core.delivery import Limits
+from sharegroup.core.share_group_heartbeat import GroupLimits
+from sharegroup.ids import GroupId
+
+GROUPS_KEPT_MAX = 10_000
+"""Beyond this many groups the memory is begun anew: a client may name groups without end."""
+
+
+class GroupSettings:
+    """See the module's text."""
+
+    __slots__ = ("_broker", "_catalog", "_group_limits", "_limits")
+
+    def __init__(self, broker: ShareGroupConfig, catalog: Catalog) -> None:
+        self._broker = broker
+        self._catalog = catalog
+        self._limits: dict[GroupId, Limits] = {}
+        self._group_limits: dict[GroupId, GroupLimits] = {}
+
+    def limits(self, group_id: GroupId) -> Limits:
+        """What concerns the group's share partitions."""
+        known = self._limits.get(group_id)
+        if known is None:
+            if len(self._limits) >= GROUPS_KEPT_MAX:
+                self._limits.clear()
+            own, broker = self._own(group_id), self._broker
+            known = self._limits[group_id] = Limits(
+                lock_ms=own.lock_ms or broker.lock_ms,
+                delivery_count_max=own.delivery_count_max or broker.delivery_count_max,
+                in_flight_max=own.in_flight_max or broker.in_flight_max,
+                runs_max=broker.runs_max,
+            )
+        return known
+
+    def group_limits(self, group_id: GroupId) -> GroupLimits:
+        """What concerns the group's membership."""
+        known = self._group_limits.get(group_id)
+        if known is None:
+            if len(self._group_limits) >= GROUPS_KEPT_MAX:
+                self._group_limits.clear()
+            own, broker = self._own(group_id), self._broker
+            interval_ms = own.assignment_interval_ms
+            known = self._group_limits[group_id] = GroupLimits(
+                session_timeout_ms=own.session_timeout_ms or broker.session_timeout_ms,
+                heartbeat_interval_ms=own.heartbeat_interval_ms or broker.heartbeat_interval_ms,
+                members_max=broker.members_max,
+                assignment_interval_ms=(
+                    broker.assignment_interval_ms if interval_ms is None else interval_ms
+                ),
+            )
+        return known
+
+    def offset_reset(self, group_id: GroupId) -> str:
+        """Where the group starts on a topic that is new to it."""
+        return self._own(group_id).auto_offset_reset
+
+    def changed(self, group_id: GroupId) -> None:
+        """The group's settings are others now."""
+        self._limits.pop(group_id, None)
+        self._group_limits.pop(group_id, None)
+
+    def _own(self, group_id: GroupId) -> GroupConfig:
+        return self._catalog.group_config(group_id)

@@ -1,0 +1,113 @@
+"""CreateTopics (19): each topic on its own; a failed one does not stop the others."""
+
+from __future__ import annotations
+
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8, i16, i32
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import (
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
+)
+from sharegroup.ids import TopicName
+
+DYNAMIC_TOPIC_CONFIG = 1
+BROKER_DEFAULT = -1
+"""What a client sends for «as many as the broker makes by default»."""
+
+
+async def handle(
+    parts: Parts, context: Context, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        try:
+            if names.count(topic.name) > 1:
+                raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
+            results.append(await _create(parts, topic, validate_only=request.validate_only))
+        except KafkaError as error:
+            results.append(_failed(topic, error))
+    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+
+
+def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(_failed(topic, error) for topic in request.topics)
+    )
+
+
+async def _create(
+    parts: Parts, wanted: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
+    name = TopicName(wanted.name)
+    partitions = _partitions(parts, wanted)
+    settings = {one.name: one.value for one in wanted.configs if one.value is not None}
+    if validate_only:
+        parts.topics.check_new(name, partitions=partitions, settings=settings)
+        topic_id = None
+    else:
+        made = await parts.topics.create(name, partitions=partitions, settings=settings)
+        topic_id = made.topic_id
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=i32(partitions),
+        replication_factor=i16(1),
+        configs=tuple(
+            CreatableTopicConfigs(
+                name=key,
+                value=value,
+                read_only=False,
+                config_source=i8(DYNAMIC_TOPIC_CONFIG),
+                is_sensitive=False,
+            )
+            for key, value in settings.items()
+        ),
+    )
+
+
+def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
+    """How many partitions are asked for; assignments may say it instead of the number."""
+    node_id = parts.node.node_id
+    if wanted.replication_factor not in (BROKER_DEFAULT, 1):
+        raise InvalidReplicationFactor(
+            f"topic {wanted.name!r}: replication factor {wanted.replication_factor}, "
+            "but there is one broker; use 1 or -1"
+        )
+    if wanted.assignments:
+        if any(tuple(one.broker_ids) != (node_id,) for one in wanted.assignments):
+            raise InvalidReplicationFactor(
+                f"topic {wanted.name!r}: replicas can only be assigned to broker {node_id}"
+            )
+        return len(wanted.assignments)
+    if wanted.num_partitions == BROKER_DEFAULT:
+        return parts.config.server.partitions_default
+    if wanted.num_partitions < 1:
+        raise InvalidPartitions(
+            f"topic {wanted.name!r}: {wanted.num_partitions} partitions; 1 or more are needed"
+        )
+    return wanted.num_partitions
+
+
+def _failed(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=None,
+        error_code=error_code(error),
+        error_message=str(error),
+        configs=None,
+    )

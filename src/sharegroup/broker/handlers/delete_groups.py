@@ -1,0 +1,43 @@
+"""DeleteGroups (42): empty groups, with all that is known of their records."""
+
+from __future__ import annotations
+
+import logging
+
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError
+from sharegroup.ids import GroupId
+
+log = logging.getLogger(__name__)
+
+
+async def handle(
+    parts: Parts, context: Context, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    results = []
+    for group_id in request.groups_names:
+        code = ErrorCode.none
+        try:
+            await parts.group_coordinator.delete(GroupId(group_id))
+        except KafkaError as error:
+            code = error_code(error)
+            # The response has no room for the text.
+            log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
+        results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+    return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(
+            DeletableGroupResult(group_id=group_id, error_code=error_code(error))
+            for group_id in request.groups_names
+        ),
+    )

@@ -1,0 +1,85 @@
+"""DeleteTopics (20): by name, or by id from version 6 on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName as WireTopicName
+
+from sharegroup.broker.catalog import Topic
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicId,
+)
+from sharegroup.ids import TopicId, TopicName
+
+
+async def handle(
+    parts: Parts, context: Context, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    responses = []
+    for wanted in request.topics:
+        try:
+            topic = _find(parts, wanted)
+            await parts.topics.delete(topic)
+            responses.append(
+                DeletableTopicResult(
+                    name=WireTopicName(topic.name),
+                    topic_id=topic.topic_id,
+                    error_code=ErrorCode.none,
+                )
+            )
+        except KafkaError as error:
+            responses.append(_failed(wanted, error))
+    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(_failed(wanted, error) for wanted in request.topics),
+    )
+
+
+def from_older(request: Any, newest: type[Any]) -> DeleteTopicsRequest:
+    """Before version 6 topics were only named."""
+    return DeleteTopicsRequest(
+        topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names),
+        timeout=request.timeout,
+    )
+
+
+def _find(parts: Parts, wanted: DeleteTopicState) -> Topic:
+    catalog = parts.topics.catalog
+    if wanted.name is not None and wanted.topic_id is not None:
+        raise InvalidRequest("name a topic by its name or by its id, not by both")
+    if wanted.name is not None:
+        topic = catalog.topic(TopicName(wanted.name))
+    else:
+        found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
+        if found is None:
+            raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
+        topic = found
+    if topic.is_internal:
+        raise InvalidTopic(f"{topic.name!r} is internal and cannot be deleted")
+    if not parts.config.server.delete_topics:
+        raise PolicyViolation("delete.topic.enable is false")
+    return topic
+
+
+def _failed(wanted: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=wanted.name,
+        topic_id=wanted.topic_id,
+        error_code=error_code(error),
+        error_message=str(error),
+    )

@@ -1,0 +1,41 @@
+"""DescribeCluster (60): the one node of this cluster."""
+
+from __future__ import annotations
+
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v2.response import DescribeClusterBroker, DescribeClusterResponse
+from kio.schema.errors import ErrorCode
+from kio.schema.types import BrokerId
+from kio.static.primitive import i32
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError
+
+
+def handle(
+    parts: Parts, context: Context, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    node = parts.node
+    broker = DescribeClusterBroker(
+        broker_id=BrokerId(node.node_id), host=node.host, port=i32(node.port), is_fenced=False
+    )
+    return DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        endpoint_type=request.endpoint_type,
+        cluster_id=parts.topics.catalog.cluster_id,
+        controller_id=BrokerId(node.node_id),
+        brokers=(broker,),
+    )
+
+
+def refuse(request: DescribeClusterRequest, error: KafkaError) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error),
+        error_message=str(error),
+        cluster_id="",
+        brokers=(),
+    )

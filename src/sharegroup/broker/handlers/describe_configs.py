@@ -1,0 +1,103 @@
+"""DescribeConfigs (32): every key of a topic, a group or this broker, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import i8
+
+from sharegroup.broker import settings
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.ids import GroupId, TopicName
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Resource types (KIP-133, KIP-848); the others are not served."""
+
+
+def handle(
+    parts: Parts, context: Context, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        results=tuple(_resource(parts, request, one) for one in request.resources),
+    )
+
+
+def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time=NO_THROTTLE, results=tuple(_failed(one, error) for one in request.resources)
+    )
+
+
+def _resource(
+    parts: Parts, request: DescribeConfigsRequest, wanted: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        found = _settings(parts, wanted)
+    except KafkaError as error:
+        return _failed(wanted, error)
+    names = set(wanted.configuration_keys or ())
+    return DescribeConfigsResult(
+        error_code=ErrorCode.none,
+        error_message=None,
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=tuple(
+            _result(setting, request) for setting in found if not names or setting.name in names
+        ),
+    )
+
+
+def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[settings.Setting]:
+    catalog, name = parts.topics.catalog, wanted.resource_name
+    if wanted.resource_type == TOPIC:
+        return settings.describe_topic(parts.config, catalog.topic(TopicName(name)).settings)
+    if wanted.resource_type == GROUP:
+        if not name:
+            raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
+        own = catalog.group_settings(GroupId(name))
+        return settings.describe_group(parts.config, own)
+    if wanted.resource_type == BROKER:
+        if name not in ("", str(parts.node.node_id)):
+            raise InvalidRequest(f"this is broker {parts.node.node_id}, not {name!r}")
+        return settings.describe_broker(parts.config)
+    raise InvalidRequest(f"configurations of resource type {wanted.resource_type} are not served")
+
+
+def _result(
+    setting: settings.Setting, request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.read_only,
+        config_source=i8(setting.source),
+        is_sensitive=False,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=name, value=value, source=i8(source))
+            for name, value, source in (setting.synonyms if request.include_synonyms else ())
+        ),
+        config_type=i8(setting.kind),
+        documentation=setting.text if request.include_documentation else None,
+    )
+
+
+def _failed(wanted: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error_code(error),
+        error_message=str(error),
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=(),
+    )

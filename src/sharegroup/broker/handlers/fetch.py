@@ -1,0 +1,227 @@
+"""Fetch (1): record batches from given offsets on, for consumers without a share group.
+
+Whole batches are sent as they lie in the log, from the one that holds the offset; nothing at
+or above the high watermark.  With nothing to send, the request waits until there are
+``min_bytes`` or its time is up.  Sessions (KIP-227) are `sharegroup.core.fetch_session`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers.share_fetch import WAIT_MS_MAX
+from sharegroup.broker.parts import Parts
+from sharegroup.core.fetch_session import (
+    FINAL_EPOCH,
+    FetchKey,
+    FetchPlan,
+    Picture,
+    Wanted,
+)
+from sharegroup.errors import (
+    FencedLeaderEpoch,
+    KafkaError,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.storage.partition_log import PartitionLog
+
+NATIVE = True
+TOPIC_ID_VERSION = 13
+ERROR_VERSION = 7
+LEADER_EPOCH = 0
+
+
+class Read(NamedTuple):
+    """What one look at a partition brought."""
+
+    error: KafkaError | None
+    high_watermark: int
+    start_offset: int
+    records: bytes
+
+
+def handle(parts: Parts, context: Context, request: Any) -> Any:
+    plan = parts.fetch_sessions.plan(
+        getattr(request, "session_id", 0),
+        getattr(request, "session_epoch", FINAL_EPOCH),
+        connection_id=context.connection_id,
+        named=_named(request),
+        forgotten=_forgotten(request),
+    )
+    fetch = _Fetch(parts, request, plan)
+    found = fetch.look(last=False)
+    return found if found is not None else fetch.wait()
+
+
+def refuse(request: Any, error: KafkaError) -> Any:
+    messages = _messages(request.__version__)
+    fields: dict[str, Any] = {"throttle_time": NO_THROTTLE, "responses": ()}
+    if request.__version__ >= ERROR_VERSION:
+        fields["error_code"] = error_code(error)
+    return messages.FetchResponse(**fields)
+
+
+class _Fetch:
+    """One request, looked at now and maybe again."""
+
+    __slots__ = ("_parts", "_plan", "_request")
+
+    def __init__(self, parts: Parts, request: Any, plan: FetchPlan) -> None:
+        self._parts = parts
+        self._request = request
+        self._plan = plan
+
+    def look(self, *, last: bool) -> Any:
+        """The response, or None while there is too little to answer."""
+        server_bytes = self._parts.config.server.fetch_bytes_max
+        bytes_left = min(self._request.max_bytes, server_bytes)
+        reads: dict[FetchKey, Read] = {}
+        total = 0
+        for key, wanted in self._plan.wanted.items():
+            limit = min(wanted.bytes_max, bytes_left - total)
+            # The first batch of a request is sent whole however large it is, later ones fit.
+            reads[key] = self._read(key, wanted, bytes_max=limit, whole_batch=total == 0)
+            total += len(reads[key].records)
+        failed = any(read.error is not None for read in reads.values())
+        if total < self._request.min_bytes and not failed and not last and reads:
+            return None
+        return self._respond(reads)
+
+    def wait(self) -> asyncio.Future[Any]:
+        wait_ms = self._request.max_wait // timedelta(milliseconds=1)
+        return self._parts.waiting.park(
+            lambda last: self.look(last=last),
+            keys=[key for key in map(self._wake_key, self._plan.wanted) if key is not None],
+            deadline_ms=self._parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX),
+        )
+
+    def _log(self, key: FetchKey) -> PartitionLog:
+        topic, partition = key
+        if isinstance(topic, UUID):
+            return self._parts.topics.identified(TopicId(topic), partition)[1]
+        return self._parts.topics.named(TopicName(topic), partition)[1]
+
+    def _wake_key(self, key: FetchKey) -> TopicPartition | None:
+        try:
+            return self._log(key).key
+        except KafkaError:
+            return None
+
+    def _read(self, key: FetchKey, wanted: Wanted, *, bytes_max: int, whole_batch: bool) -> Read:
+        try:
+            log = self._log(key)
+            _check_epoch(key, wanted.leader_epoch)
+            visible = (log.start_offset, log.high_watermark)
+            if not visible[0] <= wanted.fetch_offset <= log.end_offset:
+                raise OffsetOutOfRange(
+                    f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "
+                    f"holds {visible[0]} to {visible[1]}"
+                )
+            records = b""
+            if wanted.fetch_offset < log.high_watermark and (bytes_max > 0 or whole_batch):
+                records = log.read(wanted.fetch_offset, bytes_max=max(0, bytes_max))
+                if len(records) > bytes_max and not whole_batch:
+                    records = b""
+        except KafkaError as error:
+            return Read(error, -1, -1, b"")
+        return Read(None, log.high_watermark, log.start_offset, records)
+
+    def _respond(self, reads: dict[FetchKey, Read]) -> Any:
+        messages = _messages(self._request.__version__)
+        sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
+        topics: dict[UUID | str, list[Any]] = {}
+        for key, read in reads.items():
+            picture = Picture(read.high_watermark, read.start_offset)
+            news = sessions.news(session_id, key, picture) or bool(read.records or read.error)
+            if news or not self._plan.incremental:
+                topics.setdefault(key[0], []).append(messages.partition(key[1], read))
+        sessions.records_returned(session_id, [key for key, read in reads.items() if read.records])
+        return messages.response(session_id, topics)
+
+
+class _Messages:
+    """The response classes of one version, and how to fill them."""
+
+    def __init__(self, version: int) -> None:
+        module = import_module(f"kio.schema.fetch.v{version}.response")
+        self.FetchResponse = module.FetchResponse
+        self._topic = module.FetchableTopicResponse
+        self._partition = module.PartitionData
+        self._names = {field.name for field in dataclasses.fields(module.PartitionData)}
+        self._version = version
+
+    def partition(self, index: int, read: Read) -> Any:
+        fields = {
+            "partition_index": index,
+            "error_code": ErrorCode.none if read.error is None else error_code(read.error),
+            "high_watermark": read.high_watermark,
+            "last_stable_offset": read.high_watermark,
+            "log_start_offset": read.start_offset,
+            "aborted_transactions": None,
+            "records": read.records,
+        }
+        return self._partition(**{name: fields[name] for name in fields if name in self._names})
+
+    def response(self, session_id: int, topics: dict[UUID | str, list[Any]]) -> Any:
+        which = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
+        responses = tuple(
+            self._topic(**{which: topic, "partitions": tuple(partitions)})
+            for topic, partitions in topics.items()
+        )
+        fields: dict[str, Any] = {"throttle_time": NO_THROTTLE, "responses": responses}
+        if self._version >= ERROR_VERSION:
+            fields |= {"error_code": ErrorCode.none, "session_id": session_id}
+        return self.FetchResponse(**fields)
+
+
+@cache
+def _messages(version: int) -> _Messages:
+    return _Messages(version)
+
+
+def _named(request: Any) -> dict[FetchKey, Wanted]:
+    return {
+        (_topic(one), partition.partition): Wanted(
+            fetch_offset=partition.fetch_offset,
+            bytes_max=partition.partition_max_bytes,
+            leader_epoch=getattr(partition, "current_leader_epoch", -1),
+        )
+        for one in request.topics
+        for partition in one.partitions
+    }
+
+
+def _forgotten(request: Any) -> list[FetchKey]:
+    return [
+        (_topic(one), partition)
+        for one in getattr(request, "forgotten_topics_data", ())
+        for partition in one.partitions
+    ]
+
+
+def _topic(one: Any) -> UUID | str:
+    """A topic's name, or from version 13 on its id; no id is an id that nobody has."""
+    if hasattr(one, "topic"):
+        name: str = one.topic
+        return name
+    return one.topic_id or UUID(int=0)
+
+
+def _check_epoch(key: FetchKey, epoch: int) -> None:
+    where = f"{key[0]}-{key[1]}"
+    if epoch > LEADER_EPOCH:
+        raise UnknownLeaderEpoch(f"{where}: the leader epoch is {LEADER_EPOCH}, not {epoch}")
+    if 0 <= epoch < LEADER_EPOCH:
+        raise FencedLeaderEpoch(f"{where}: the leader epoch is {LEADER_EPOCH}, not {epoch}")

@@ -1,0 +1,97 @@
+"""IncrementalAlterConfigs (44): settings of topics and groups; the broker's are fixed."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+from sharegroup.broker import settings
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers.describe_configs import BROKER, GROUP, TOPIC
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import InvalidConfig, InvalidRequest, InvalidTopic, KafkaError
+from sharegroup.ids import GroupId, TopicName
+
+
+async def handle(
+    parts: Parts, context: Context, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    responses = []
+    for resource in request.resources:
+        try:
+            await _alter(parts, resource, validate_only=request.validate_only)
+            responses.append(_response(resource, ErrorCode.none, None))
+        except KafkaError as error:
+            responses.append(_response(resource, error_code(error), str(error)))
+    return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+def refuse(
+    request: IncrementalAlterConfigsRequest, error: KafkaError
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(_response(one, error_code(error), str(error)) for one in request.resources),
+    )
+
+
+async def _alter(parts: Parts, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    changes = tuple(
+        settings.Change(one.name, one.config_operation, one.value) for one in resource.configs
+    )
+    if resource.resource_type == TOPIC:
+        await _alter_topic(parts, TopicName(resource.resource_name), changes, validate_only)
+    elif resource.resource_type == GROUP:
+        await _alter_group(parts, GroupId(resource.resource_name), changes, validate_only)
+    elif resource.resource_type == BROKER:
+        raise InvalidConfig(
+            "this broker's settings are fixed while it runs; "
+            "restart it with --set or a changed server.properties"
+        )
+    else:
+        raise InvalidRequest(f"configurations of type {resource.resource_type} are not served")
+
+
+async def _alter_topic(
+    parts: Parts, name: TopicName, changes: tuple[settings.Change, ...], validate_only: bool
+) -> None:
+    topic = parts.topics.catalog.topic(name)
+    if topic.is_internal:
+        raise InvalidTopic(f"{name!r} is internal: its settings are the broker's")
+    outcome = settings.changed(topic.settings, changes)
+    settings.check_topic(outcome)
+    if not validate_only:
+        await parts.topics.alter(name, outcome)
+
+
+async def _alter_group(
+    parts: Parts, group_id: GroupId, changes: tuple[settings.Change, ...], validate_only: bool
+) -> None:
+    if not group_id:
+        raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
+    outcome = settings.changed(parts.topics.catalog.group_settings(group_id), changes)
+    settings.check_group(outcome, parts.config.share_group)
+    if not validate_only:
+        await parts.topics.record(
+            {"event": "group_settings", "group": group_id, "settings": outcome}
+        )
+        parts.group_coordinator.settings_changed(group_id)
+
+
+def _response(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )

@@ -1,0 +1,37 @@
+"""ListGroups (16): all groups, filtered by state and type (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
+from kio.schema.types import GroupId as WireGroupId
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError
+
+SHARE = "Share"
+
+
+def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    groups = [
+        ListedGroup(
+            group_id=WireGroupId(group.group_id),
+            protocol_type="share",
+            group_state=group.state,
+            group_type=SHARE,
+        )
+        for group in parts.group_coordinator.list_groups()
+        if (not states or group.state.lower() in states) and (not types or SHARE.lower() in types)
+    ]
+    return ListGroupsResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(groups)
+    )
+
+
+def refuse(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
+    return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=error_code(error), groups=())

@@ -1,0 +1,91 @@
+"""ShareAcknowledge (79): settle or give back records without fetching more."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from itertools import groupby
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
+from kio.schema.share_acknowledge.v2.response import (
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from kio.static.primitive import i32
+
+from sharegroup.broker import share_requests
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.ids import GroupId, TopicPartition
+
+NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
+"""What stands where nothing is wrong with the leader; Kafka sends zeros too."""
+
+
+def handle(
+    parts: Parts, context: Context, request: ShareAcknowledgeRequest
+) -> Awaitable[ShareAcknowledgeResponse]:
+    key = share_requests.session_key(request.group_id, request.member_id)
+    if request.is_renew_ack:
+        raise InvalidRequest(f"group {key.group_id!r}: this broker does not renew locks yet")
+    closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
+    started = share_requests.start(parts, key, share_requests.acks_of(request.topics))
+    if closed is not None:
+        share_requests.release(parts, closed)
+    named = [partition for partition, _ in share_requests.requested(request.topics)]
+    return _respond(parts, key.group_id, named, started)
+
+
+async def _respond(
+    parts: Parts,
+    group_id: GroupId,
+    named: list[TopicPartition],
+    started: share_requests.Started,
+) -> ShareAcknowledgeResponse:
+    outcomes: share_requests.Outcomes = dict.fromkeys(named)
+    outcomes.update(await share_requests.outcomes(started))
+    lock_ms = parts.group_settings.limits(group_id).lock_ms
+    return ShareAcknowledgeResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        acquisition_lock_timeout=milliseconds(lock_ms),
+        responses=_responses(outcomes),
+        node_endpoints=(),
+    )
+
+
+def refuse(request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error),
+        error_message=str(error),
+        acquisition_lock_timeout=milliseconds(0),
+        responses=(),
+        node_endpoints=(),
+    )
+
+
+def _responses(
+    outcomes: Mapping[TopicPartition, KafkaError | None],
+) -> tuple[ShareAcknowledgeTopicResponse, ...]:
+    by_topic = groupby(sorted(outcomes), key=lambda one: one.topic_id)
+    return tuple(
+        ShareAcknowledgeTopicResponse(
+            topic_id=topic_id,
+            partitions=tuple(_partition(one.partition, outcomes[one]) for one in partitions),
+        )
+        for topic_id, partitions in by_topic
+    )
+
+
+def _partition(partition: int, error: KafkaError | None) -> PartitionData:
+    return PartitionData(
+        partition_index=i32(partition),
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else str(error),
+        current_leader=NO_LEADER,
+    )

@@ -1,0 +1,259 @@
+"""ShareFetch (78): acknowledgements first, then as many records as the member may have.
+
+The two halves do not touch each other: a failed acknowledgement never fails the fetch.  Both
+are decided at once, before the next request is looked at.  Only the reply waits: for the
+acknowledgements to be durable and, if there was nothing to fetch, for records to come
+(KIP-932 «Fetching and acknowledging»).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_fetch.v2.request import ShareFetchRequest
+from kio.schema.share_fetch.v2.response import ShareFetchResponse
+
+from sharegroup.broker import share_requests
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.share_partitions import Fetched, FetchLimits, LiveSharePartition
+from sharegroup.core.share_session import Closed, Fetching, SessionKey
+from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
+from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
+
+WAIT_MS_MAX = 5 * 60 * 1000
+"""No request is parked for longer, whatever it asks for."""
+
+BATCH_OPTIMIZED = 0
+NATIVE = True
+
+
+@dataclass(slots=True)
+class Found:
+    """What one look at the session's partitions brought."""
+
+    records: dict[TopicPartition, Fetched] = field(default_factory=dict)
+    errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.errors)
+
+
+def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
+    key = share_requests.session_key(request.group_id, request.member_id)
+    _check(request, key)
+    acks = share_requests.acks_of(request.topics)
+    try:
+        outcome = parts.share_sessions.fetch(
+            key,
+            request.share_session_epoch,
+            connection_id=str(context.connection_id),
+            partitions=[partition for partition, _ in share_requests.requested(request.topics)],
+            forgotten=_forgotten(request),
+            has_acks=bool(acks),
+        )
+    except ShareSessionLimitReached as error:
+        return _refuse_later(parts, request, error)
+    started = share_requests.start(parts, key, acks)
+    reply = _Reply(parts, context, key)
+    if isinstance(outcome, Closed):
+        share_requests.release(parts, outcome)
+        return reply.when_durable(started, None)
+    fetch = _Fetch(parts, request, key, outcome)
+    found: Found | asyncio.Future[Found] = fetch.look() or fetch.wait()
+    reply.every_partition = outcome.partitions if outcome.opened else ()
+    if not started and isinstance(found, Found):
+        return reply.build({}, found)
+    return reply.when_durable(started, found)
+
+
+def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
+    return ShareFetchResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=error_code(error),
+        error_message=str(error),
+        acquisition_lock_timeout=milliseconds(0),
+        responses=(),
+        node_endpoints=(),
+    )
+
+
+def _check(request: ShareFetchRequest, key: SessionKey) -> None:
+    if getattr(request, "is_renew_ack", False):
+        raise InvalidRequest(f"group {key.group_id!r}: this broker does not renew locks yet")
+    mode = getattr(request, "share_acquire_mode", BATCH_OPTIMIZED)
+    if mode != BATCH_OPTIMIZED:
+        raise InvalidRequest(
+            f"group {key.group_id!r}: acquire mode {mode} is not served yet; "
+            "use share.acquire.mode=batch_optimized"
+        )
+
+
+def _forgotten(request: ShareFetchRequest) -> list[TopicPartition]:
+    return [
+        TopicPartition(TopicId(topic.topic_id or share_requests.ZERO_ID), partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+
+
+async def _refuse_later(parts: Parts, request: ShareFetchRequest, error: KafkaError) -> Any:
+    """A full broker answers when the wait is over, so that clients do not try in a hot loop."""
+    deadline_ms = parts.clock.now_ms() + _wait_ms(request)
+    await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
+    raise error
+
+
+def _wait_ms(request: ShareFetchRequest) -> int:
+    return min(max(0, request.max_wait // timedelta(milliseconds=1)), WAIT_MS_MAX)
+
+
+class _Fetch:
+    """The fetching half of one request."""
+
+    __slots__ = ("_key", "_outcome", "_parts", "_request")
+
+    def __init__(
+        self, parts: Parts, request: ShareFetchRequest, key: SessionKey, outcome: Fetching
+    ) -> None:
+        self._parts = parts
+        self._request = request
+        self._key = key
+        self._outcome = outcome
+
+    def look(self, *, last: bool = False) -> Found | None:
+        """Take what there is; None when it is not enough to answer."""
+        request = self._request
+        if request.max_records <= 0 or request.max_bytes <= 0 or not self._outcome.partitions:
+            return Found()
+        if self._key not in self._parts.share_sessions:
+            return Found()  # The member is gone: nothing must be locked for it any more.
+        found = Found()
+        if not last and request.min_bytes > 1 and self._available_bytes() < request.min_bytes:
+            return None
+        records_left = int(request.max_records)
+        bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
+        for partition in self._outcome.partitions:
+            if records_left <= 0 or bytes_left <= 0:
+                break
+            try:
+                fetched = self._one(partition, records_left, bytes_left)
+            except KafkaError as error:
+                found.errors[partition] = error
+                continue
+            if fetched is not None:
+                found.records[partition] = fetched
+                records_left -= sum(one.end - one.first for one in fetched.acquired)
+                bytes_left -= len(fetched.records)
+        if not found and not last:
+            return None
+        self._parts.share_sessions.records_returned(self._key, found.records)
+        return found
+
+    def wait(self) -> asyncio.Future[Found]:
+        """Look again when records come or are given back, and when the wait is over."""
+        group_id, partitions = self._key.group_id, self._outcome.partitions
+        return self._parts.waiting.park(
+            lambda last: self.look(last=last),
+            keys=(*partitions, *(SharePartitionKey(group_id, *one) for one in partitions)),
+            deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
+        )
+
+    def _live(self, partition: TopicPartition) -> LiveSharePartition:
+        return self._parts.share_partitions.get(SharePartitionKey(self._key.group_id, *partition))
+
+    def _one(self, partition: TopicPartition, records_max: int, bytes_max: int) -> Fetched | None:
+        wanted = FetchLimits(records_max, self._request.batch_size, bytes_max)
+        return self._parts.share_partitions.fetch(
+            self._live(partition), self._key.member_id, wanted
+        )
+
+    def _available_bytes(self) -> int:
+        """How much there is to fetch, up to what the request wants at least."""
+        total = 0
+        for partition in self._outcome.partitions:
+            try:
+                live = self._live(partition)
+            except KafkaError:
+                return self._request.min_bytes  # An error is answered at once.
+            total += self._parts.share_partitions.available_bytes(
+                live, bytes_max=self._request.min_bytes
+            )
+            if total >= self._request.min_bytes:
+                break
+        return total
+
+
+class _Reply:
+    """Puts the two halves together."""
+
+    __slots__ = ("_context", "_key", "_parts", "every_partition")
+
+    def __init__(self, parts: Parts, context: Context, key: SessionKey) -> None:
+        self._parts = parts
+        self._context = context
+        self._key = key
+        self.every_partition: tuple[TopicPartition, ...] = ()
+        """The reply that opens a session names all its partitions."""
+
+    async def when_durable(
+        self,
+        started: share_requests.Started,
+        found: Found | asyncio.Future[Found] | None,
+    ) -> Any:
+        outcomes = await share_requests.outcomes(started)
+        if isinstance(found, asyncio.Future):
+            found = await found
+        return self.build(outcomes, found or Found())
+
+    def build(self, acks: share_requests.Outcomes, found: Found) -> Any:
+        """The response in the client's version: a path where every microsecond counts."""
+        messages = import_module(f"kio.schema.share_fetch.v{self._context.api_version}.response")
+        named = dict.fromkeys((*self.every_partition, *acks, *found.records, *found.errors))
+        topics: dict[TopicId, list[Any]] = {}
+        for partition in named:
+            topics.setdefault(partition.topic_id, []).append(
+                _partition(messages, partition, acks, found)
+            )
+        lock_ms = self._parts.group_settings.limits(self._key.group_id).lock_ms
+        return messages.ShareFetchResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=ErrorCode.none,
+            acquisition_lock_timeout=milliseconds(lock_ms),
+            responses=tuple(
+                messages.ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(answered))
+                for topic_id, answered in topics.items()
+            ),
+            node_endpoints=(),
+        )
+
+
+def _partition(
+    messages: Any, partition: TopicPartition, acks: share_requests.Outcomes, found: Found
+) -> Any:
+    fetched = found.records.get(partition)
+    error, ack_error = found.errors.get(partition), acks.get(partition)
+    return messages.PartitionData(
+        partition_index=partition.partition,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else str(error),
+        acknowledge_error_code=0 if ack_error is None else ack_error.code,
+        acknowledge_error_message=None if ack_error is None else str(ack_error),
+        current_leader=messages.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        records=b"" if fetched is None else fetched.records,
+        acquired_records=tuple(
+            messages.AcquiredRecords(
+                first_offset=one.first,
+                last_offset=one.end - 1,
+                delivery_count=one.delivery_count,
+            )
+            for one in (() if fetched is None else fetched.acquired)
+        ),
+    )

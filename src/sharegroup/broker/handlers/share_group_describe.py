@@ -1,0 +1,93 @@
+"""ShareGroupDescribe (77): groups with their members and what each is assigned."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+from kio.schema.types import GroupId as WireGroupId
+from kio.schema.types import TopicName as WireTopicName
+from kio.static.primitive import i32
+
+from sharegroup.broker.catalog import Catalog
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.core.share_group import MemberDescription
+from sharegroup.core.share_group_records import by_topic
+from sharegroup.errors import KafkaError
+from sharegroup.ids import GroupId
+
+
+def handle(
+    parts: Parts, context: Context, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_group(parts, group_id) for group_id in request.group_ids),
+    )
+
+
+def refuse(request: ShareGroupDescribeRequest, error: KafkaError) -> ShareGroupDescribeResponse:
+    return ShareGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_failed(group_id, error) for group_id in request.group_ids),
+    )
+
+
+def _group(parts: Parts, group_id: WireGroupId) -> DescribedGroup:
+    try:
+        group = parts.group_coordinator.describe(GroupId(group_id))
+    except KafkaError as error:
+        return _failed(group_id, error)
+    return DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group_id,
+        group_state=group.state,
+        group_epoch=i32(group.epoch),
+        assignment_epoch=i32(group.assignment_epoch),
+        assignor_name=group.assignor_name,
+        members=tuple(_member(parts.topics.catalog, member) for member in group.members),
+    )
+
+
+def _member(catalog: Catalog, member: MemberDescription) -> Member:
+    assigned = by_topic(member.assignment).items()
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=i32(member.member_epoch),
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=tuple(map(WireTopicName, member.subscribed_topic_names)),
+        assignment=Assignment(
+            topic_partitions=tuple(
+                TopicPartitions(
+                    topic_id=topic_id,
+                    topic_name=WireTopicName(topic.name),
+                    partitions=tuple(map(i32, partitions)),
+                )
+                for topic_id, partitions in assigned
+                if (topic := catalog.by_id(topic_id)) is not None
+            )
+        ),
+    )
+
+
+def _failed(group_id: WireGroupId, error: KafkaError) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error_code(error),
+        error_message=str(error),
+        group_id=group_id,
+        group_state="Dead",
+        group_epoch=i32(0),
+        assignment_epoch=i32(0),
+        assignor_name="",
+        members=(),
+    )

@@ -1,0 +1,47 @@
+"""The parts of a running broker, as handlers see them.  `app` is what puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.config import Config
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.topics import Topics
+from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.core.fetch_session import FetchSessions
+from sharegroup.core.share_session import ShareSessions
+
+if TYPE_CHECKING:
+    from sharegroup.broker.group_coordinator import GroupCoordinator
+    from sharegroup.broker.producer_ids import ProducerIds
+    from sharegroup.broker.share_coordinator import ShareCoordinator
+    from sharegroup.broker.share_partitions import SharePartitions
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """This broker, as metadata answers name it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that a handler may use."""
+
+    node: Node
+    config: Config
+    clock: Clock
+    topics: Topics
+    waiting: WaitingRoom
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessions
+    share_coordinator: ShareCoordinator
+    group_coordinator: GroupCoordinator
+    share_partitions: SharePartitions
+    share_sessions: ShareSessions
+    group_settings: GroupSettings

@@ -1,0 +1,184 @@
+"""Settings as administrators see and change them: of a topic, a group, or this broker.
+
+A resource's own settings are text, kept in the catalog.  `describe` lists every key with the
+value that holds and where it comes from; `changed` applies an IncrementalAlterConfigs and
+checks the outcome as a whole before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass
+from enum import IntEnum
+from typing import Any
+
+from sharegroup.broker.config import Config, GroupConfig, ShareGroupConfig, TopicConfig
+from sharegroup.broker.config_values import entries, parse_part, value_text
+from sharegroup.errors import InvalidConfig, InvalidRequest
+
+
+class Source(IntEnum):
+    """Where a value comes from (DescribeConfigs' ConfigSource)."""
+
+    DYNAMIC_TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_GROUP = 8
+
+
+class Kind(IntEnum):
+    """What a value is (DescribeConfigs' ConfigType)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs may do to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of a resource; ``synonyms`` are (name, value, source), the one that holds first."""
+
+    name: str
+    value: str
+    source: Source
+    kind: Kind
+    text: str
+    synonyms: tuple[tuple[str, str, Source], ...]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One entry of an IncrementalAlterConfigs; ``value`` is None when a key is unset."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def describe_topic(config: Config, own: Mapping[str, str]) -> Iterator[Setting]:
+    yield from _describe(TopicConfig, config, own, Source.DYNAMIC_TOPIC)
+
+
+def describe_group(config: Config, own: Mapping[str, str]) -> Iterator[Setting]:
+    yield from _describe(GroupConfig, config, own, Source.DYNAMIC_GROUP)
+
+
+def describe_broker(config: Config) -> Iterator[Setting]:
+    """What the broker was started with; it cannot be changed while it runs."""
+    for part in (config.server, config.log, config.share_group, config.coordinator):
+        for entry in entries(type(part)):
+            yield _broker_setting(part, entry)
+
+
+def changed(own: Mapping[str, str], changes: tuple[Change, ...]) -> dict[str, str]:
+    """The settings after ``changes``; which keys and values are allowed is for the next check."""
+    if len({change.name for change in changes}) < len(changes):
+        raise InvalidRequest("a configuration key is named twice in one request")
+    outcome = dict(own)
+    for change in changes:
+        if change.operation == Operation.SET and change.value is not None:
+            outcome[change.name] = change.value
+        elif change.operation == Operation.DELETE:
+            outcome.pop(change.name, None)
+        elif change.operation in (Operation.APPEND, Operation.SUBTRACT):
+            raise InvalidConfig(f"{change.name} is not a list: it can only be set or deleted")
+        else:
+            raise InvalidRequest(f"{change.name}: operation {change.operation} needs a value")
+    return outcome
+
+
+def check_topic(settings: Mapping[str, str]) -> None:
+    parse_part(TopicConfig, settings)
+
+
+def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
+    """Own ranges, the broker's bounds, and that the session outlasts the heartbeat (KIP-1240)."""
+    group = parse_part(GroupConfig, settings)
+    for field in (
+        "session_timeout_ms",
+        "heartbeat_interval_ms",
+        "lock_ms",
+        "delivery_count_max",
+        "in_flight_max",
+        "assignment_interval_ms",
+    ):
+        value = getattr(group, field)
+        low, high = getattr(broker, f"{field}_min"), getattr(broker, f"{field}_max")
+        if value is not None and not low <= value <= high:
+            name = _entry(GroupConfig, field).metadata["name"]
+            raise InvalidConfig(
+                f"{name} must be between {low} and {high} on this broker, not {value}"
+            )
+    session_ms = group.session_timeout_ms or broker.session_timeout_ms
+    heartbeat_ms = group.heartbeat_interval_ms or broker.heartbeat_interval_ms
+    if session_ms <= heartbeat_ms:
+        raise InvalidConfig(
+            f"share.session.timeout.ms={session_ms} must be larger than "
+            f"share.heartbeat.interval.ms={heartbeat_ms}"
+        )
+
+
+def _describe(
+    part: type, config: Config, own: Mapping[str, str], source: Source
+) -> Iterator[Setting]:
+    broker = {
+        entry.metadata["name"]: _broker_setting(section, entry)
+        for section in (config.log, config.share_group)
+        for entry in entries(type(section))
+    }
+    for entry in entries(part):
+        name = entry.metadata["name"]
+        synonyms = [(name, own[name], source)] if name in own else []
+        inherited = broker.get(entry.metadata["synonym"])
+        if inherited is not None:
+            synonyms += inherited.synonyms
+        else:
+            synonyms.append((name, value_text(entry.default), Source.DEFAULT))
+        yield Setting(
+            name=name,
+            value=synonyms[0][1],
+            source=synonyms[0][2],
+            kind=_kind(entry),
+            text=entry.metadata["text"],
+            synonyms=tuple(synonyms),
+        )
+
+
+def _broker_setting(section: object, entry: Field[Any]) -> Setting:
+    name = entry.metadata["name"]
+    default = (name, value_text(entry.default), Source.DEFAULT)
+    value = value_text(getattr(section, entry.name))
+    synonyms = (default,) if value == default[1] else ((name, value, Source.STATIC_BROKER), default)
+    return Setting(
+        name=name,
+        value=value,
+        source=synonyms[0][2],
+        kind=_kind(entry),
+        text=entry.metadata["text"],
+        synonyms=synonyms,
+        read_only=True,
+    )
+
+
+def _entry(part: type, field: str) -> Field[Any]:
+    return next(entry for entry in entries(part) if entry.name == field)
+
+
+def _kind(entry: Field[Any]) -> Kind:
+    declared = str(entry.type)
+    if declared.startswith("bool"):
+        return Kind.BOOLEAN
+    if declared.startswith("int"):
+        return Kind.LONG if "ms" in entry.name or "bytes" in entry.name else Kind.INT
+    return Kind.STRING

@@ -1,0 +1,153 @@
+"""The share coordinator: keeps the delivery state of all share partitions durable.
+
+It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``: a command gives
+records, the records are appended and replayed at once, and whoever asked is answered when they
+are durable (ADR 0005).  It lives in the same process as those who ask, so there are no RPCs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.config import CoordinatorConfig
+from sharegroup.broker.coordinator_log import CoordinatorLog
+from sharegroup.broker.share_state_records import decode, encode
+from sharegroup.broker.topics import Topics
+from sharegroup.core.delivery import Delta
+from sharegroup.core.share_state import PersistedState, ShareStates, StateSummary
+from sharegroup.core.share_state_records import Records
+from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
+from sharegroup.storage.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+LEADER_EPOCH = 0
+"""One broker leads every partition, for ever."""
+
+
+class ShareCoordinator:
+    """See the module's text."""
+
+    __slots__ = ("_clock", "_config", "_log", "_partitions", "_states", "_topics")
+
+    def __init__(
+        self, log_: CoordinatorLog, topics: Topics, clock: Clock, config: CoordinatorConfig
+    ) -> None:
+        self._log = log_
+        self._topics = topics
+        self._clock = clock
+        self._config = config
+        self._states = self._no_states()
+        self._partitions: dict[SharePartitionKey, int] = {}
+
+    def load(self) -> None:
+        """Read everything, then fit it to the logs as they are now.
+
+        Topics may be gone, and after the loss of power a log may end before what is said of it.
+        """
+        self._reload()
+        for key in self._states:
+            topic = self._topics.catalog.by_id(key.topic_id)
+            if topic is None:
+                self._apply(key, self._states.delete(key))
+                continue
+            log_end = self._topics.log_of(topic, key.partition).end_offset
+            cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
+            if cut:
+                log.warning(
+                    "event=share_state_cut group=%r topic=%s partition=%d log_end=%d",
+                    key.group_id,
+                    topic.name,
+                    key.partition,
+                    log_end,
+                )
+                self._apply(key, cut)
+
+    def initialize(
+        self, key: SharePartitionKey, *, state_epoch: int, start_offset: int
+    ) -> Ticket | None:
+        """Begin a share partition anew; None when it had begun just so already."""
+        self._forget_what_failed(key)
+        records = self._states.initialize(
+            key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
+        )
+        return self._apply(key, records)
+
+    def read(self, key: SharePartitionKey) -> PersistedState:
+        """What the share partition is made from, or why it cannot be."""
+        self._forget_what_failed(key)
+        records, state = self._states.read(
+            key, leader_epoch=LEADER_EPOCH, wall_ms=self._clock.wall_ms()
+        )
+        assert not records, "the leader epoch never changes, so there is nothing to write"
+        return state
+
+    def write(self, key: SharePartitionKey, state_epoch: int, delta: Delta) -> Ticket:
+        """Write what changed; the order of calls is the order in the log."""
+        self._forget_what_failed(key)
+        records = self._states.write(
+            key,
+            state_epoch=state_epoch,
+            leader_epoch=LEADER_EPOCH,
+            start_offset=delta.start_offset,
+            delivery_complete_count=delta.delivery_complete_count,
+            batches=delta.batches,
+            wall_ms=self._clock.wall_ms(),
+        )
+        ticket = self._apply(key, records)
+        assert ticket is not None, "a write always has a record"
+        return ticket
+
+    def summary(self, key: SharePartitionKey) -> StateSummary:
+        """Start offset and delivery complete count, for listing offsets."""
+        return self._states.read_summary(key)
+
+    def known(self) -> tuple[SharePartitionKey, ...]:
+        """Every share partition that is known."""
+        return tuple(self._states)
+
+    def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
+        return self._states.keys_of_topic(topic_id)
+
+    def delete(self, keys: Iterable[SharePartitionKey]) -> list[Ticket]:
+        """Forget share partitions."""
+        tickets = []
+        for key in keys:
+            self._forget_what_failed(key)
+            ticket = self._apply(key, self._states.delete(key))
+            self._partitions.pop(key, None)
+            if ticket is not None:
+                tickets.append(ticket)
+        return tickets
+
+    def _forget_what_failed(self, key: SharePartitionKey) -> None:
+        if self._log.was_cut(self._partition(key)):
+            log.error("event=share_state_reloaded reason='a state write failed'")
+            self._reload()
+
+    def _apply(self, key: SharePartitionKey, records: Records) -> Ticket | None:
+        if not records:
+            return None
+        ticket = self._log.append(self._partition(key), [encode(one) for one in records])
+        for record in records:
+            self._states.replay(record)
+        return ticket
+
+    def _reload(self) -> None:
+        self._states = self._no_states()
+        for key, value in self._log.records():
+            record = decode(key, value)
+            if record is not None:
+                self._states.replay(record)
+
+    def _no_states(self) -> ShareStates:
+        return ShareStates(updates_per_snapshot=self._config.updates_per_snapshot)
+
+    def _partition(self, key: SharePartitionKey) -> int:
+        found = self._partitions.get(key)
+        if found is None:
+            found = share_state_partition(key, self._log.partition_count)
+            self._partitions[key] = found
+        return found

@@ -1,0 +1,340 @@
+"""The share partitions that are in use: loads them, runs them, makes their changes durable.
+
+The decisions are `sharegroup.core.SharePartition`'s.  This module gives it what it lacks: the
+log to read from, the clock, the coordinator that keeps its state, and other requests to wake.
+
+    handler ── acknowledge ──▶ core ── Delta ──▶ coordinator ── durable ──▶ reply
+    handler ── fetch ────────▶ core ── ranges ─▶ log.read ────────────────▶ reply
+
+What core decides is final in memory at once and is answered only when it is durable.  When a
+write fails the share partition is *fenced*: dropped here, and loaded again from what the
+coordinator has durable by whoever asks next.  Looking into the log, locking records and
+reading them happen without an await in between, so two fetches never take the same record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.topics import Topics
+from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.core.delivery import Ack, AckBatch, Acquired, Delta, Limits, LogBatches
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.errors import CorruptMessage, InvalidRecordState, KafkaError, KafkaStorageError
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, topic_id_text
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.tickets import Ticket
+
+log = logging.getLogger(__name__)
+
+
+LOG_BATCHES_MAX = 2_000
+"""Log batches that one fetch looks at; each holds at least one record."""
+
+
+class LiveSharePartition:
+    """One loaded share partition; ``fenced`` once it must not be used any more."""
+
+    __slots__ = ("expiry_ms", "fenced", "full_reported", "key", "log", "state", "state_epoch")
+
+    def __init__(
+        self, key: SharePartitionKey, state: SharePartition, log_: PartitionLog, state_epoch: int
+    ) -> None:
+        self.key = key
+        self.state = state
+        self.log = log_
+        self.state_epoch = state_epoch
+        self.fenced = False
+        self.full_reported = False
+        self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records for one member: whole log batches, and which of their offsets are locked for it."""
+
+    records: bytes
+    acquired: tuple[Acquired, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What a fetch may take from one share partition."""
+
+    records_max: int
+    batch_records: int
+    bytes_max: int
+
+
+class SharePartitions:
+    """See the module's text."""
+
+    __slots__ = (
+        "_clock",
+        "_coordinator",
+        "_due",
+        "_live",
+        "_order",
+        "_settings",
+        "_timer",
+        "_topics",
+        "_unattended",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        topics: Topics,
+        waiting: WaitingRoom,
+        *,
+        coordinator: ShareCoordinator,
+        settings: GroupSettings,
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._waiting = waiting
+        self._coordinator = coordinator
+        self._settings = settings
+        self._live: dict[SharePartitionKey, LiveSharePartition] = {}
+        self._due: list[tuple[int, int, LiveSharePartition]] = []
+        self._order = count()
+        self._timer: tuple[int, Timer] | None = None
+        self._unattended: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[LiveSharePartition]:
+        yield from list(self._live.values())
+
+    def loaded(self, key: SharePartitionKey) -> LiveSharePartition | None:
+        """The share partition, if somebody has fetched from it since it was last dropped."""
+        return self._live.get(key)
+
+    def get(self, key: SharePartitionKey) -> LiveSharePartition:
+        """The share partition, loaded now if need be; raises what keeps it from being used."""
+        live = self._live.get(key)
+        if live is None:
+            _, log_ = self._topics.identified(key.topic_id, key.partition)
+            persisted = self._coordinator.read(key)
+            state = SharePartition.restore(
+                persisted.start_offset, persisted.batches, log_end=log_.end_offset
+            )
+            live = LiveSharePartition(key, state, log_, persisted.state_epoch)
+            self._live[key] = live
+            log.debug("event=share_partition_loaded %s", describe(key))
+        return live
+
+    def fetch(
+        self, live: LiveSharePartition, member_id: MemberId, wanted: FetchLimits
+    ) -> Fetched | None:
+        """Lock and read what is available; None when there is nothing to take."""
+        limits = self._settings.limits(live.key.group_id)
+        log_ = live.log
+        if log_.start_offset > live.state.start_offset:
+            self._append_unattended(live, live.state.move_log_start(log_.start_offset))
+        position = live.state.next_fetch_offset()
+        if position >= log_.high_watermark:
+            return None
+        self._report_fullness(live, limits)
+        if not live.state.can_acquire(limits):
+            return None
+        found = log_.batches(
+            position,
+            end=log_.high_watermark,
+            bytes_max=wanted.bytes_max,
+            count_max=min(wanted.records_max, LOG_BATCHES_MAX),
+        )
+        acquisition = live.state.acquire(
+            member_id,
+            LogBatches(position, found.firsts, found.ends),
+            limits=limits,
+            records_max=wanted.records_max,
+            batch_records=wanted.batch_records,
+            now_ms=self._clock.now_ms(),
+        )
+        self._append_unattended(live, acquisition.delta)
+        if not acquisition.ranges:
+            return None
+        self._watch_locks(live)
+        return Fetched(self._read(live, member_id, acquisition.ranges), acquisition.ranges)
+
+    def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
+        """How many bytes of log batches a fetch would find, up to about ``bytes_max``."""
+        position = live.state.next_fetch_offset()
+        limits = self._settings.limits(live.key.group_id)
+        if position >= live.log.high_watermark or not live.state.can_acquire(limits):
+            return 0
+        found = live.log.batches(
+            position, end=live.log.high_watermark, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
+        )
+        return found.total_bytes
+
+    def acknowledge(
+        self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
+    ) -> Awaitable[None]:
+        """Settle or give back records: decided now, done when it is durable."""
+        if live.fenced:
+            raise InvalidRecordState(
+                f"{describe(live.key)} was loaded again since these records were acquired"
+            )
+        try:
+            delta = live.state.acknowledge(
+                member_id,
+                acks,
+                limits=self._settings.limits(live.key.group_id),
+                now_ms=self._clock.now_ms(),
+            )
+        except KafkaError as error:
+            raise type(error)(f"{describe(live.key)} member={member_id}: {error}") from error
+        return self._durable(live, self._append(live, delta))
+
+    def release(self, key: SharePartitionKey, member_id: MemberId) -> None:
+        """The member's session ended: whatever it holds here goes back."""
+        live = self._live.get(key)
+        if live is not None:
+            limits = self._settings.limits(key.group_id)
+            self._append_unattended(live, live.state.release_member(member_id, limits=limits))
+
+    def drop_group(self, group_id: GroupId) -> None:
+        """Forget what is in memory of a group whose state was changed from outside."""
+        for key in [key for key in self._live if key.group_id == group_id]:
+            self._fence(self._live[key])
+
+    def drop_topic(self, topic_id: TopicId) -> None:
+        """Forget the share partitions of a topic that is gone."""
+        for key in [key for key in self._live if key.topic_id == topic_id]:
+            self._fence(self._live[key])
+
+    def _read(
+        self, live: LiveSharePartition, member_id: MemberId, ranges: tuple[Acquired, ...]
+    ) -> bytes:
+        """The log batches that cover ``ranges``.
+
+        What cannot be read is given back, and so is archived after its last delivery: damage
+        to one batch must not keep its partition from ever going on.
+        """
+        try:
+            return live.log.read_range(ranges[0].first, ranges[-1].end)
+        except (CorruptMessage, KafkaStorageError):
+            acks = [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in ranges]
+            limits = self._settings.limits(live.key.group_id)
+            now_ms = self._clock.now_ms()
+            delta = live.state.acknowledge(member_id, acks, limits=limits, now_ms=now_ms)
+            self._append_unattended(live, delta)
+            raise
+
+    def _append(self, live: LiveSharePartition, delta: Delta | None) -> Ticket | None:
+        """Hand a change to the coordinator, in the order in which it was decided."""
+        if delta is None:
+            return None
+        try:
+            ticket = self._coordinator.write(live.key, live.state_epoch, delta)
+        except KafkaError:
+            self._fence(live)
+            raise
+        # Whatever was given back can be fetched from now on.
+        self._waiting.wake(live.key)
+        return ticket
+
+    async def _durable(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
+        if ticket is None:
+            return
+        try:
+            await ticket
+        except KafkaError:
+            self._fence(live)
+            raise
+
+    def _append_unattended(self, live: LiveSharePartition, delta: Delta | None) -> None:
+        """A change that no request waits for; a failure fences and is logged."""
+        if delta is None:
+            return
+        try:
+            ticket = self._append(live, delta)
+        except KafkaError as error:
+            _log_lost(live, error)
+            return
+        task = asyncio.ensure_future(self._watch(live, ticket))
+        self._unattended.add(task)
+        task.add_done_callback(self._unattended.discard)
+
+    async def _watch(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
+        try:
+            await self._durable(live, ticket)
+        except KafkaError as error:
+            _log_lost(live, error)
+
+    def _fence(self, live: LiveSharePartition) -> None:
+        """Stop using what is in memory; who comes next loads what is durable."""
+        live.fenced = True
+        if self._live.get(live.key) is live:
+            del self._live[live.key]
+        self._waiting.wake(live.key)
+
+    def _watch_locks(self, live: LiveSharePartition) -> None:
+        """See that the timer comes by when the first lock of ``live`` ends."""
+        expiry_ms = live.state.next_expiry_ms()
+        if expiry_ms is None or (live.expiry_ms is not None and live.expiry_ms <= expiry_ms):
+            return
+        live.expiry_ms = expiry_ms
+        heapq.heappush(self._due, (expiry_ms, next(self._order), live))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._due:
+            return
+        due_ms = self._due[0][0]
+        if self._timer is not None:
+            if self._timer[0] <= due_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
+
+    def _on_timer(self) -> None:
+        """Expire what is due; one timer serves all share partitions."""
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, live = heapq.heappop(self._due)
+            if not live.fenced:
+                live.expiry_ms = None
+                limits = self._settings.limits(live.key.group_id)
+                self._append_unattended(live, live.state.expire(limits=limits, now_ms=now_ms))
+                self._watch_locks(live)
+        self._set_timer()
+
+    def _report_fullness(self, live: LiveSharePartition, limits: Limits) -> None:
+        """Say once when a share partition stops taking new records, and once when it goes on."""
+        full = live.state.is_full(limits)
+        if full and not live.full_reported:
+            log.warning(
+                "event=share_partition_full %s runs=%d action='settle records; no new ones are "
+                "delivered until then'",
+                describe(live.key),
+                live.state.snapshot().run_count,
+            )
+        elif live.full_reported and not full:
+            log.info("event=share_partition_goes_on %s", describe(live.key))
+        live.full_reported = full
+
+
+def describe(key: SharePartitionKey) -> str:
+    """A share partition in a log line or an error."""
+    return (
+        f"group={key.group_id!r} topic_id={topic_id_text(key.topic_id)} partition={key.partition}"
+    )
+
+
+def _log_lost(live: LiveSharePartition, error: KafkaError) -> None:
+    log.error(
+        "event=state_write_failed %s error=%r action='the share partition is loaded again'",
+        describe(live.key),
+        str(error),
+    )

@@ -1,0 +1,131 @@
+"""What ShareFetch and ShareAcknowledge have in common: who asks, and acknowledgements.
+
+Every partition stands for itself: its acknowledgements succeed or fail as one, and a failure
+leaves the other partitions alone (KIP-932 «ShareAcknowledge»).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Protocol
+from uuid import UUID
+
+from sharegroup.broker.parts import Parts
+from sharegroup.core.delivery import AckBatch
+from sharegroup.core.share_session import Closed, SessionKey
+from sharegroup.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+
+MEMBER_ID_CHARACTERS_MAX = 36
+ZERO_ID = UUID(int=0)
+
+Acks = Mapping[TopicPartition, tuple[AckBatch, ...]]
+Started = dict[TopicPartition, "Awaitable[None] | KafkaError"]
+Outcomes = dict[TopicPartition, "KafkaError | None"]
+
+
+class WireAckBatch(Protocol):
+    """An acknowledgement batch of either request."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def acknowledge_types(self) -> tuple[int, ...]: ...
+
+
+class WirePartition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def acknowledgement_batches(self) -> tuple[WireAckBatch, ...]: ...
+
+
+class WireTopic(Protocol):
+    @property
+    def topic_id(self) -> UUID | None: ...
+    @property
+    def partitions(self) -> tuple[WirePartition, ...]: ...
+
+
+def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
+    """Whose session a request belongs to, or InvalidRequest."""
+    if group_id is None:
+        raise InvalidRequest("a share request needs a group id, not null")
+    if not member_id or len(member_id) > MEMBER_ID_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"group {group_id!r}: a member id has 1 to {MEMBER_ID_CHARACTERS_MAX} characters, "
+            f"not {member_id!r}"
+        )
+    return SessionKey(GroupId(group_id), MemberId(member_id))
+
+
+def requested(topics: Iterable[WireTopic]) -> Iterable[tuple[TopicPartition, WirePartition]]:
+    """The partitions that a request names, in its order."""
+    for topic in topics:
+        topic_id = TopicId(topic.topic_id or ZERO_ID)
+        for partition in topic.partitions:
+            yield TopicPartition(topic_id, partition.partition_index), partition
+
+
+def acks_of(topics: Iterable[WireTopic]) -> dict[TopicPartition, tuple[AckBatch, ...]]:
+    """The acknowledgements that a request carries, by partition."""
+    return {
+        partition: tuple(
+            AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
+            for batch in wire.acknowledgement_batches
+        )
+        for partition, wire in requested(topics)
+        if wire.acknowledgement_batches
+    }
+
+
+def start(parts: Parts, session: SessionKey, acks: Acks) -> Started:
+    """Decide all acknowledgements now; what becomes of each is known when it is durable."""
+    started: Started = {}
+    for partition, batches in acks.items():
+        try:
+            started[partition] = _start_one(parts, session, partition, batches)
+        except KafkaError as error:
+            started[partition] = error
+    return started
+
+
+async def outcomes(started: Started) -> Outcomes:
+    """Wait until every acknowledgement is durable or has failed."""
+    found: Outcomes = {}
+    for partition, result in started.items():
+        if isinstance(result, KafkaError):
+            found[partition] = result
+            continue
+        try:
+            await result
+        except KafkaError as error:
+            found[partition] = error
+        else:
+            found[partition] = None
+    return found
+
+
+def release(parts: Parts, closed: Closed) -> None:
+    """A session is over: give back what its member holds, after its acknowledgements."""
+    for partition in closed.partitions:
+        key = SharePartitionKey(closed.key.group_id, *partition)
+        parts.share_partitions.release(key, closed.key.member_id)
+
+
+def _start_one(
+    parts: Parts, session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
+) -> Awaitable[None]:
+    key = SharePartitionKey(session.group_id, *partition)
+    live = parts.share_partitions.loaded(key)
+    if live is None:
+        topic = parts.topics.catalog.by_id(partition.topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic with id {partition.topic_id}")
+        raise UnknownTopicOrPartition(
+            f"group {session.group_id!r} has acquired nothing from {topic.name!r} partition "
+            f"{partition.partition} since this broker started; fetch before acknowledging"
+        )
+    return parts.share_partitions.acknowledge(live, session.member_id, batches)

@@ -1,0 +1,219 @@
+"""The topics of this broker: changes to them, and the log behind each partition.
+
+Changes are made one at a time: check, write the event to the journal, wait until it is
+durable, let it have happened.  A partition's log is made when it is first touched, so a topic
+of a thousand partitions, or an internal topic of which one partition is used, costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from sharegroup.broker.catalog import Catalog, Event, Topic, decode_event, encode_event
+from sharegroup.broker.config import Config, TopicConfig
+from sharegroup.broker.config_values import parse_part
+from sharegroup.errors import (
+    InvalidPartitions,
+    PolicyViolation,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.storage.journal import Journal
+from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+JOURNAL_EVENTS_SPARE = 1_000
+"""The journal is written anew at start when it holds this many events more than needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What holds for a topic: its own settings, or else the broker's."""
+
+    segment_bytes: int
+    message_bytes_max: int
+    append_time: bool
+
+
+class Topics:
+    """See the module's text."""
+
+    __slots__ = (
+        "_changing",
+        "_config",
+        "_deleted",
+        "_directory",
+        "_journal",
+        "_visible",
+        "catalog",
+    )
+
+    def __init__(self, config: Config, directory: LogDirectory, journal: Journal) -> None:
+        self.catalog = Catalog()
+        self._config = config
+        self._directory = directory
+        self._journal = journal
+        self._changing = asyncio.Lock()
+        self._visible: Callable[[TopicPartition], None] = lambda _: None
+        self._deleted: list[Callable[[Topic], None]] = []
+        for payload in journal.payloads():
+            self.catalog.replay(decode_event(payload))
+
+    def on_visible(self, callback: Callable[[TopicPartition], None]) -> None:
+        """Call ``callback`` whenever a partition has new records that may be read."""
+        self._visible = callback
+
+    def on_deleted(self, callback: Callable[[Topic], None]) -> None:
+        """Call ``callback`` when a topic is gone."""
+        self._deleted.append(callback)
+
+    async def start(self) -> None:
+        """Give the cluster an id, drop the folders of topics that are gone, tidy the journal."""
+        if not self.catalog.cluster_id:
+            await self._happen({"event": "cluster", "id": uuid4().hex})
+        for partition in self._directory.partitions():
+            topic = self.catalog.by_id(partition.topic_id)
+            if topic is None:
+                log.info("event=orphan_removed topic_id=%s", partition.topic_id)
+                self._directory.delete(partition.topic_id)
+            else:
+                self.log_of(topic, partition.partition)
+        events = [encode_event(event) for event in self.catalog.events()]
+        if self._journal.payload_count > len(events) + JOURNAL_EVENTS_SPARE:
+            await self._journal.rewrite(events)
+
+    def settings(self, topic: Topic) -> LogSettings:
+        own, broker = topic.config, self._config.log
+        return LogSettings(
+            segment_bytes=own.segment_bytes or broker.segment_bytes,
+            message_bytes_max=(
+                broker.message_bytes_max if own.message_bytes_max is None else own.message_bytes_max
+            ),
+            append_time=(own.timestamp_type or broker.timestamp_type) == "LogAppendTime",
+        )
+
+    def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:
+        """The topic and the log of one of its partitions, or UnknownTopicOrPartition."""
+        topic = self.catalog.topic(name)
+        return topic, self.log_of(topic, partition)
+
+    def identified(self, topic_id: TopicId, partition: int) -> tuple[Topic, PartitionLog]:
+        """The same by topic id, or UnknownTopicId."""
+        topic = self.catalog.by_id(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic with id {topic_id}; it may have been deleted")
+        return topic, self.log_of(topic, partition)
+
+    def log_of(self, topic: Topic, partition: int) -> PartitionLog:
+        """The log of a partition; made now if nobody touched it before."""
+        if not 0 <= partition < topic.partition_count:
+            raise UnknownTopicOrPartition(
+                f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, "
+                f"not {partition}"
+            )
+        found = self._directory.get(topic.topic_id, partition)
+        if found is not None:
+            return found
+        made = self._directory.create(
+            topic.topic_id, partition, segment_bytes=self.settings(topic).segment_bytes
+        )
+        key = TopicPartition(topic.topic_id, partition)
+        made.subscribe(lambda: self._visible(key))
+        return made
+
+    def is_touched(self, topic: Topic, partition: int) -> bool:
+        """Whether the partition's log was ever made."""
+        return self._directory.get(topic.topic_id, partition) is not None
+
+    async def create(
+        self, name: TopicName, *, partitions: int, settings: Mapping[str, str]
+    ) -> Topic:
+        """Make a topic; it exists when this returns."""
+        async with self._changing:
+            self.check_new(name, partitions=partitions, settings=settings)
+            await self._happen(
+                self.catalog.create_topic(
+                    name, TopicId(uuid4()), partitions=partitions, settings=settings
+                )
+            )
+        log.info("event=topic_created topic=%s partitions=%d", name, partitions)
+        return self.catalog.topic(name)
+
+    def check_new(self, name: TopicName, *, partitions: int, settings: Mapping[str, str]) -> None:
+        """Raise what would keep `create` from making this topic."""
+        if partitions < 1:
+            raise InvalidPartitions(f"topic {name!r}: partitions must be 1 or more")
+        self._check_room(name, partitions)
+        self.catalog.create_topic(
+            name, TopicId(UUID(int=0)), partitions=partitions, settings=settings
+        )
+
+    async def grow(self, name: TopicName, partitions: int) -> None:
+        """Give a topic more partitions."""
+        async with self._changing:
+            self.check_growth(name, partitions)
+            await self._happen(
+                {"event": "partitions_added", "name": name, "partitions": partitions}
+            )
+        log.info("event=partitions_added topic=%s partitions=%d", name, partitions)
+
+    def check_growth(self, name: TopicName, partitions: int) -> None:
+        """Raise what would keep `grow` from doing it."""
+        topic = self.catalog.topic(name)
+        if partitions <= topic.partition_count:
+            raise InvalidPartitions(
+                f"topic {name!r} has {topic.partition_count} partitions; the new number must be "
+                f"larger, not {partitions}"
+            )
+        self._check_room(name, partitions - topic.partition_count)
+
+    async def delete(self, topic: Topic) -> None:
+        """Remove a topic and its records; its id is never used again."""
+        async with self._changing:
+            if self.catalog.by_id(topic.topic_id) is None:
+                raise UnknownTopicOrPartition(f"topic {topic.name!r} is gone already")
+            await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})
+        log.info("event=topic_deleted topic=%s", topic.name)
+        for tell in self._deleted:
+            tell(topic)
+        self._directory.delete(topic.topic_id)
+
+    async def alter(self, name: TopicName, settings: Mapping[str, str]) -> None:
+        """Replace a topic's own settings."""
+        async with self._changing:
+            topic = self.catalog.topic(name)
+            parse_part(TopicConfig, settings)
+            await self._happen(
+                {"event": "topic_settings", "name": name, "settings": dict(settings)}
+            )
+        changed = self.catalog.topic(name)
+        for partition in range(topic.partition_count):
+            found = self._directory.get(topic.topic_id, partition)
+            if found is not None:
+                found.segment_bytes = self.settings(changed).segment_bytes
+        log.info("event=topic_settings topic=%s settings=%s", name, dict(settings))
+
+    async def record(self, event: Event) -> None:
+        """Let a change that concerns no topic happen: group or broker settings, producer ids."""
+        async with self._changing:
+            await self._happen(event)
+
+    def _check_room(self, name: TopicName, partitions: int) -> None:
+        most = self._config.server.partitions_max
+        have = self.catalog.partition_count
+        if have + partitions > most:
+            raise PolicyViolation(
+                f"topic {name!r}: {partitions} partitions more than the {have} of all topics "
+                f"would pass sharegroup.partitions.max={most}"
+            )
+
+    async def _happen(self, event: Event) -> None:
+        await self._journal.append(encode_event(event))
+        self.catalog.replay(event)

@@ -1,0 +1,69 @@
+"""The command line: a table of verbs, each in a module of its own that is loaded when used.
+
+Loading late keeps ``sharegroup --help`` quick: no verb's imports are paid for by another.
+Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from sharegroup import __version__
+from sharegroup.errors import KafkaError
+
+VERBS = {
+    "serve": "Run a broker in the foreground.",
+    "topics": "List, describe, create, grow and delete topics.",
+    "groups": "List, describe, reset and delete share groups.",
+    "configs": "Show and change settings of topics, groups and the broker.",
+    "demo": "Process a year of real flights through a share group, with crashes.",
+}
+
+
+class Verbs(click.Group):
+    """A group whose commands are the modules ``sharegroup.cli.<verb>``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"sharegroup.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sharegroup")
+def cli() -> None:
+    """Queues for Kafka: share groups (KIP-932) as a broker, a client and tools."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    try:
+        code = cli.main(args=arguments, prog_name="sharegroup", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.ClickException as misuse:
+        misuse.show()
+        sys.exit(misuse.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except (KafkaError, OSError) as error:
+        click.echo(f"sharegroup: {type(error).__name__}: {error}", err=True)
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)

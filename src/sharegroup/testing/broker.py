@@ -1,0 +1,123 @@
+"""A real broker inside the test's own process: sockets, storage and all.
+
+    async with broker() as b:                 # in a coroutine
+        ... AdminClient(bootstrap_servers=b.bootstrap) ...
+
+    with run_broker() as b:                   # anywhere else: the broker has a thread of its own
+        ... confluent_kafka.Producer({"bootstrap.servers": b.bootstrap}) ...
+
+Data lies in a temporary folder that is removed at the end, unless a folder is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from sharegroup.broker.app import Running, start
+from sharegroup.broker.clock import Clock
+from sharegroup.broker.config import Config
+from sharegroup.storage.files import Files
+
+START_SECONDS_MAX = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class TestBroker:
+    """A broker that runs while its context is open."""
+
+    __test__ = False  # Not a test class, whatever pytest thinks of the name.
+
+    bootstrap: str
+    """What clients take as bootstrap servers."""
+    cluster_id: str
+    data: str
+    """The data directory."""
+    running: Running
+    """The broker's parts, for tests that look inside; use it on the broker's own thread."""
+
+
+@asynccontextmanager
+async def broker(
+    settings: Mapping[str, str] | None = None,
+    *,
+    data: str | None = None,
+    port: int = 0,
+    clock: Clock | None = None,
+    files: Files | None = None,
+) -> AsyncIterator[TestBroker]:
+    """A broker on the running event loop.
+
+    ``settings`` are Kafka's names, ``clock`` may be a `ManualClock`, ``files`` a
+    `PowerLossDisk`.
+
+    >>> import asyncio
+    >>> from sharegroup.client import AdminClient
+    >>> async def topics() -> list[str]:
+    ...     async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap) as admin:
+    ...         await admin.create_topics({"orders": 3})
+    ...         return [name for name in await admin.list_topics() if name[0] != "_"]
+    >>> asyncio.run(topics())
+    ['orders']
+    """
+    with tempfile.TemporaryDirectory(prefix="sharegroup-") as folder:
+        values = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": data or folder,
+            **(settings or {}),
+        }
+        running = await start(Config.parse(values), clock=clock, files=files)
+        try:
+            yield TestBroker(running.bootstrap, running.cluster_id, values["log.dirs"], running)
+        finally:
+            await running.stop()
+
+
+@contextmanager
+def run_broker(
+    settings: Mapping[str, str] | None = None, *, data: str | None = None, port: int = 0
+) -> Iterator[TestBroker]:
+    """A broker on a thread of its own, for code that is not asynchronous.
+
+    >>> with run_broker() as b:
+    ...     b.bootstrap.startswith("127.0.0.1:")
+    True
+    """
+    started: list[TestBroker] = []
+    failed: list[BaseException] = []
+    ready = threading.Event()
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with broker(settings, data=data, port=port) as running:
+            started.append(running)
+            ready.set()
+            await stop.wait()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as error:  # noqa: BLE001  Raised again in the caller's thread.
+            failed.append(error)
+        finally:
+            loop.close()
+            ready.set()
+
+    thread = threading.Thread(target=run, name="sharegroup-broker", daemon=True)
+    thread.start()
+    assert ready.wait(START_SECONDS_MAX), "the broker did not start"
+    try:
+        if failed:
+            raise failed[0]
+        yield started[0]
+    finally:
+        if thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(START_SECONDS_MAX)
+        if failed and started:
+            raise failed[0]

@@ -1,0 +1,64 @@
+"""A clock that tests move by hand: a lock of thirty seconds expires at once."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from itertools import count
+
+
+class ManualTimer:
+    """A call that a `ManualClock` makes when it is moved far enough."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self._callback = None
+
+    def fire(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class ManualClock:
+    """Stands still until `advance` is called; timers fire in the order of their due times.
+
+    >>> clock = ManualClock()
+    >>> timer = clock.call_at_ms(clock.now_ms() + 30_000, lambda: print("expired"))
+    >>> clock.advance(29.9)
+    >>> clock.advance(0.1)
+    expired
+    """
+
+    __slots__ = ("_due", "_now_ms", "_order", "_wall_offset_ms")
+
+    def __init__(self) -> None:
+        self._now_ms = 1_000_000
+        self._wall_offset_ms = time.time_ns() // 1_000_000 - self._now_ms
+        self._order = count()
+        self._due: list[tuple[int, int, ManualTimer]] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        return self._now_ms + self._wall_offset_ms
+
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> ManualTimer:
+        timer = ManualTimer(callback)
+        heapq.heappush(self._due, (when_ms, next(self._order), timer))
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Let this much time pass.  Call it on the thread of the broker's event loop."""
+        until_ms = self._now_ms + round(seconds * 1000)
+        while self._due and self._due[0][0] <= until_ms:
+            due_ms, _, timer = heapq.heappop(self._due)
+            self._now_ms = max(self._now_ms, due_ms)
+            timer.fire()
+        self._now_ms = until_ms

@@ -1,0 +1,66 @@
+"""Virtual time for asyncio: a loop that jumps to the next timer instead of sleeping.
+
+It is for code that only waits for timers and for other tasks: there are no sockets and no
+threads in it.  When every task waits and no timer is set, nothing can ever happen again, and
+the loop says so instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Stuck(Exception):
+    """Every task waits and no timer is set: the program would hang for ever."""
+
+
+class _TimeTravel(selectors.BaseSelector):
+    """Instead of sleeping for ``timeout`` seconds, move the clock by them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        descriptor = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        entry = self._keys[fileobj] = selectors.SelectorKey(fileobj, descriptor, events, data)
+        return entry
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Stuck("every task waits and no timer is set")
+        self.now += max(timeout, 0.0)
+        return []
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop on virtual time; ``loop.time()`` starts at 0."""
+
+    def __init__(self) -> None:
+        self._travel = _TimeTravel()
+        super().__init__(self._travel)
+
+    def time(self) -> float:
+        return self._travel.now
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run ``main`` to its end without waiting for anything.
+
+    >>> import asyncio
+    >>> run(asyncio.sleep(3600, "an hour later"))
+    'an hour later'
+    """
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)

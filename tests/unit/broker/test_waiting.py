@@ -1,0 +1,113 @@
+"""Long polls: woken by their keys, tried once per turn, answered at their deadline."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.testing.clock import ManualClock
+
+
+async def turn() -> None:
+    """Let what is due in this turn of the loop happen."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def room() -> tuple[ManualClock, WaitingRoom]:
+    clock = ManualClock()
+    return clock, WaitingRoom(clock)
+
+
+async def woken_request_is_answered() -> None:
+    clock, waiting = room()
+    there: list[str] = []
+    answer = waiting.park(
+        lambda _: there[0] if there else None, keys=["topic"], deadline_ms=clock.now_ms() + 500
+    )
+    waiting.wake("other")
+    waiting.wake("topic")
+    await turn()
+    assert not answer.done()
+    there.append("record")
+    waiting.wake("topic")
+    await turn()
+    assert answer.result() == "record"
+    assert len(waiting) == 0
+
+
+def test_woken_request_is_answered_when_there_is_something() -> None:
+    asyncio.run(woken_request_is_answered())
+
+
+async def deadline() -> None:
+    clock, waiting = room()
+    answer = waiting.park(
+        lambda last: "nothing" if last else None, keys=["topic"], deadline_ms=clock.now_ms() + 500
+    )
+    clock.advance(0.499)
+    assert not answer.done()
+    clock.advance(0.001)
+    assert answer.result() == "nothing"
+
+
+def test_deadline_answers_whatever_there_is() -> None:
+    asyncio.run(deadline())
+
+
+async def several_wakes_one_try() -> None:
+    clock, waiting = room()
+    tries: list[str] = []
+
+    def attempt(name: str) -> None:
+        tries.append(name)
+
+    for name in ("first", "second"):
+        waiting.park(
+            lambda last, name=name: "end" if last else attempt(name),
+            keys=["a", "b"],
+            deadline_ms=clock.now_ms() + 500,
+        )
+    waiting.wake("b")
+    waiting.wake("a")
+    waiting.wake("a")
+    await turn()
+    assert tries == ["first", "second"]
+
+
+def test_wakes_of_one_turn_are_one_try_in_order_of_arrival() -> None:
+    asyncio.run(several_wakes_one_try())
+
+
+async def failure() -> None:
+    clock, waiting = room()
+
+    def attempt(last: bool) -> str:
+        raise ValueError("the disk")
+
+    answer = waiting.park(attempt, keys=["topic"], deadline_ms=clock.now_ms() + 500)
+    waiting.wake("topic")
+    await turn()
+    with pytest.raises(ValueError, match="the disk"):
+        await answer
+
+
+def test_failing_attempt_fails_its_own_request() -> None:
+    asyncio.run(failure())
+
+
+async def cancelled() -> None:
+    clock, waiting = room()
+    answer = waiting.park(lambda last: last or None, keys=["t"], deadline_ms=clock.now_ms() + 500)
+    answer.cancel()
+    await turn()
+    assert len(waiting) == 0
+    waiting.wake("t")
+    clock.advance(1)
+    assert answer.cancelled()
+
+
+def test_cancelled_request_is_forgotten() -> None:
+    asyncio.run(cancelled())
