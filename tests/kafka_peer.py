@@ -215,7 +215,7 @@ class KafkaPeer:
         """Start the node; format its folder first if it is new; wait until its port answers."""
         assert self._process is None, "the peer is running already"
         if not (self.folder / "data").exists():
-            self._format()
+            self.format()
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(
                 self._java("kafka.Kafka", str(self.folder / "server.properties")),
@@ -270,7 +270,8 @@ class KafkaPeer:
             return False
         return True
 
-    def _format(self) -> None:
+    def format(self) -> None:
+        """Prepare an empty data folder, as `start` does for a new one."""
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))

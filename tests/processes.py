@@ -42,6 +42,7 @@ class ServeProcess:
         self,
         data: Path,
         *,
+        port: int = 0,
         durability: str = "fsync",
         settings: Mapping[str, str] | None = None,
         log_level: str = "info",
@@ -51,7 +52,7 @@ class ServeProcess:
         self.settings = dict(settings or {})
         self.log_level = log_level
         self.cluster_id = ""
-        self.port = 0  # 0 until the first start has picked one; a restart takes the same.
+        self.port = port  # 0: the first start picks one, and a restart takes the same.
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
