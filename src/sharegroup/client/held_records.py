@@ -91,6 +91,10 @@ class HeldRecords:
         """Whether nothing is open and nothing waits to be taken."""
         return not self._types and not self._gaps
 
+    def holds(self, offset: int) -> bool:
+        """Whether the record is handed out and its acknowledgement not sent."""
+        return offset in self._types
+
     def hand_out(self, offsets: Iterable[int]) -> None:
         """These records go to the application now."""
         before = len(self._types)
