@@ -1,0 +1,121 @@
+"""Run the benchmarks: ``python -m tests.bench [--only NAME] [--quick] [--rounds N]``.
+
+Results are kept in ``build/bench/results.json`` by workload; the report is made from all of
+them, so a run of one workload renews its lines and leaves the others.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tests.bench.lines import Scale, Workload
+from tests.bench.machine import commit, machine, today
+from tests.bench.peers import ApacheKafka, Ours, Peer
+from tests.bench.report import report
+from tests.bench.workloads import WORKLOADS
+from tests.kafka_peer import why_missing
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "bench"
+REPORT = ROOT / "docs" / "benchmarks.md"
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice([each.name for each in WORKLOADS]))
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--records", type=click.IntRange(1_000), help="Records of the large logs.")
+@click.option("--quick", is_flag=True, help="Small logs; prints the report, writes no document.")
+@click.option("--without-kafka", is_flag=True, help="Ours alone; writes no document.")
+def main(
+    *, only: tuple[str, ...], rounds: int, records: int | None, quick: bool, without_kafka: bool
+) -> None:
+    """Compare this broker with a real Apache Kafka, in one run."""
+    if not without_kafka and (reason := why_missing()):
+        raise click.ClickException(f"no Apache Kafka to compare with: {reason}")
+    scale = Scale.quick() if quick else Scale()
+    if records is not None:
+        scale = replace(scale, records=records)
+    chosen = [each for each in WORKLOADS if not only or each.name in only]
+    results = run(chosen, scale, rounds, with_kafka=not without_kafka)
+    if quick or without_kafka or records is not None:
+        click.echo(report({"machine": machine(), "workloads": results}))
+        return
+    kept = _renew(results)
+    REPORT.write_text(report(kept))
+    click.echo(report(kept))
+
+
+def run(
+    chosen: list[Workload], scale: Scale, rounds: int, *, with_kafka: bool
+) -> dict[str, dict[str, Any]]:
+    """Every chosen workload over all rounds; by name what the report needs."""
+    data = FOLDER / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    results = {}
+    with ExitStack() as stack:
+        peers: list[Peer] = [Ours(data, "fsync"), Ours(data, "os")]
+        if with_kafka:
+            peers.append(ApacheKafka(data))
+        for peer in peers:
+            stack.callback(peer.end)
+        for workload in chosen:
+            results[workload.name] = _run_one(workload, peers, scale, rounds)
+    shutil.rmtree(data)
+    return results
+
+
+def _run_one(workload: Workload, peers: list[Peer], scale: Scale, rounds: int) -> dict[str, Any]:
+    notes = [workload.prepare(peer, scale) for peer in peers]
+    measured: list[dict[str, list[dict[str, Any]]]] = [
+        {peer.name: [] for peer in peers} for _ in workload.lines
+    ]
+    for number in range(1, rounds + 1):
+        for peer in peers:
+            begin = time.monotonic()
+            for line, values, one in zip(
+                workload.lines, measured, workload.measure(peer, scale), strict=True
+            ):
+                values[peer.name].append(one.as_json())
+                _say(
+                    f"{number}/{rounds} {peer.name:12} {one.value:14,.3f} {line.unit}  {line.what}"
+                )
+            _say(f"        took {time.monotonic() - begin:.1f} s")
+    return {
+        "commit": commit(ROOT),
+        "date": today(),
+        "rounds": rounds,
+        "scale": asdict(scale),
+        "notes": [note for note in notes if note],
+        "lines": [
+            {**asdict(line), "peers": values}
+            for line, values in zip(workload.lines, measured, strict=True)
+        ],
+    }
+
+
+def _renew(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    path = FOLDER / "results.json"
+    before = json.loads(path.read_text())["workloads"] if path.exists() else {}
+    known = {**before, **results}
+    order = [each.name for each in WORKLOADS if each.name in known]
+    kept = {"machine": machine(), "workloads": {name: known[name] for name in order}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1))
+    return kept
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Logs made of equal batches, so that every broker hands out the same bytes.
+
+A producer that batches by time makes other batches on another broker, and consumption speed
+depends on their size more than on anything else.  Here the batches are built first, each with
+the same number of records of the same size, and sent one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+
+from tests.bench.lines import BenchError
+from tests.confluent_calls import create_topic
+
+IN_FLIGHT_MAX = 200
+BATCH_BYTES_MAX = 1_000_000
+FIRST_TIMESTAMP_MS = 1_700_000_000_000
+
+
+def fill(
+    bootstrap: str, topic: str, *, records: int, record_bytes: int, batch_records: int
+) -> None:
+    """Create the topic with one partition and write the records into it."""
+    if records % batch_records:
+        raise BenchError(f"{records} records don't divide into batches of {batch_records}")
+    create_topic(bootstrap, topic)
+    asyncio.run(_send(bootstrap, topic, records // batch_records, batch_records, record_bytes))
+
+
+async def _send(
+    bootstrap: str, topic: str, batches: int, batch_records: int, record_bytes: int
+) -> None:
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES_MAX
+    )
+    value = b"x" * record_bytes
+    waiting: list[asyncio.Future[object]] = []
+    async with producer:
+        for _ in range(batches):
+            batch = producer.create_batch()
+            for number in range(batch_records):
+                if (
+                    batch.append(key=None, value=value, timestamp=FIRST_TIMESTAMP_MS + number)
+                    is None
+                ):
+                    raise BenchError(f"{batch_records} records don't fit into one batch")
+            waiting.append(await producer.send_batch(batch, topic, partition=0))
+            if len(waiting) == IN_FLIGHT_MAX:
+                await asyncio.gather(*waiting)
+                waiting.clear()
+        await asyncio.gather(*waiting)
+
+
+def batch_sizes(log: Path) -> Iterator[tuple[int, int]]:
+    """Bytes and records of each batch in a segment file, by the headers alone."""
+    with open(log, "rb") as file:
+        while len(header := file.read(61)) == 61:
+            (length,) = struct.unpack_from(">i", header, 8)
+            (records,) = struct.unpack_from(">i", header, 57)
+            if length <= 0:
+                return  # Room that was reserved and not written yet.
+            yield length + 12, records
+            file.seek(length + 12 - len(header), os.SEEK_CUR)
+
+
+def describe_log(data: Path) -> str:
+    """The batches of the largest log under a data directory: how many, of which size."""
+    segments = sorted(data.rglob("*.log"), key=lambda path: path.stat().st_size)
+    if not segments:
+        raise BenchError(f"no segment under {data}")
+    folder = segments[-1].parent
+    found = Counter(batch for log in sorted(folder.glob("*.log")) for batch in batch_sizes(log))
+    parts = [
+        f"{times:,} x {size:,} B of {records:,} records"
+        for (size, records), times in found.most_common(3)
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,150 @@
+"""The brokers that are compared.  Only one of them is awake at a time.
+
+Ours is started for each measurement and stopped cleanly after it, so that its count of syncs
+belongs to that measurement.  Kafka is kept alive and stopped with SIGSTOP in between: its
+virtual machine compiles what is hot, and a cold one would be an unfair rival.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+from tests.bench.first_answer import wait_for_metadata
+from tests.kafka_peer import KAFKA_VERSION, KafkaPeer, free_ports
+from tests.processes import ServeProcess
+
+# A sleeping Kafka must not lose its place with its own controller.
+KAFKA_SETTINGS = {"broker.session.timeout.ms": "3600000"}
+AWAKE_SECONDS_MAX = 30.0
+
+
+class Broker(Protocol):
+    """One broker process."""
+
+    data: Path
+
+    @property
+    def port(self) -> int: ...
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    def start(self, *, wait: bool = True) -> None: ...
+    def stop(self) -> None: ...
+    def kill9(self) -> None: ...
+
+
+class Peer(Protocol):
+    """One of the brokers that are compared."""
+
+    name: str
+    durability: str
+    ours: bool
+
+    @property
+    def data(self) -> Path:
+        """The data directory of the broker that `awake` wakes."""
+
+    def awake(self) -> AbstractContextManager[Broker]:
+        """The broker, running and ready to be measured; asleep again at the end."""
+
+    def spare(self) -> Broker:
+        """A new broker of the same kind on an empty folder, ready to start."""
+
+    def syncs(self) -> int | None:
+        """Syncs of the last time awake; None where nobody counts them."""
+
+    def end(self) -> None:
+        """Leave no process behind."""
+
+
+class Ours:
+    """Our broker, with one durability."""
+
+    ours = True
+
+    def __init__(self, folder: Path, durability: str) -> None:
+        self.name = f"ours {durability}"
+        self.durability = durability
+        self._folder = folder / f"ours-{durability}"
+        self._spares = count(1)
+        self._broker = self._new("main")
+
+    @property
+    def data(self) -> Path:
+        return self._broker.data
+
+    @contextmanager
+    def awake(self) -> Iterator[Broker]:
+        with self._broker:
+            yield self._broker
+
+    def spare(self) -> Broker:
+        return self._new(f"spare{next(self._spares)}")
+
+    def syncs(self) -> int | None:
+        return self._broker.syncs()
+
+    def end(self) -> None:
+        self._broker.kill9()
+
+    def _new(self, name: str) -> ServeProcess:
+        (port,) = free_ports(1)
+        return ServeProcess(self._folder / name, port=port, durability=self.durability)
+
+
+class ApacheKafka:
+    """A real Apache Kafka with its default durability: the page cache."""
+
+    ours = False
+    name = f"Kafka {KAFKA_VERSION}"
+    durability = "page cache"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "kafka"
+        self._spares = count(1)
+        self._broker = KafkaNode(self._folder / "main", KAFKA_SETTINGS)
+        self._started = False
+
+    @property
+    def data(self) -> Path:
+        return self._broker.data
+
+    @contextmanager
+    def awake(self) -> Iterator[Broker]:
+        if self._started:
+            os.kill(self._broker.pid, signal.SIGCONT)
+        else:
+            self._broker.start()
+            self._started = True
+        wait_for_metadata(self._broker.port, AWAKE_SECONDS_MAX)
+        yield self._broker
+        os.kill(self._broker.pid, signal.SIGSTOP)
+
+    def spare(self) -> Broker:
+        node = KafkaNode(self._folder / f"spare{next(self._spares)}", KAFKA_SETTINGS)
+        node.format()
+        return node
+
+    def syncs(self) -> int | None:
+        return None
+
+    def end(self) -> None:
+        self._broker.kill()
+
+
+class KafkaNode(KafkaPeer):
+    """`KafkaPeer` by the names that our own process has."""
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def kill9(self) -> None:
+        self.kill()
