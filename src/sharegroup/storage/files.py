@@ -62,7 +62,7 @@ class Files(Protocol):
         """Do ``sync`` and ``sync_directory`` for all of the file system that holds ``path``."""
         ...
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
         ...
 
@@ -150,7 +150,7 @@ class RealFiles:
         finally:
             os.close(fd)
 
-    def list(self, path: str) -> list[str]:
+    def names(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:

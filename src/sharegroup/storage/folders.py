@@ -32,7 +32,7 @@ def partition_of(name: str) -> TopicPartition | None:
 
 def remove_folder(files: Files, folder: str) -> None:
     """Blocking: delete a folder of files; what can't be deleted is logged and left."""
-    remove_files(files, [f"{folder}/{name}" for name in files.list(folder)])
+    remove_files(files, [f"{folder}/{name}" for name in files.names(folder)])
     try:
         files.remove_directory(folder)
     except OSError as error:

@@ -108,8 +108,8 @@ class IndexFile:
             del self._pending[count - self._written :]
             return
         self._pending.clear()
-        self._file.truncate(count * self._entry.size)
         self._written = count
+        self._file.truncate(count * self._entry.size)
 
 
 def sound_entries(data: bytes, entry: struct.Struct, *, value_max: int) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 
 from sharegroup.errors import KafkaStorageError
@@ -111,7 +112,9 @@ class LogDirectory:
     ) -> LogDirectory:
         """Take the directory, made if need be; BlockingIOError names the process that has it."""
         files = RealFiles() if files is None else files
-        files.make_directory(path)
+        if not files.exists(path):
+            files.make_directory(path)
+            files.sync_directory(os.path.dirname(os.path.abspath(path)))
         directory = cls(path, durability=durability, wall_ms=wall_ms, files=files)
         directory._lock_fd = files.lock(f"{path}/{LOCK_FILE}")
         directory._recovery_points = read_checkpoint(files, path, RECOVERY_POINTS_FILE)
@@ -119,7 +122,7 @@ class LogDirectory:
         directory.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         if directory.was_clean:
             files.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
-        for name in files.list(path):
+        for name in files.names(path):
             if name.endswith(_DELETED_SUFFIX):
                 remove_folder(files, f"{path}/{name}")
         log.info("event=data_directory_opened path=%s clean=%s", path, directory.was_clean)
@@ -142,7 +145,7 @@ class LogDirectory:
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that have a folder, opened or not."""
-        found = (partition_of(name) for name in self._parts.files.list(self._parts.root))
+        found = (partition_of(name) for name in self._parts.files.names(self._parts.root))
         return [key for key in found if key is not None]
 
     def get(self, topic_id: TopicId, partition: int) -> PartitionLog | None:
@@ -277,6 +280,6 @@ class LogDirectory:
 
 def _remove_old_snapshots(files: Files, folder: str) -> None:
     """Keep the newest two: the newest, and the one before should that be unreadable."""
-    names = [name for name in files.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
+    names = [name for name in files.names(folder) if name.endswith(SNAPSHOT_SUFFIX)]
     for name in names[:-2]:
         files.remove(f"{folder}/{name}")

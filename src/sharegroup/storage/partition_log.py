@@ -32,7 +32,7 @@ from sharegroup.storage.folders import folder_name, remove_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import LoadedLog
-from sharegroup.storage.segment import Segment
+from sharegroup.storage.segment import Segment, SegmentEnd
 from sharegroup.storage.stored_file import StoredFile
 from sharegroup.storage.syncer import SyncWork
 from sharegroup.storage.tickets import Ticket, TicketQueue
@@ -60,7 +60,8 @@ class _Mark:
 
     offset: int
     segment: Segment | None
-    position: int
+    segment_end: SegmentEnd | None
+    """None where there is no segment."""
 
 
 class PartitionLog:
@@ -116,7 +117,7 @@ class PartitionLog:
         self._new_names: dict[str, None] = {}
         self._durable = self._mark()
         self._syncing = self._durable
-        self._fence = Fence(parts, self._folder, str(self))
+        self._fence = Fence(parts, self._folder, str(self), active_end=self._active_end)
         self._subscribers: list[Callable[[], None]] = []
         self._is_closed = False
 
@@ -275,7 +276,12 @@ class PartitionLog:
 
     def _mark(self) -> _Mark:
         active = self._segments[-1] if self._segments else None
-        return _Mark(self.end_offset, active, 0 if active is None else active.size)
+        return _Mark(self.end_offset, active, None if active is None else active.end())
+
+    def _active_end(self) -> tuple[str, int] | None:
+        if not self._segments:
+            return None
+        return self._segments[-1].log.path, self._segments[-1].size
 
     def _cut_to_durable(self) -> None:
         """Take back everything that is not durable, in memory and, if possible, on disk."""
@@ -286,10 +292,11 @@ class PartitionLog:
             self._drop_newest_segment()
         if self._segments:
             active = self._segments[-1]
+            assert mark.segment_end is not None
             try:
-                active.truncate(mark.position, mark.offset)
+                active.truncate(mark.segment_end)
             except OSError as error:
-                # Later appends write over it, and recovery stops where they end.
+                # It is done again before the fence goes.
                 log.warning("event=truncate_failed %s error=%r", self, str(error))
             self._unsynced[active.log] = None
             self._map.truncate(active)
@@ -298,8 +305,8 @@ class PartitionLog:
         segment = self._segments.pop()
         self._map.forget(segment)
         self._unsynced.pop(segment.log, None)
-        self._new_names[self._folder] = None
-        segment.remove()
+        segment.close()
+        self._fence.doom(file.path for file in segment.files)
 
     def _refuse(self, error: OSError) -> KafkaStorageError:
         """Fence the log after a failed write; what was written before it is not affected."""
@@ -309,7 +316,7 @@ class PartitionLog:
             try:
                 active.log.truncate(active.size)
             except OSError as second:
-                # The next append writes over the rest of the failed one.
+                # It is done again before the fence goes.
                 log.warning("event=truncate_failed %s error=%r", self, str(second))
         return KafkaStorageError(f"{self} offset={self.end_offset}: a write failed: {error}")
 

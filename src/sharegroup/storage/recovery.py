@@ -61,7 +61,7 @@ def load_log(
     opened: OpenFiles, folder: str, *, start_offset: int, recovery_point: int, now_ms: int
 ) -> LoadedLog:
     """Open the folder of a log, or an empty log where there is none."""
-    names = opened.files.list(folder) if opened.files.exists(folder) else []
+    names = opened.files.names(folder) if opened.files.exists(folder) else []
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     if not bases:
         return LoadedLog([], start_offset, start_offset, start_offset, 0, ProducerStates())

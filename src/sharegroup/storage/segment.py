@@ -7,6 +7,7 @@ many bytes of the log are in use, which offsets they hold, and the largest times
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from sharegroup.storage.batch_scan import BatchHeader, header_at, headers
 from sharegroup.storage.files import Buffer
@@ -23,6 +24,17 @@ NO_TIMESTAMP = -1
 
 def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
+
+
+class SegmentEnd(NamedTuple):
+    """How far a segment goes, in its file, in offsets and in its indexes."""
+
+    size: int
+    end_offset: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    index_entries: int
+    time_entries: int
 
 
 class Segment:
@@ -107,15 +119,30 @@ class Segment:
         self.index.flush()
         self.time_index.flush()
 
-    def truncate(self, size: int, end_offset: int) -> None:
-        """Cut the log to ``size`` bytes, which end at ``end_offset``."""
-        assert size <= self.size
-        self.log.truncate(size)
-        self.size, self.end_offset = size, end_offset
+    def end(self) -> SegmentEnd:
+        """The end as it is now, for `truncate`."""
+        return SegmentEnd(
+            self.size,
+            self.end_offset,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            len(self.index),
+            len(self.time_index),
+        )
+
+    def truncate(self, end: SegmentEnd) -> None:
+        """Go back to an earlier end.  After an OSError only the files are not cut yet."""
+        assert end.size <= self.size
+        self.size, self.end_offset = end.size, end.end_offset
+        self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self._unindexed_bytes = 0
-        relative = end_offset - self.base_offset
-        self.index.truncate(self.index.count_through(relative - 1))
-        self.forget_times_from(end_offset)
+        try:
+            self.index.truncate(end.index_entries)
+        finally:
+            try:
+                self.time_index.truncate(end.time_entries)
+            finally:
+                self.log.truncate(end.size)
 
     def forget_times_from(self, end_offset: int) -> None:
         """Take entries at or after ``end_offset`` out of the time index."""

@@ -215,11 +215,13 @@ class Syncer:
             seconds=seconds,
             now=self.clock(),
         )
-        ended.finish()
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._begin_round)
-        else:
-            self._rest()
+        try:
+            ended.finish()
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._begin_round)
+            else:
+                self._rest()
 
     def _rest(self) -> None:
         self._running = False
@@ -282,12 +284,18 @@ class _Round:
             raise failure
 
     def finish(self) -> None:
-        """Tell every syncable how it went."""
+        """Tell every syncable how it went, even if one of them raises."""
+        raised: list[Exception] = []
         for index, (syncable, work) in enumerate(self._works):
             for file in work.files:
                 file.end_sync()
-            error = self._errors.get(index)
-            if error is None:
-                syncable.synced()
-            else:
-                syncable.sync_failed(error)
+            try:
+                error = self._errors.get(index)
+                if error is None:
+                    syncable.synced()
+                else:
+                    syncable.sync_failed(error)
+            except Exception as defect:  # noqa: BLE001 (raised below, when all were told)
+                raised.append(defect)
+        if raised:
+            raise ExceptionGroup("a sync round could not be brought to its end", raised)
