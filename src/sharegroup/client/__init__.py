@@ -19,6 +19,7 @@ from sharegroup.client.admin_types import (
     SharePartitionOffset,
     TopicDescription,
 )
+from sharegroup.client.producer import Delivery, Producer
 from sharegroup.client.records import (
     AcknowledgementResult,
     AcknowledgeType,
@@ -40,6 +41,7 @@ __all__ = [
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
+    "Delivery",
     "DeserializationError",
     "GroupListing",
     "IllegalStateError",
@@ -47,6 +49,7 @@ __all__ = [
     "NewTopic",
     "NodeDescription",
     "OffsetSpec",
+    "Producer",
     "Record",
     "RecordMetadata",
     "ResourceType",

@@ -1,0 +1,306 @@
+"""The producer's sender: takes ready batches, sends them to leaders, judges the answers.
+
+Everything happens in one task and the request tasks that it starts; the queues change only
+between awaits.  What each error means for a batch is in `Sender._judge`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
+from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
+from kio.static.primitive import i32Timedelta
+
+from sharegroup.client.backoff import Backoff
+from sharegroup.client.cluster import NO_LEADER, Cluster, Lane
+from sharegroup.client.config import ProducerConfig
+from sharegroup.client.partition_queue import Batch, Identity, PartitionQueue, Written
+from sharegroup.client.produce_requests import PRODUCE, Answered, answers, produce_request
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    NONE,
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    KafkaError,
+    NetworkException,
+    OutOfOrderSequenceNumber,
+    RequestTimedOut,
+    UnknownProducerId,
+    error_for,
+)
+from sharegroup.wire.compression import CODECS
+from sharegroup.wire.records import encode_batch
+
+log = logging.getLogger(__name__)
+
+REQUESTS_PER_NODE_MAX = 5
+TRANSACTION_TIMEOUT = timedelta(minutes=1)
+
+NUMBERING_ERRORS = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+"""The broker counts otherwise than this producer does."""
+
+UNKNOWN_POSITION = Written(-1, -1)
+
+
+class Sender:
+    """See the module's text."""
+
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, *, finished: Callable[[Batch], None]
+    ) -> None:
+        self._cluster = cluster
+        self._config = config
+        self._finished = finished
+        self._codec = CODECS[config.compression or "none"]
+        self._active: dict[TopicPartition, PartitionQueue] = {}
+        self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._requests: dict[int, int] = defaultdict(int)
+        self._wake = asyncio.Event()
+        self._identifying = False
+        self._asking = False
+        self._stopping = False
+        self.flushing = 0
+        """How many calls of `flush` wait: nothing lingers then."""
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._wake.set()
+
+    def activate(self, queue: PartitionQueue) -> None:
+        """This queue has something to send, now or after lingering."""
+        self._active[queue.where] = queue
+
+    def stop(self) -> None:
+        """End `run`; what is under way is waited for, so end the connections first."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Send until `stop`."""
+        async with asyncio.TaskGroup() as tasks:
+            while not self._stopping:
+                self._wake.clear()
+                self._send_ready(tasks)
+                try:
+                    async with asyncio.timeout(self._seconds_to_next()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    # What is due.
+
+    def _linger_seconds(self) -> float:
+        return 0.0 if self.flushing else self._config.linger_ms / 1000
+
+    def _seconds_to_next(self) -> float | None:
+        """Until a batch has lingered, or a pause is over; None: nothing waits for time."""
+        now, linger = time.monotonic(), self._linger_seconds()
+        due = [
+            max(queue.waiting[0].created_at + linger, queue.not_before) - now
+            for queue in self._active.values()
+            if queue.waiting and not queue.is_ready(now=now, linger_seconds=linger)
+        ]
+        later = [seconds for seconds in due if seconds > 0]
+        return min(later, default=None)
+
+    def _send_ready(self, tasks: asyncio.TaskGroup) -> None:
+        now, linger = time.monotonic(), self._linger_seconds()
+        ready: dict[int, list[PartitionQueue]] = defaultdict(list)
+        for queue in list(self._active.values()):
+            self._give_up_old(queue, now)
+            if not queue.waiting:
+                del self._active[queue.where]
+            elif queue.is_ready(now=now, linger_seconds=linger):
+                if queue.identity is None:
+                    self._start_identifying(tasks)
+                elif (leader := self._leader(queue.where)) == NO_LEADER:
+                    self._start_asking(tasks, queue)
+                else:
+                    ready[leader].append(queue)
+        for node_id, queues in ready.items():
+            while queues and self._requests[node_id] < REQUESTS_PER_NODE_MAX:
+                batches = self._take(queues)
+                self._requests[node_id] += 1
+                tasks.create_task(self._send(node_id, batches))
+                now = time.monotonic()
+                queues = [q for q in queues if q.is_ready(now=now, linger_seconds=linger)]
+
+    def _take(self, queues: Sequence[PartitionQueue]) -> list[Batch]:
+        """A batch of each queue, as many as fit into a request."""
+        batches: list[Batch] = []
+        room = self._config.request_bytes_max
+        for queue in queues:
+            if batches and queue.waiting[0].bytes > room:
+                break
+            batch = queue.take()
+            room -= batch.bytes
+            batches.append(batch)
+        return batches
+
+    def _leader(self, where: TopicPartition) -> int:
+        topic = self._cluster.known_topic(where.topic)
+        if topic is None or where.partition >= len(topic.leaders):
+            return NO_LEADER
+        return topic.leaders[where.partition]
+
+    def _give_up_old(self, queue: PartitionQueue, now: float) -> None:
+        limit_ms = self._config.delivery_timeout_ms
+        for batch in queue.expire(before=now - limit_ms / 1000):
+            doubt = "it may have been written" if batch.sent else "it was never sent"
+            text = (
+                f"topic {batch.where.topic!r} partition {batch.where.partition}: "
+                f"{len(batch.records)} records not delivered in {limit_ms} ms, {doubt}; "
+                f"last error: {batch.error!r}"
+            )
+            self._end(batch, RequestTimedOut(text))
+
+    # Requests.
+
+    async def _send(self, node_id: int, batches: Sequence[Batch]) -> None:
+        try:
+            found = await self._produce(node_id, batches)
+        except KafkaError as error:
+            found = {batch.where: Answered(UNKNOWN_POSITION, error) for batch in batches}
+        finally:
+            self._requests[node_id] -= 1
+        for batch in batches:
+            self._judge(batch, found.get(batch.where) or _unanswered(batch))
+        self._wake.set()
+
+    async def _produce(
+        self, node_id: int, batches: Sequence[Batch]
+    ) -> dict[TopicPartition, Answered]:
+        for batch in batches:
+            if batch.encoded is None:
+                batch.encoded = encode_batch(
+                    batch.records,
+                    codec=self._codec,
+                    producer_id=batch.identity.producer_id,
+                    producer_epoch=batch.identity.epoch,
+                    base_sequence=batch.sequence,
+                )
+        connection = await self._cluster.connection(node_id, Lane.RECORDS)
+        version = connection.version_of(PRODUCE)
+        topic_ids = {
+            batch.where.topic: topic.topic_id
+            for batch in batches
+            if (topic := self._cluster.known_topic(batch.where.topic)) is not None
+        }
+        if len(topic_ids) < len({batch.where.topic for batch in batches}):
+            raise NetworkException("the topic's metadata was outdated before the batch was sent")
+        request = produce_request(
+            batches,
+            version,
+            topic_ids,
+            acks=self._config.acks_number,
+            timeout_ms=self._config.request_timeout_ms,
+        )
+        await connection.drained()
+        if self._config.acks_number == 0:
+            connection.send_only(request)
+            return {batch.where: Answered(UNKNOWN_POSITION, None) for batch in batches}
+        return dict(answers(await connection.request_as_is(request), version, topic_ids))
+
+    def _judge(self, batch: Batch, answered: Answered) -> None:
+        """Done, once more, or failed; an error that proves a wrong count starts a new one."""
+        queue = batch.queue
+        error = answered.error
+        if error is None or isinstance(error, DuplicateSequenceNumber):
+            queue.finish(batch)
+            self._backoffs.pop(batch.where, None)
+            self._end(batch, answered.written)
+            return
+        batch.error = error
+        if isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
+            if queue.is_oldest(batch):
+                log.info("producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence)
+                queue.restart_numbers()
+            self._retry(queue, batch)
+        elif error.retriable:
+            self._cluster.outdate(batch.where.topic)
+            self._retry(queue, batch)
+        else:
+            # Its numbers are used up and not written: what follows needs new ones.
+            queue.restart_numbers()
+            queue.finish(batch)
+            self._end(batch, error)
+
+    def _retry(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.retry(batch)
+        backoff = self._backoffs.setdefault(batch.where, self._cluster.backoff())
+        queue.not_before = time.monotonic() + backoff.next_ms() / 1000
+        self._active[queue.where] = queue
+        log.debug("producer.retry where=%s error=%r", batch.where, batch.error)
+
+    def _end(self, batch: Batch, outcome: Written | KafkaError) -> None:
+        self._finished(batch)
+        if isinstance(outcome, KafkaError):
+            batch.done.set_exception(outcome)
+        else:
+            batch.done.set_result(outcome)
+
+    # What has to be asked first.
+
+    def _start_identifying(self, tasks: asyncio.TaskGroup) -> None:
+        if not self._identifying:
+            self._identifying = True
+            tasks.create_task(self._identify())
+
+    async def _identify(self) -> None:
+        """Get a producer id for the queues that have none, also after an epoch ran out."""
+        try:
+            identity = await self._cluster.retrying(
+                self._ask_identity,
+                what="InitProducerId",
+                timeout_ms=self._config.delivery_timeout_ms,
+            )
+        except KafkaError as error:
+            for queue in self._active.values():
+                for batch in queue.expire(before=float("inf")):
+                    self._end(batch, error)
+        else:
+            for queue in self._active.values():
+                if queue.identity is None:
+                    queue.identify(identity)
+        finally:
+            self._identifying = False
+            self._wake.set()
+
+    async def _ask_identity(self) -> Identity:
+        request = InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT),
+        )
+        connection = await self._cluster.any_connection()
+        response: InitProducerIdResponse = await connection.request(request)
+        if response.error_code != NONE:
+            raise error_for(response.error_code, "InitProducerId was refused")
+        return Identity(int(response.producer_id), int(response.producer_epoch))
+
+    def _start_asking(self, tasks: asyncio.TaskGroup, queue: PartitionQueue) -> None:
+        if not self._asking:
+            self._asking = True
+            tasks.create_task(self._ask_metadata(queue))
+
+    async def _ask_metadata(self, queue: PartitionQueue) -> None:
+        try:
+            await self._cluster.refresh({where.topic for where in self._active})
+        except KafkaError as error:
+            log.info("metadata.failed error=%r", error)
+        finally:
+            self._asking = False
+        if self._leader(queue.where) == NO_LEADER:
+            backoff = self._backoffs.setdefault(queue.where, self._cluster.backoff())
+            queue.not_before = time.monotonic() + backoff.next_ms() / 1000
+        self._wake.set()
+
+
+def _unanswered(batch: Batch) -> Answered:
+    text = f"the answer says nothing about topic {batch.where.topic!r} partition "
+    return Answered(UNKNOWN_POSITION, NetworkException(f"{text}{batch.where.partition}"))
