@@ -22,7 +22,7 @@ from sharegroup.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
@@ -77,7 +77,7 @@ class Topics:
     async def start(self) -> None:
         """Give the cluster an id, drop the folders of topics that are gone, tidy the journal."""
         if not self.catalog.cluster_id:
-            await self._happen({"event": "cluster", "id": uuid4().hex})
+            await self._happen({"event": "cluster", "id": topic_id_text(TopicId(uuid4()))})
         for partition in self._directory.partitions():
             topic = self.catalog.by_id(partition.topic_id)
             if topic is None:
