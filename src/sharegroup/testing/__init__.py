@@ -12,16 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sharegroup.testing.broker import TestBroker, broker, run_broker
+    from sharegroup.testing.embedded import TestBroker, broker, run_broker
     from sharegroup.testing.clock import ManualClock
 
 __all__ = ["ManualClock", "TestBroker", "broker", "run_broker"]
 
 _MODULES = {
     "ManualClock": "sharegroup.testing.clock",
-    "TestBroker": "sharegroup.testing.broker",
-    "broker": "sharegroup.testing.broker",
-    "run_broker": "sharegroup.testing.broker",
+    "TestBroker": "sharegroup.testing.embedded",
+    "broker": "sharegroup.testing.embedded",
+    "run_broker": "sharegroup.testing.embedded",
 }
 
 

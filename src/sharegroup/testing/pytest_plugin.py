@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from sharegroup.testing.broker import TestBroker
+    from sharegroup.testing.embedded import TestBroker
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def sharegroup_settings() -> dict[str, str]:
 @pytest.fixture
 def sharegroup_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroker]:
     """A broker with an empty data directory, for this test alone."""
-    from sharegroup.testing.broker import run_broker  # Loaded only by tests that use it.
+    from sharegroup.testing.embedded import run_broker  # Loaded only by tests that use it.
 
     with run_broker(sharegroup_settings) as running:
         yield running
@@ -36,7 +36,7 @@ def sharegroup_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroke
 @pytest.fixture(scope="session")
 def sharegroup_session_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroker]:
     """A broker that all tests of the session share."""
-    from sharegroup.testing.broker import run_broker
+    from sharegroup.testing.embedded import run_broker
 
     with run_broker(sharegroup_settings) as running:
         yield running
