@@ -15,32 +15,27 @@ from typing import NamedTuple
 import crc32c
 
 from sharegroup.storage.files import Buffer
-
-HEADER = struct.Struct(">qiibIhiqqqhii")
-"""base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and
-largest timestamp, producer id, producer epoch, base sequence, record count"""
-
-HEADER_BYTES = HEADER.size
-LENGTH_STARTS_AT = 12
-"""``length`` counts the bytes after itself: a batch has this many more."""
+from sharegroup.wire.batches import CHECKED_AT, CRC_AT, HEADER_BYTES, LENGTH_END, MAGIC
+from sharegroup.wire.batches import stamp as stamp_batch
 
 LEADER_EPOCH = 0
 """One broker, one leadership: the epoch never changes."""
 
-_BASE_OFFSET = struct.Struct(">q")
-_LEADER_EPOCH = struct.Struct(">i")
-_LEADER_EPOCH_AT = 12
-_CRC_STARTS_AT = 17
-_CRC_COVERS_FROM = 21
-_MAGIC = 2
+_NEEDED = struct.Struct(">qi4xb6xi8xqqhi4x")
+"""base offset, length, magic, last offset delta, largest timestamp, producer id, producer
+epoch, base sequence: the fields of the header that storage needs, and no others, because
+recovery and cold reads unpack them for every batch"""
+assert _NEEDED.size == HEADER_BYTES
+
+_CRC = struct.Struct(">I")
 _CHUNK_BYTES = 4096
 
 Read = Callable[[int, int], bytes]
 """``read(size, position)``"""
 
 
-class BatchHeader(NamedTuple):
-    """What storage needs to know of a batch."""
+class PlacedBatch(NamedTuple):
+    """What storage needs to know of a batch, and where in its segment it lies."""
 
     position: int
     size: int
@@ -60,46 +55,36 @@ class BatchHeader(NamedTuple):
         return self.position + self.size
 
 
-def header_of(batch: Buffer) -> BatchHeader:
+def header_of(batch: Buffer) -> PlacedBatch:
     """The header of a whole batch in memory, at position 0."""
-    found = parse_header(batch, position=0, limit=len(batch))
+    found = placed_in(batch, position=0, limit=len(batch))
     assert found is not None, "a batch must be validated before it is appended"
     assert found.size == len(batch), f"one batch of {found.size} bytes, got {len(batch)}"
     return found
 
 
-def parse_header(data: Buffer, *, position: int, limit: int) -> BatchHeader | None:
+def placed_in(data: Buffer, *, position: int, limit: int) -> PlacedBatch | None:
     """The header in ``data``, None if it is not plausible.
 
     The batch begins at ``position`` and must end by ``limit``.
     """
     if len(data) < HEADER_BYTES:
         return None
-    fields = HEADER.unpack_from(data)
-    base_offset, length, magic, last_offset_delta = fields[0], fields[1], fields[3], fields[6]
-    size = length + LENGTH_STARTS_AT
-    if magic != _MAGIC or base_offset < 0 or last_offset_delta < 0:
+    base_offset, length, magic, last_offset_delta, *rest = _NEEDED.unpack_from(data)
+    size = length + LENGTH_END
+    if magic != MAGIC or base_offset < 0 or last_offset_delta < 0:
         return None
     if size < HEADER_BYTES or position + size > limit:
         return None
-    return BatchHeader(
-        position,
-        size,
-        base_offset,
-        base_offset + last_offset_delta + 1,
-        fields[8],
-        fields[9],
-        fields[10],
-        fields[11],
-    )
+    return PlacedBatch(position, size, base_offset, base_offset + last_offset_delta + 1, *rest)
 
 
-def header_at(read: Read, position: int, *, limit: int) -> BatchHeader | None:
+def header_at(read: Read, position: int, *, limit: int) -> PlacedBatch | None:
     """The batch that begins at ``position``; None if no plausible one ends by ``limit``."""
-    return parse_header(read(HEADER_BYTES, position), position=position, limit=limit)
+    return placed_in(read(HEADER_BYTES, position), position=position, limit=limit)
 
 
-def headers(read: Read, position: int, *, limit: int) -> Iterator[BatchHeader]:
+def headers(read: Read, position: int, *, limit: int) -> Iterator[PlacedBatch]:
     """The batches from ``position`` on, until ``limit`` or the first implausible header."""
     chunks = ChunkReader(read)
     while position < limit:
@@ -128,13 +113,12 @@ class ChunkReader:
 
 
 def stamp(
-    batches: Sequence[bytearray], headers: list[BatchHeader], *, base_offset: int, position: int
-) -> list[BatchHeader]:
+    batches: Sequence[bytearray], headers: list[PlacedBatch], *, base_offset: int, position: int
+) -> list[PlacedBatch]:
     """Write offsets and leader epoch into the batches; where each will be in the log."""
     placed = []
     for batch, header in zip(batches, headers, strict=True):
-        _BASE_OFFSET.pack_into(batch, 0, base_offset)
-        _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, LEADER_EPOCH)
+        stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
         end_offset = base_offset + header.offset_count
         placed.append(
             header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
@@ -148,5 +132,5 @@ def is_whole(batch: Buffer) -> bool:
     view = memoryview(batch)
     if len(view) < HEADER_BYTES:
         return False
-    stored: int = struct.unpack_from(">I", view, _CRC_STARTS_AT)[0]
-    return crc32c.crc32c(view[_CRC_COVERS_FROM:]) == stored
+    (stored,) = _CRC.unpack_from(view, CRC_AT)
+    return bool(crc32c.crc32c(view[CHECKED_AT:]) == stored)

@@ -19,7 +19,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from sharegroup.storage.batch_scan import BatchHeader, ChunkReader, header_at, is_whole
+from sharegroup.storage.batch_scan import ChunkReader, PlacedBatch, header_at, is_whole
 from sharegroup.storage.segment import Segment
 
 TAIL_BATCHES_MAX = 2_048
@@ -114,7 +114,7 @@ class BatchMap:
         self._tail: Boundaries | None = None
         self._windows: list[Boundaries] = []
 
-    def append(self, batch: BatchHeader) -> None:
+    def append(self, batch: PlacedBatch) -> None:
         """Count in a batch at the end of the active segment."""
         tail = self._tail
         assert tail is not None
@@ -225,7 +225,7 @@ def _after_damage(segment: Segment, position: int, first: int) -> tuple[int, int
     return segment.end_offset, segment.size
 
 
-def _indexed_batch(segment: Segment, number: int) -> BatchHeader | None:
+def _indexed_batch(segment: Segment, number: int) -> PlacedBatch | None:
     """The batch of an index entry; None when its header does not agree with the entry."""
     entry = segment.index.entry(number)
     found = segment.header_at(entry.value)

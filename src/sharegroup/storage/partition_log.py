@@ -25,17 +25,18 @@ from dataclasses import dataclass
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
 from sharegroup.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
 from sharegroup.ids import TopicPartition, topic_id_text
-from sharegroup.storage.batch_scan import BatchHeader, header_of, stamp
+from sharegroup.storage.batch_scan import PlacedBatch, header_of, stamp
 from sharegroup.storage.boundaries import BatchMap, BatchSpans
 from sharegroup.storage.fence import Fence
 from sharegroup.storage.folders import folder_name, remove_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import LoadedLog
-from sharegroup.storage.segment import Segment, SegmentEnd
+from sharegroup.storage.segment import NO_TIMESTAMP, Segment, SegmentEnd
 from sharegroup.storage.stored_file import StoredFile
 from sharegroup.storage.syncer import SyncWork
 from sharegroup.storage.tickets import Ticket, TicketQueue
+from sharegroup.storage.timestamps import first_not_older
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +174,7 @@ class PartitionLog:
         assert all(header.producer_id == NO_PRODUCER_ID for header in headers)
         return self._write(None, batches, headers)
 
-    def _check_producer(self, header: BatchHeader) -> ProducedBatch | None:
+    def _check_producer(self, header: PlacedBatch) -> ProducedBatch | None:
         return self._producers.check(
             header.producer_id,
             epoch=header.producer_epoch,
@@ -190,7 +191,7 @@ class PartitionLog:
         return ticket
 
     def _write(
-        self, whole: bytearray | None, batches: Sequence[bytearray], headers: list[BatchHeader]
+        self, whole: bytearray | None, batches: Sequence[bytearray], headers: list[PlacedBatch]
     ) -> Ticket:
         """Stamp, write and index; ``whole`` is the only batch, or None for several."""
         if self._is_closed:
@@ -385,6 +386,24 @@ class PartitionLog:
             self._unsynced.update((s.log, None) for s in self._segments)
             self._new_names.update((name, None) for name in checkpoint.directories)
             self._fence.put_up("a checkpoint could not be made durable")
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older; None if all are."""
+        try:
+            return first_not_older(
+                self._segments, timestamp_ms, start=self.start_offset, end=self.high_watermark
+            )
+        except OSError as error:
+            raise KafkaStorageError(f"{self} timestamp={timestamp_ms}: {error}") from error
+
+    def latest_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp, None if empty."""
+        visible = [s.max_timestamp for s in self._segments if s.end_offset <= self.high_watermark]
+        durable = self._durable.segment_end
+        if durable is not None:
+            visible.append(durable.max_timestamp)
+        largest = max(visible, default=NO_TIMESTAMP)
+        return None if largest == NO_TIMESTAMP else self.offset_for_timestamp(largest)
 
     # Deleting
 

@@ -26,12 +26,13 @@ from itertools import chain, pairwise
 
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
 from sharegroup.errors import CorruptMessage
-from sharegroup.storage.batch_scan import HEADER_BYTES, BatchHeader, is_whole, parse_header
+from sharegroup.storage.batch_scan import PlacedBatch, is_whole, placed_in
 from sharegroup.storage.boundaries import load_window
 from sharegroup.storage.checkpoint_files import read_file
 from sharegroup.storage.files import Files
 from sharegroup.storage.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.stored_file import OpenFiles
+from sharegroup.wire.batches import HEADER_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class _Scan:
     first_offset: int
     batches: int = 0
     cut_bytes: int = 0
-    produced: list[BatchHeader] = field(default_factory=list)
+    produced: list[PlacedBatch] = field(default_factory=list)
     """The batches of producers that have an id."""
 
 
@@ -206,7 +207,7 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
     chunk, chunk_position, chunk_bytes = memoryview(b""), segment.size, SCAN_BYTES
     while segment.size < file_size:
         at = segment.size - chunk_position
-        header = parse_header(chunk[at : at + HEADER_BYTES], position=segment.size, limit=file_size)
+        header = placed_in(chunk[at : at + HEADER_BYTES], position=segment.size, limit=file_size)
         if header is None or at + header.size > len(chunk):
             if at == 0 and len(chunk) >= (HEADER_BYTES if header is None else header.size):
                 return
@@ -265,7 +266,7 @@ def _producers(
     return states
 
 
-def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iterator[BatchHeader]:
+def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iterator[PlacedBatch]:
     """Batches of producers from ``known_to`` to where the scan began, by their headers."""
     for segment in segments:
         if known_to < segment.end_offset and segment.base_offset < scan.first_offset:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sharegroup.storage.batch_scan import BatchHeader, header_at, headers
+from sharegroup.storage.batch_scan import PlacedBatch, header_at, headers
 from sharegroup.storage.files import Buffer
 from sharegroup.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, IndexFile
 from sharegroup.storage.stored_file import OpenFiles, StoredFile
@@ -88,13 +88,13 @@ class Segment:
         fits = self.size + size <= min(segment_bytes, SEGMENT_BYTES_MAX)
         return fits and end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
-    def append(self, buffer: Buffer, batches: Sequence[BatchHeader]) -> None:
+    def append(self, buffer: Buffer, batches: Sequence[PlacedBatch]) -> None:
         """Write ``buffer``, which is ``batches``, at the end.  An OSError changes nothing."""
         self.log.write(buffer, self.size)
         for batch in batches:
             self.add_to_indexes(batch)
 
-    def add_to_indexes(self, batch: BatchHeader) -> None:
+    def add_to_indexes(self, batch: PlacedBatch) -> None:
         """Count in a batch that is in the file at the end of what is counted."""
         last_offset = batch.end_offset - 1
         if batch.max_timestamp > self.max_timestamp:
@@ -165,10 +165,10 @@ class Segment:
                 self.max_timestamp = batch.max_timestamp
                 self.max_timestamp_offset = batch.end_offset - 1
 
-    def header_at(self, position: int) -> BatchHeader | None:
+    def header_at(self, position: int) -> PlacedBatch | None:
         return header_at(self.log.read, position, limit=self.size)
 
-    def headers(self, position: int) -> Iterator[BatchHeader]:
+    def headers(self, position: int) -> Iterator[PlacedBatch]:
         """The batches from ``position`` on, to the end or the first damaged header."""
         return headers(self.log.read, position, limit=self.size)
 
