@@ -60,6 +60,7 @@ class PartitionModel:
         for offset in self.in_state(AVAILABLE):
             if log.position <= offset < log.ends[-1] and offset not in batch_of:
                 self.cells[offset] = Cell(ARCHIVED, self.cells[offset].count)
+        self.advance()  # Holes at the front make room for runs.
         taken: list[int] = []
         stop = log.ends[-1]
         until = now_ms + limits.lock_ms

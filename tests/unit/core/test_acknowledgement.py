@@ -47,6 +47,8 @@ def test_batches_that_share_one_offset_are_an_invalid_record_state() -> None:
 def test_shared_offset_below_the_start_is_settled_already() -> None:
     acks = [AckBatch(2, 5, (1,)), AckBatch(4, 8, (1,))]
     check_order(acks, start_offset=5, end_offset=10)
+    with pytest.raises(InvalidRecordState, match="offset 4 is acknowledged twice"):
+        check_order(acks, start_offset=4, end_offset=10)
 
 
 def test_no_batches_are_in_order() -> None:
