@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from tests.confluent_calls import create_topic
 
 IN_FLIGHT_MAX = 200
 BATCH_BYTES_MAX = 1_000_000
-FIRST_TIMESTAMP_MS = 1_700_000_000_000
 
 
 def fill(
@@ -41,15 +41,13 @@ async def _send(
         bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES_MAX
     )
     value = b"x" * record_bytes
+    first_ms = int(time.time() * 1000)  # Records of another day would fall to retention.
     waiting: list[asyncio.Future[object]] = []
     async with producer:
         for _ in range(batches):
             batch = producer.create_batch()
             for number in range(batch_records):
-                if (
-                    batch.append(key=None, value=value, timestamp=FIRST_TIMESTAMP_MS + number)
-                    is None
-                ):
+                if batch.append(key=None, value=value, timestamp=first_ms + number) is None:
                     raise BenchError(f"{batch_records} records don't fit into one batch")
             waiting.append(await producer.send_batch(batch, topic, partition=0))
             if len(waiting) == IN_FLIGHT_MAX:

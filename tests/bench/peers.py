@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.bench.first_answer import wait_for_metadata
+from tests.confluent_calls import admin
 from tests.kafka_peer import KAFKA_VERSION, KafkaPeer, free_ports
 from tests.processes import ServeProcess
 
@@ -84,6 +85,7 @@ class Ours:
     def awake(self) -> Iterator[Broker]:
         with self._broker:
             yield self._broker
+            admin.cache_clear()  # A client without its broker would try to connect for ever.
 
     def spare(self) -> Broker:
         return self._new(f"spare{next(self._spares)}")
@@ -125,6 +127,7 @@ class ApacheKafka:
             self._started = True
         wait_for_metadata(self._broker.port, AWAKE_SECONDS_MAX)
         yield self._broker
+        admin.cache_clear()
         os.kill(self._broker.pid, signal.SIGSTOP)
 
     def spare(self) -> Broker:

@@ -9,7 +9,7 @@ from tests.bench.lines import Line, Measured, Scale
 from tests.bench.peers import Peer
 from tests.bench.workloads import produce, share_consume
 from tests.bench.workloads.share_consume import TOPIC, new_group
-from tests.confluent_calls import create_topic
+from tests.confluent_calls import admin, create_topic
 from tests.processes import pss_bytes, rss_bytes
 
 IDLE_SECONDS = 3.0  # Start-up leaves work behind that ends by itself.
@@ -67,6 +67,7 @@ class Memory:
             )
             return idle, weigh(broker.pid)
         finally:
+            admin.cache_clear()
             broker.kill9()
 
 

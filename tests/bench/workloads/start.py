@@ -13,6 +13,7 @@ from tests.bench.equal_batches import describe_log, fill
 from tests.bench.first_answer import wait_for_metadata
 from tests.bench.lines import Line, Measured, Scale
 from tests.bench.peers import Broker, Peer
+from tests.confluent_calls import admin
 from tests.processes import cpu_seconds
 
 START_SECONDS_MAX = 120.0
@@ -82,6 +83,7 @@ class StartAfterKill:
                 batch_records=BATCH_RECORDS,
             )
         finally:
+            admin.cache_clear()
             broker.kill9()
         aside = broker.data.with_name(broker.data.name + ".aside")
         broker.data.rename(aside)
