@@ -1,0 +1,51 @@
+"""Batches and data directories for the storage tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+from sharegroup.ids import TopicId
+from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.parts import Durability
+from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.records import encode_batch
+
+ROOT = "/disk/data"
+TOPIC = TopicId(UUID(int=7))
+FOLDER = f"{ROOT}/AAAAAAAAAAAAAAAAAAAABw-0"
+NOW_MS = 1_700_000_000_000
+
+
+def batch(count: int = 1, *, size: int = 10, timestamp: int = 1000, **producer: int) -> bytearray:
+    """A batch of ``count`` records, each ``size`` bytes, one millisecond apart."""
+    return encode_batch(
+        [(None, bytes([65 + n % 26]) * size, timestamp + n, ()) for n in range(count)], **producer
+    )
+
+
+def open_directory(disk: PowerLossDisk, durability: Durability = Durability.FSYNC) -> LogDirectory:
+    return LogDirectory.open(ROOT, durability=durability, wall_ms=lambda: NOW_MS, files=disk)
+
+
+def open_log(
+    disk: PowerLossDisk,
+    durability: Durability = Durability.FSYNC,
+    *,
+    segment_bytes: int = 1 << 30,
+) -> tuple[LogDirectory, PartitionLog]:
+    directory = open_directory(disk, durability)
+    return directory, directory.create(TOPIC, 0, segment_bytes=segment_bytes)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine; one that hangs fails after five seconds."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(5):
+            await main
+
+    asyncio.run(limited())

@@ -1,0 +1,177 @@
+"""What a log does when the disk is full or a sync fails, and how it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.errors import KafkaStorageError
+from sharegroup.storage import fence
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.parts import Durability
+from sharegroup.storage.tickets import Ticket
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.unit.storage.logs import NOW_MS, batch, open_directory, open_log, run
+
+
+@pytest.fixture(autouse=True)
+def probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fenced log tries the disk again at every append: these tests have no time to wait."""
+    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
+
+
+async def append_when_healed(log: PartitionLog, **producer: int) -> Ticket:
+    """Append until the log takes it; the first refused append starts a probe."""
+    while True:
+        try:
+            return log.append(batch(1, **producer), now_ms=NOW_MS)
+        except KafkaStorageError:
+            await asyncio.sleep(0)
+
+
+def test_a_full_disk_refuses_appends_keeps_what_was_promised_and_heals() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await log.append(batch(2), now_ms=NOW_MS)
+        promised = log.read(0, bytes_max=1)
+        disk.fill_up(room_bytes=20)
+        with pytest.raises(KafkaStorageError, match=r"offset=2: a write failed: .*No space left"):
+            log.append(batch(2), now_ms=NOW_MS)
+        assert log.is_fenced
+        assert log.read(0, bytes_max=1) == promised
+        with pytest.raises(KafkaStorageError, match="takes no appends: a write failed"):
+            log.append(batch(2), now_ms=NOW_MS)
+        disk.make_room()
+        ticket = await append_when_healed(log)
+        await ticket
+        assert (ticket.base_offset, log.is_fenced) == (2, False)
+        await directory.close()
+        assert open_log(disk)[1].end_offset == 3
+
+    run(main())
+
+
+def test_a_write_that_fails_does_not_hurt_the_ones_before_it() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        _, log = open_log(disk)
+        before = log.append(batch(2), now_ms=NOW_MS)
+        disk.fill_up()
+        with pytest.raises(KafkaStorageError):
+            log.append(batch(2), now_ms=NOW_MS)
+        await before
+        assert log.high_watermark == 2
+
+    run(main())
+
+
+def test_a_failed_sync_fails_the_tickets_and_the_offsets_are_given_again() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        _, log = open_log(disk)
+        await log.append(batch(2), now_ms=NOW_MS)
+        disk.fail_next_sync(2)
+        lost = [log.append(batch(1), now_ms=NOW_MS) for _ in range(3)]
+        for ticket in lost:
+            with pytest.raises(KafkaStorageError, match="a sync failed"):
+                await ticket
+        assert (log.end_offset, log.high_watermark) == (2, 2)
+        disk.fail_next_sync(0)
+        ticket = await append_when_healed(log)
+        await ticket
+        assert (ticket.base_offset, log.high_watermark) == (2, 3)
+        with pytest.raises(KafkaStorageError):
+            await lost[0]  # Still: its offset belongs to another batch now.
+
+    run(main())
+
+
+def test_a_failed_sync_takes_back_segments_begun_since() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=len(batch(2)) * 2)
+        for _ in range(3):
+            await log.append(batch(2), now_ms=NOW_MS)
+        disk.fail_next_sync()
+        lost = [log.append(batch(2), now_ms=NOW_MS) for _ in range(5)]
+        with pytest.raises(KafkaStorageError):
+            await lost[0]
+        assert log.end_offset == 6
+        disk.fail_next_sync(0)
+        await (await append_when_healed(log))
+        await directory.close()
+        _, again = open_log(disk)
+        assert again.end_offset == 7
+        assert again.batches(4, bytes_max=1 << 20).firsts == [4, 6]
+
+    run(main())
+
+
+def test_a_failed_sync_makes_the_log_forget_the_sequences_it_lost() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        _, log = open_log(disk)
+        producer = {"producer_id": 5, "producer_epoch": 0}
+        await log.append(batch(1, base_sequence=0, **producer), now_ms=NOW_MS)
+        disk.fail_next_sync()
+        lost = log.append(batch(1, base_sequence=1, **producer), now_ms=NOW_MS)
+        with pytest.raises(KafkaStorageError):
+            await lost
+        disk.fail_next_sync(0)
+        ticket = await append_when_healed(log, base_sequence=1, **producer)
+        assert not ticket.is_duplicate
+        await ticket
+        assert log.high_watermark == 2
+
+    run(main())
+
+
+def test_one_log_whose_sync_fails_does_not_fail_another_of_the_round() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        other = directory.create(log.key.topic_id, 1)
+        await log.append(batch(1), now_ms=NOW_MS)
+        await other.append(batch(1), now_ms=NOW_MS)
+        disk.fail_next_sync()
+        unlucky = log.append(batch(1), now_ms=NOW_MS)
+        lucky = other.append(batch(1), now_ms=NOW_MS)
+        await lucky
+        assert unlucky.failed
+
+    run(main())
+
+
+def test_a_failed_checkpoint_with_os_durability_keeps_the_records_and_heals() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, Durability.OS)
+        log.append(batch(2), now_ms=NOW_MS)
+        disk.fail_next_sync()
+        await directory.checkpoint()
+        assert log.is_fenced
+        assert (log.high_watermark, log.recovery_point) == (2, 0)
+        await append_when_healed(log)
+        await directory.checkpoint()
+        assert log.recovery_point == 3
+
+    run(main())
+
+
+def test_a_failed_sync_of_the_journal_fails_the_ticket_and_the_next_append_works() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory = open_directory(disk)
+        journal = directory.journal("catalog")
+        await journal.append(b"one")
+        disk.fail_next_sync()
+        with pytest.raises(KafkaStorageError, match="catalog: a sync failed"):
+            await journal.append(b"two")
+        await journal.append(b"three")
+        assert journal.payloads() == (b"one", b"three")
+        await directory.close()
+        assert open_directory(disk).journal("catalog").payloads() == (b"one", b"three")
+
+    run(main())
