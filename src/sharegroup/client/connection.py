@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast, cast
+from typing import Any, NamedTuple, cast
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
