@@ -27,7 +27,7 @@ from enum import StrEnum
 from typing import Any
 
 from sharegroup.cli.flights.ledger import IN_DOUBT, Delivered, Sent, What
-from sharegroup.client.records import AcknowledgeType
+from sharegroup.client import AcknowledgeType
 
 Where = tuple[int, int]
 """Partition and offset in the topic of flights."""
@@ -156,6 +156,7 @@ class Accounts:
     def killed(self, worker: str, at_us: int) -> None:
         """A worker was killed: what it held comes back."""
         held = [batch for (name, _), batch in self._batches.items() if name == worker]
+        self.counters["in doubt"] += sum(len(batch.sent) for batch in held)
         for record in (record for batch in held for record in batch.delivered):
             account = self._by_record[record.partition, record.offset]
             account.released_us = max(at_us, account.released_us)

@@ -1,0 +1,22 @@
+"""The names and numbers that the demo's processes share."""
+
+from __future__ import annotations
+
+FLIGHTS = "flights"
+FLIGHTS_PARTITIONS = 3
+DEAD = "flights.dead"
+DISPATCH = "dispatch"
+"""The share group of the workers."""
+AUDIT = "audit"
+"""The share group that reads the dead letters back."""
+WORKERS = 6
+DELIVERY_LIMIT = 5
+POLL_RECORDS_MAX = 500
+
+ORIGIN_PARTITION = "__dlq.errors.partition"
+ORIGIN_OFFSET = "__dlq.errors.offset"
+ORIGIN_TOPIC = "__dlq.errors.topic"
+ORIGIN_GROUP = "__dlq.errors.group"
+DELIVERY_COUNT = "__dlq.errors.delivery.count"
+WHY = "__dlq.errors.message"
+"""Headers of a dead letter, named as in KIP-1191."""

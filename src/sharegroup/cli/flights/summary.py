@@ -1,0 +1,135 @@
+"""The demo's figures: as a mapping for ``summary.json`` and as a table for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from sharegroup.cli.flights.accounts import Accounts, End
+from sharegroup.cli.flights.checks import Check, Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What happened to the processes, and when, in seconds since the first record."""
+
+    seconds: float
+    """From the first record produced to the last one settled."""
+    worker_killed_at: float
+    worker_held: int
+    """Records in the killed worker's hands."""
+    broker_killed_at: float
+    broker_down_seconds: float
+    """From ``kill -9`` to accepting connections again."""
+
+
+def summary(
+    accounts: Accounts, evidence: Evidence, course: Course, checked: Sequence[Check]
+) -> dict[str, Any]:
+    """Every figure, by a name that stays."""
+    ends = accounts.ends()
+    latencies = sorted(accounts.latencies_ms)
+    delivered = accounts.counters["delivered"]
+    doubtful = [account for _, account in accounts.items() if account.in_doubt]
+    return {
+        "ok": all(check.holds for check in checked),
+        "rows": evidence.rows,
+        "produced": sum(evidence.end_offsets.values()),
+        "delivered": delivered,
+        "redelivered": delivered - len(accounts),
+        "accepted": ends[End.ACCEPTED],
+        "rejected": ends[End.REJECTED],
+        "archived": ends[End.ARCHIVED],
+        "archived_unseen": sum(accounts.is_unseen(account) for _, account in accounts.items()),
+        "in_doubt": accounts.counters["in doubt"],
+        "in_doubt_had_been_done": len(doubtful),
+        "refused": accounts.counters["refused"],
+        "dead_letters": len(evidence.dead_letters),
+        "records_per_second": round(evidence.rows / course.seconds),
+        "latency_p50_ms": percentile(latencies, 50),
+        "latency_p99_ms": percentile(latencies, 99),
+        "seconds": round(course.seconds, 2),
+        "worker_killed_at_seconds": round(course.worker_killed_at, 2),
+        "worker_held": course.worker_held,
+        "broker_killed_at_seconds": round(course.broker_killed_at, 2),
+        "broker_down_seconds": round(course.broker_down_seconds, 2),
+        "deliveries_by_count": _by_deliveries(accounts),
+        "lag": {str(partition): lag for partition, lag in evidence.lag.items()},
+        "peak_pss_mib": round(evidence.peak_pss_bytes / 2**20),
+        "checks": [
+            {"claim": one.claim, "expected": one.expected, "found": one.found, "ok": one.holds}
+            for one in checked
+        ],
+    }
+
+
+def percentile(ascending: Sequence[int], percent: int) -> int | None:
+    """The value that ``percent`` of the values do not exceed; None when there are none."""
+    if not ascending:
+        return None
+    return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
+
+
+def show(figures: Mapping[str, Any], console: Console) -> None:
+    """Print the figures and the checks."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(justify="left")
+    table.add_column(justify="right")
+    table.add_column(justify="left", style="dim")
+    for row in _rows(figures):
+        table.add_row(*row)
+    console.print(table)
+    console.print()
+    for check in figures["checks"]:
+        if check["ok"]:
+            console.print(f"[green]ok[/]      {check['claim']}")
+        else:
+            console.print(
+                f"[red]FAILED[/]  {check['claim']}: "
+                f"expected {check['expected']}, found {check['found']}"
+            )
+
+
+def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    numbers = {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
+    return [
+        ("produced", numbers["produced"], "departures from New York, 2013"),
+        ("delivered", numbers["delivered"], "records handed to workers"),
+        ("redelivered", numbers["redelivered"], "of these, not for the first time"),
+        ("accepted", numbers["accepted"], ""),
+        ("rejected", numbers["rejected"], "unreadable; copied to flights.dead first"),
+        ("archived by the limit", numbers["archived"], "cancelled; released until the end"),
+        (
+            "in doubt",
+            numbers["in_doubt"],
+            f"answer lost in the crash; {numbers['in_doubt_had_been_done']} had been done",
+        ),
+        ("records/s", numbers["records_per_second"], f"over {figures['seconds']} s, paced"),
+        (
+            "produce to accept",
+            f"{figures['latency_p50_ms']} ms",
+            f"p50; p99 {figures['latency_p99_ms']:,} ms, the crash included",
+        ),
+        (
+            "worker killed",
+            f"{figures['worker_killed_at_seconds']} s",
+            f"with {numbers['worker_held']} records in hand",
+        ),
+        (
+            "broker killed",
+            f"{figures['broker_killed_at_seconds']} s",
+            f"back after {figures['broker_down_seconds']} s",
+        ),
+        ("memory", f"{numbers['peak_pss_mib']} MiB", "peak of all processes (PSS)"),
+    ]
+
+
+def _by_deliveries(accounts: Accounts) -> dict[str, int]:
+    """How many records were handed to workers how often."""
+    counts = Counter(account.deliveries for _, account in accounts.items())
+    return {str(count): counts[count] for count in sorted(counts)}
