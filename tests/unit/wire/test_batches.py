@@ -112,6 +112,11 @@ def test_all_batches_of_a_payload_are_checked():
         (changed(COUNT, b"\0\0\0\0"), InvalidRecord, "found 0 records and last offset delta 1"),
         (changed(COUNT, b"\xff\xff\xff\xff"), InvalidRecord, "found -1 records"),
         (changed(COUNT, b"\0\0\0\3"), InvalidRecord, "found 3 records and last offset delta 1"),
+        (
+            changed(LAST_DELTA, b"\xff" * 4 + FIELDS[6:COUNT] + bytes(4)),
+            InvalidRecord,
+            "found 0 records and last offset delta -1",
+        ),
         (changed(LAST_DELTA, b"\0\0\0\2"), InvalidRecord, "last offset delta 2"),
         (changed(LAST_DELTA, b"\xff\xff\xff\xff"), InvalidRecord, "last offset delta -1"),
         (changed(ATTRIBUTES, b"\0\5"), UnsupportedCompressionType, "codec 0 to 4, found 5"),
