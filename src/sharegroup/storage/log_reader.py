@@ -49,6 +49,24 @@ class LogReader:
         return BatchSpans(firsts, ends, total)
 
     def read(self, offset: int, *, end: int, bytes_max: int) -> bytes:
+        first, data = self._read_batches(offset, end=end, bytes_max=bytes_max)
+        sound = self._sound_bytes(data, first)
+        if sound == 0 and first < end:
+            raise self._damaged(first)
+        return data if sound == len(data) else data[:sound]
+
+    def read_range(self, first: int, *, end: int) -> bytes:
+        parts: list[bytes] = []
+        while first < end:
+            part_first, data = self._read_batches(first, end=end, bytes_max=NO_LIMIT)
+            if self._sound_bytes(data, part_first) < max(len(data), 1):
+                raise self._damaged(first)
+            parts.append(data)
+            first = self._segment_at(first).end_offset
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read_batches(self, offset: int, *, end: int, bytes_max: int) -> tuple[int, bytes]:
+        """The first offset and the bytes of batches as they are on disk, in one segment."""
         segment, first, position, size = None, offset, 0, 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=NO_LIMIT
@@ -57,18 +75,7 @@ class LogReader:
                 segment, first = window.segment, window.firsts[low]
                 position = window.positions[low]
             size = window.ending_at(high) - position
-        if segment is None:
-            return b""
-        data = self._read(segment, position, size)
-        return data if first >= self._verified_from else self._sound_prefix(data, first)
-
-    def read_range(self, first: int, *, end: int) -> bytes:
-        parts: list[bytes] = []
-        while first < end:
-            part = self.read(first, end=end, bytes_max=NO_LIMIT)
-            parts.append(part)
-            first = self._segment_at(first).end_offset
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return first, b"" if segment is None else self._read(segment, position, size)
 
     def _pieces(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> Iterator[Piece]:
         """Batches from the one that holds ``offset`` on, window by window, in one segment."""
@@ -110,20 +117,21 @@ class LogReader:
                 f"{self._name} segment={segment.base_offset} position={position}: {error}"
             ) from error
 
-    def _sound_prefix(self, data: bytes, first: int) -> bytes:
-        """The batches up to the first damaged one; CorruptMessage if that is the very first."""
+    def _sound_bytes(self, data: bytes, first: int) -> int:
+        """How many bytes of ``data``, which should begin with ``first``, are whole batches."""
+        if first >= self._verified_from:
+            return len(data)
         view, position, expected = memoryview(data), 0, first
         for batch in headers(lambda size, at: data[at : at + size], 0, limit=len(data)):
-            if batch.base_offset != expected:
-                break
-            if not is_whole(view[position : batch.end_position]):
+            if batch.base_offset != expected or not is_whole(view[position : batch.end_position]):
                 break
             position, expected = batch.end_position, batch.end_offset
-        if position == 0:
-            raise CorruptMessage(
-                f"{self._name} offset={first}: the batch on disk does not match its checksum"
-            )
-        return data[:position]
+        return position
+
+    def _damaged(self, offset: int) -> CorruptMessage:
+        return CorruptMessage(
+            f"{self._name} offset={offset}: a batch on disk does not match its checksum"
+        )
 
 
 def _base_offset(segment: Segment) -> int:

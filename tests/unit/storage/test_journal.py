@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.errors import KafkaStorageError
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.unit.storage.logs import ROOT, open_directory, run
+
+PATH = f"{ROOT}/catalog"
+
+
+def written(*payloads: bytes) -> PowerLossDisk:
+    disk = PowerLossDisk(1)
+
+    async def main() -> None:
+        journal = open_directory(disk).journal("catalog")
+        for payload in payloads:
+            await journal.append(payload)
+
+    run(main())
+    disk.cut_power()
+    return disk
+
+
+def payloads(disk: PowerLossDisk) -> tuple[bytes, ...]:
+    return tuple(open_directory(disk).journal("catalog").payloads())
+
+
+def test_payloads_are_there_after_power_loss() -> None:
+    assert payloads(written(b"one", b"two")) == (b"one", b"two")
+
+
+def test_a_torn_last_payload_is_cut_off() -> None:
+    disk = written(b"one", b"two", b"three")
+    fd = disk.open(PATH)
+    disk.truncate(fd, disk.size(fd) - 2)
+    assert payloads(disk) == (b"one", b"two")
+    assert disk.size(fd) == 2 * (16 + 3)
+
+
+@pytest.mark.parametrize("byte", [0, 5, 12, 17])
+def test_damage_before_the_last_payload_is_refused(byte: int) -> None:
+    disk = written(b"one", b"two", b"three")
+    disk.flip_bit(PATH, 19 + byte)
+    with pytest.raises(KafkaStorageError, match="catalog is damaged at byte 19"):
+        payloads(disk)
+
+
+def test_rewrite_replaces_everything_and_appends_go_on_behind_it() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        journal = open_directory(disk).journal("catalog")
+        for number in range(10):
+            await journal.append(b"%d" % number)
+        await journal.rewrite([b"all"])
+        assert journal.payload_count == 1
+        await journal.append(b"more")
+        disk.cut_power()
+        assert payloads(disk) == (b"all", b"more")
+        disk.cut_power()
+        disk.flip_bit(PATH, 17)
+        with pytest.raises(KafkaStorageError, match="damaged at byte 0"):
+            payloads(disk)
+
+    run(main())
+
+
+def test_a_rewrite_survives_power_loss_whole_or_not_at_all() -> None:
+    async def main(operations: int) -> tuple[bytes, ...]:
+        disk = PowerLossDisk(operations)
+        journal = open_directory(disk).journal("catalog")
+        await journal.append(b"old")
+        disk.cut_power_after(operations)
+        try:
+            await journal.rewrite([b"new", b"newer"])
+        except KafkaStorageError:
+            assert not disk.has_power
+        disk.cut_power()
+        return payloads(disk)
+
+    found = [asyncio.run(main(operations)) for operations in range(8)]
+    assert set(found) == {(b"old",), (b"new", b"newer")}
