@@ -79,10 +79,6 @@ class Connection(asyncio.Protocol):
         except FrameError as error:
             self._refuse(str(error))
 
-    def eof_received(self) -> bool:
-        """A half-closed peer still gets the replies that it waits for."""
-        return bool(self._replies)
-
     def pause_writing(self) -> None:
         self._writable = False
         self._adjust_reading()

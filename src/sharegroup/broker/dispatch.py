@@ -189,9 +189,14 @@ def _encode(handler: _Handler, header: RequestHeader, response: Any) -> Reply:
     if isinstance(response, Encoded):
         return response.chunks
     wanted = response_class(header.api_key, header.api_version)
-    if type(response) is not wanted:
-        response = handler.to_older(response, wanted)
-    return encode_response_chunks(header.correlation_id, response)
+    try:
+        if type(response) is not wanted:
+            response = handler.to_older(response, wanted)
+        return encode_response_chunks(header.correlation_id, response)
+    except Exception as error:
+        # Our own mistake.  Later replies of this connection must not overtake the one missing.
+        log.exception("event=response_not_encoded api=%s", MODULES[header.api_key])
+        raise CloseConnection("the response could not be encoded") from error
 
 
 def _wrong_version(header: RequestHeader) -> Reply:

@@ -26,10 +26,19 @@ from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.share_coordinator import ShareCoordinator
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
-from sharegroup.core.delivery import Ack, AckBatch, Acquired, Delta, Limits, LogBatches
+from sharegroup.core.delivery import (
+    Ack,
+    AckBatch,
+    Acquired,
+    Delta,
+    Limits,
+    LogBatches,
+    RecordState,
+)
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import CorruptMessage, InvalidRecordState, KafkaError, KafkaStorageError
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, topic_id_text
+from sharegroup.storage.boundaries import BatchSpans
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
 
@@ -43,7 +52,16 @@ LOG_BATCHES_MAX = 2_000
 class LiveSharePartition:
     """One loaded share partition; ``fenced`` once it must not be used any more."""
 
-    __slots__ = ("expiry_ms", "fenced", "full_reported", "key", "log", "state", "state_epoch")
+    __slots__ = (
+        "expiry_ms",
+        "fenced",
+        "full_reported",
+        "key",
+        "log",
+        "starved",
+        "state",
+        "state_epoch",
+    )
 
     def __init__(
         self, key: SharePartitionKey, state: SharePartition, log_: PartitionLog, state_epoch: int
@@ -54,6 +72,7 @@ class LiveSharePartition:
         self.state_epoch = state_epoch
         self.fenced = False
         self.full_reported = False
+        self.starved = False  # The last fetch found no room: whatever settles makes some.
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
 
 
@@ -140,10 +159,11 @@ class SharePartitions:
         if log_.start_offset > live.state.start_offset:
             self._append_unattended(live, live.state.move_log_start(log_.start_offset))
         position = live.state.next_fetch_offset()
-        if position >= log_.high_watermark:
+        if live.fenced or position >= log_.high_watermark:
             return None
         self._report_fullness(live, limits)
-        if not live.state.can_acquire(limits):
+        live.starved = not live.state.can_acquire(limits)
+        if live.starved:
             return None
         found = log_.batches(
             position,
@@ -160,10 +180,10 @@ class SharePartitions:
             now_ms=self._clock.now_ms(),
         )
         self._append_unattended(live, acquisition.delta)
-        if not acquisition.ranges:
-            return None
+        if self._live.get(live.key) is not live or not acquisition.ranges:
+            return None  # Fenced by the write just now, or nothing to lock.
         self._watch_locks(live)
-        return Fetched(self._read(live, member_id, acquisition.ranges), acquisition.ranges)
+        return self._read(live, member_id, acquisition.ranges, found)
 
     def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
         """How many bytes of log batches a fetch would find, up to about ``bytes_max``."""
@@ -202,6 +222,11 @@ class SharePartitions:
             limits = self._settings.limits(key.group_id)
             self._append_unattended(live, live.state.release_member(member_id, limits=limits))
 
+    def unload_group(self, group_id: GroupId) -> None:
+        """Nobody of the group is connected: nothing is locked, and memory need not hold it."""
+        for key in [key for key in self._live if key.group_id == group_id]:
+            del self._live[key]
+
     def drop_group(self, group_id: GroupId) -> None:
         """Forget what is in memory of a group whose state was changed from outside."""
         for key in [key for key in self._live if key.group_id == group_id]:
@@ -213,22 +238,57 @@ class SharePartitions:
             self._fence(self._live[key])
 
     def _read(
-        self, live: LiveSharePartition, member_id: MemberId, ranges: tuple[Acquired, ...]
-    ) -> bytes:
-        """The log batches that cover ``ranges``.
-
-        What cannot be read is given back, and so is archived after its last delivery: damage
-        to one batch must not keep its partition from ever going on.
-        """
+        self,
+        live: LiveSharePartition,
+        member_id: MemberId,
+        ranges: tuple[Acquired, ...],
+        found: BatchSpans,
+    ) -> Fetched:
+        """The log batches that cover ``ranges``; where some cannot be read, the others."""
         try:
-            return live.log.read_range(ranges[0].first, ranges[-1].end)
-        except (CorruptMessage, KafkaStorageError):
-            acks = [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in ranges]
-            limits = self._settings.limits(live.key.group_id)
-            now_ms = self._clock.now_ms()
-            delta = live.state.acknowledge(member_id, acks, limits=limits, now_ms=now_ms)
-            self._append_unattended(live, delta)
-            raise
+            return Fetched(live.log.read_range(ranges[0].first, ranges[-1].end), ranges)
+        except (CorruptMessage, KafkaStorageError) as error:
+            return self._read_around(live, member_id, ranges, found, error)
+
+    def _read_around(
+        self,
+        live: LiveSharePartition,
+        member_id: MemberId,
+        ranges: tuple[Acquired, ...],
+        found: BatchSpans,
+        error: KafkaError,
+    ) -> Fetched:
+        """Deliver the log batches that can be read and give back the records of the others.
+
+        Those count as delivered and so are archived in the end: one damaged batch must not keep
+        its partition from ever going on.
+        """
+        readable: list[Acquired] = []
+        damaged: list[AckBatch] = []
+        chunks: list[bytes] = []
+        for first, end in zip(found.firsts, found.ends, strict=True):
+            inside = [
+                Acquired(max(one.first, first), min(one.end, end), one.delivery_count)
+                for one in ranges
+                if one.first < end and first < one.end
+            ]
+            if not inside:
+                continue
+            try:
+                chunks.append(live.log.read_range(inside[0].first, inside[-1].end))
+            except (CorruptMessage, KafkaStorageError) as reason:
+                log.warning("event=batch_unreadable %s error=%r", describe(live.key), str(reason))
+                damaged += [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in inside]
+            else:
+                readable += inside
+        limits = self._settings.limits(live.key.group_id)
+        delta = live.state.acknowledge(
+            member_id, damaged, limits=limits, now_ms=self._clock.now_ms()
+        )
+        self._append_unattended(live, delta)
+        if not readable:
+            raise error
+        return Fetched(b"".join(chunks), tuple(readable))
 
     def _append(self, live: LiveSharePartition, delta: Delta | None) -> Ticket | None:
         """Hand a change to the coordinator, in the order in which it was decided."""
@@ -239,8 +299,9 @@ class SharePartitions:
         except KafkaError:
             self._fence(live)
             raise
-        # Whatever was given back can be fetched from now on.
-        self._waiting.wake(live.key)
+        # What was given back can be fetched from now on, and what settled makes room.
+        if live.starved or any(batch.state is RecordState.AVAILABLE for batch in delta.batches):
+            self._waiting.wake(live.key)
         return ticket
 
     async def _durable(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
@@ -272,10 +333,14 @@ class SharePartitions:
             _log_lost(live, error)
 
     def _fence(self, live: LiveSharePartition) -> None:
-        """Stop using what is in memory; who comes next loads what is durable."""
+        """Stop using what is in memory; who comes next loads what is durable.
+
+        That may be another object than ``live`` by now, loaded from what was not durable yet.
+        """
         live.fenced = True
-        if self._live.get(live.key) is live:
-            del self._live[live.key]
+        current = self._live.pop(live.key, None)
+        if current is not None:
+            current.fenced = True
         self._waiting.wake(live.key)
 
     def _watch_locks(self, live: LiveSharePartition) -> None:

@@ -113,6 +113,8 @@ def release(parts: Parts, closed: Closed) -> None:
     for partition in closed.partitions:
         key = SharePartitionKey(closed.key.group_id, *partition)
         parts.share_partitions.release(key, closed.key.member_id)
+    if not parts.share_sessions.group_has_sessions(closed.key.group_id):
+        parts.share_partitions.unload_group(closed.key.group_id)
 
 
 def _start_one(

@@ -17,6 +17,9 @@ from sharegroup.broker.clock import Clock, Timer
 
 T = TypeVar("T")
 
+ANSWERED_MIN = 256
+"""Below this number of answered requests the heap of deadlines is left as it is."""
+
 
 class Parked(Generic[T]):
     """One waiting request; ``answer`` is done when it has waited long enough."""
@@ -57,19 +60,29 @@ class Parked(Generic[T]):
 class WaitingRoom:
     """All parked requests of the broker."""
 
-    __slots__ = ("_by_key", "_clock", "_deadlines", "_loop", "_order", "_timer", "_woken")
+    __slots__ = (
+        "_by_key",
+        "_clock",
+        "_deadlines",
+        "_loop",
+        "_order",
+        "_parked_count",
+        "_timer",
+        "_woken",
+    )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._order = count()
+        self._parked_count = 0
         self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
         self._timer: tuple[int, Timer] | None = None
         self._woken: dict[int, Parked[object]] = {}
 
     def __len__(self) -> int:
-        return sum(not parked.answer.done() for _, _, parked in self._deadlines)
+        return self._parked_count
 
     def park(
         self,
@@ -93,6 +106,7 @@ class WaitingRoom:
         for key in parked.keys:
             self._by_key.setdefault(key, {})[parked.order] = parked  # type: ignore[assignment]
         heapq.heappush(self._deadlines, (deadline_ms, parked.order, parked))  # type: ignore[misc]
+        self._parked_count += 1
         answer.add_done_callback(lambda _: self._forget(parked))
         self._set_timer()
         return answer
@@ -112,6 +126,7 @@ class WaitingRoom:
             woken[order].try_now(last=False)
 
     def _forget(self, parked: Parked[T]) -> None:
+        self._parked_count -= 1
         for key in parked.keys:
             waiting = self._by_key.get(key)
             if waiting is not None:
@@ -119,7 +134,14 @@ class WaitingRoom:
                 if not waiting:
                     del self._by_key[key]
 
+    def _drop_answered(self) -> None:
+        """Forget answered requests whose deadlines lie far ahead, once they are the most."""
+        if len(self._deadlines) > 2 * self._parked_count + ANSWERED_MIN:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].answer.done()]
+            heapq.heapify(self._deadlines)
+
     def _set_timer(self) -> None:
+        self._drop_answered()
         while self._deadlines and self._deadlines[0][2].answer.done():
             heapq.heappop(self._deadlines)
         if not self._deadlines:

@@ -87,6 +87,11 @@ class ShareSessions:
     def __contains__(self, key: SessionKey) -> bool:
         return key in self._sessions
 
+    def is_on_connection(self, key: SessionKey, connection_id: str) -> bool:
+        """Whether the session is there and was opened on this connection."""
+        session = self._sessions.get(key)
+        return session is not None and session.connection_id == connection_id
+
     def group_has_sessions(self, group_id: GroupId) -> bool:
         """Whether any member of the group has a session here."""
         return group_id in self._group_sizes

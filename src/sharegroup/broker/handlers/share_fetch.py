@@ -66,7 +66,7 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
-    fetch = _Fetch(parts, request, key, outcome)
+    fetch = _Fetch(parts, context, request, key=key, outcome=outcome)
     found: Found | asyncio.Future[Found] = fetch.look() or fetch.wait()
     reply.every_partition = outcome.partitions if outcome.opened else ()
     if not started and isinstance(found, Found):
@@ -118,12 +118,19 @@ def _wait_ms(request: ShareFetchRequest) -> int:
 class _Fetch:
     """The fetching half of one request."""
 
-    __slots__ = ("_key", "_outcome", "_parts", "_request")
+    __slots__ = ("_connection_id", "_key", "_outcome", "_parts", "_request")
 
     def __init__(
-        self, parts: Parts, request: ShareFetchRequest, key: SessionKey, outcome: Fetching
+        self,
+        parts: Parts,
+        context: Context,
+        request: ShareFetchRequest,
+        *,
+        key: SessionKey,
+        outcome: Fetching,
     ) -> None:
         self._parts = parts
+        self._connection_id = str(context.connection_id)
         self._request = request
         self._key = key
         self._outcome = outcome
@@ -133,8 +140,8 @@ class _Fetch:
         request = self._request
         if request.max_records <= 0 or request.max_bytes <= 0 or not self._outcome.partitions:
             return Found()
-        if self._key not in self._parts.share_sessions:
-            return Found()  # The member is gone: nothing must be locked for it any more.
+        if not self._parts.share_sessions.is_on_connection(self._key, self._connection_id):
+            return Found()  # Nobody reads the answer: nothing must be locked for it any more.
         found = Found()
         if not last and request.min_bytes > 1 and self._available_bytes() < request.min_bytes:
             return None
