@@ -20,8 +20,9 @@ from tests.confluent_calls import admin
 from tests.kafka_peer import KAFKA_VERSION, KafkaPeer, free_ports
 from tests.processes import ServeProcess
 
-# A sleeping Kafka must not lose its place with its own controller.
-KAFKA_SETTINGS = {"broker.session.timeout.ms": "3600000"}
+# A sleeping Kafka must not lose its place with its own controller.  Not for spares: one that is
+# killed and started again would wait so long for its own earlier life to end.
+SLEEPER_SETTINGS = {"broker.session.timeout.ms": "3600000"}
 AWAKE_SECONDS_MAX = 30.0
 
 
@@ -111,7 +112,7 @@ class ApacheKafka:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "kafka"
         self._spares = count(1)
-        self._broker = KafkaNode(self._folder / "main", KAFKA_SETTINGS)
+        self._broker = KafkaNode(self._folder / "main", SLEEPER_SETTINGS)
         self._started = False
 
     @property
@@ -131,7 +132,7 @@ class ApacheKafka:
         os.kill(self._broker.pid, signal.SIGSTOP)
 
     def spare(self) -> Broker:
-        node = KafkaNode(self._folder / f"spare{next(self._spares)}", KAFKA_SETTINGS)
+        node = KafkaNode(self._folder / f"spare{next(self._spares)}")
         node.format()
         return node
 
