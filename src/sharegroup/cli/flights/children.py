@@ -62,7 +62,7 @@ class Children:
         for name in names:
             code = self._running[name].poll()
             if code is not None:
-                raise ChildFailed(f"{name} ended with {code}: {self._log_tail(name)}")
+                raise ChildFailed(f"{name} ended with {code}: {self.log_tail(name)}")
 
     def finished(self, name: str) -> bool:
         """Whether a process that is meant to end has ended well."""
@@ -70,7 +70,7 @@ class Children:
         if code is None:
             return False
         if code:
-            raise ChildFailed(f"{name} ended with {code}: {self._log_tail(name)}")
+            raise ChildFailed(f"{name} ended with {code}: {self.log_tail(name)}")
         del self._running[name]
         return True
 
@@ -97,7 +97,7 @@ class Children:
                 self._running[name].wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise ChildFailed(
-                    f"{name} did not stop in {STOP_SECONDS_MAX} s: {self._log_tail(name)}"
+                    f"{name} did not stop in {STOP_SECONDS_MAX} s: {self.log_tail(name)}"
                 ) from None
             self.finished(name)
 
@@ -114,7 +114,8 @@ class Children:
     def _path(self, name: str, kind: str) -> Path:
         return self._folder / f"{name}.{kind}"
 
-    def _log_tail(self, name: str) -> str:
+    def log_tail(self, name: str) -> str:
+        """The last of what a process wrote to standard error."""
         return self._path(name, "log").read_text(errors="replace")[-LOG_TAIL_BYTES:].strip()
 
 

@@ -48,7 +48,7 @@ from sharegroup.client import (
 from sharegroup.errors import KafkaError
 
 BROKER, PRODUCER = "broker", "producer"
-RECORDS_PER_SECOND_MAX = 18_000
+RECORDS_PER_SECOND_MAX = 12_000
 PRODUCE_SECONDS_MIN = 5.0
 """So that the crashes fall into the middle even when there are few rows."""
 WORKER_DIES_AT, BROKER_DIES_AT = 0.50, 0.55
@@ -247,7 +247,11 @@ class Demo:
             if now != before:
                 before, moved = now, time.monotonic()
             if time.monotonic() - moved > STALL_SECONDS_MAX:
-                raise Stalled(f"no progress for {STALL_SECONDS_MAX} s: {now} of {rows}")
+                raise Stalled(
+                    f"no progress for {STALL_SECONDS_MAX} s: of {rows} records {now.produced} were "
+                    f"produced, {now.settled} settled; the broker's log ends with: "
+                    f"{self._children.log_tail(BROKER)}"
+                )
             self._children.check(BROKER, *self._workers)
             producing = producing and not self._children.finished(PRODUCER)
             if not self._moments.worker_killed:
