@@ -1,0 +1,103 @@
+"""Examples run: those in docstrings of public classes, and those in the README."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup import client
+from sharegroup.client import (
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    NewTopic,
+    Producer,
+    ResourceType,
+)
+from sharegroup.testing import broker
+from sharegroup.testing.embedded import TestBroker
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = re.compile(r"Example::\n\n((?:[ ]{4,}.*\n|\n)+)")
+README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def docstring_examples() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "src" / "sharegroup" / "client").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                for block in EXAMPLE.findall(text + "\n"):
+                    yield f"{path.stem}.{node.name}", textwrap.dedent(block)
+
+
+EXAMPLES = dict(docstring_examples())
+
+
+async def with_an_order(running: TestBroker, group_id: str) -> None:
+    """A topic with one record, and a group that begins at its start."""
+    async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+        await admin.create_topics([NewTopic("orders", num_partitions=1)])
+        resource = ConfigResource(ResourceType.GROUP, group_id)
+        await admin.incremental_alter_configs(
+            {resource: [AlterConfig("share.auto.offset.reset", "earliest")]}
+        )
+    async with Producer(bootstrap_servers=running.bootstrap) as producer:
+        await (await producer.send("orders", b"one apple"))
+
+
+async def lag(running: TestBroker, group_id: str) -> int | None:
+    async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+        listed = await admin.list_share_group_offsets({group_id: None})
+    return sum(one.lag or 0 for one in listed[group_id].values()) if listed[group_id] else None
+
+
+@pytest.mark.parametrize("name", list(EXAMPLES))
+def test_docstring_example_runs(name: str) -> None:
+    async def run() -> None:
+        async with broker() as running:
+            await with_an_order(running, "billing")
+            names = {**vars(client), "bootstrap": running.bootstrap}
+            source = "async def example():\n" + textwrap.indent(EXAMPLES[name], "    ")
+            exec(compile(source, name, "exec"), names)
+            async with asyncio.timeout(30):
+                await names["example"]()
+            if "ShareConsumer" in EXAMPLES[name]:
+                assert await lag(running, "billing") == 0
+
+    asyncio.run(run())
+
+
+def test_there_are_examples_for_the_three_clients() -> None:
+    text = "\n".join(EXAMPLES)
+    assert {"AdminClient", "Producer", "ShareConsumer"} <= {
+        one.split(".")[1] for one in EXAMPLES
+    }, text
+
+
+def test_worker_of_the_readme_settles_records() -> None:
+    async def run() -> None:
+        async with broker() as running:
+            await with_an_order(running, "billing")
+            names: dict[str, object] = {}
+            source = README_BLOCKS[0].partition("asyncio.run(")[0]
+            exec(compile(source, "README.md", "exec"), names)
+            worker = asyncio.create_task(names["work"](running.bootstrap))  # type: ignore[operator]
+            async with asyncio.timeout(30):
+                while await lag(running, "billing") != 0:
+                    assert not worker.done(), worker.exception()
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_broker_of_the_readme_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(README_BLOCKS[1], "README.md", "exec"), {})
+    assert re.match(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
