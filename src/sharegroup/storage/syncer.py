@@ -29,7 +29,7 @@ from sharegroup.storage.stored_file import StoredFile
 
 T = TypeVar("T")
 
-FILES_EACH_MAX = 6
+FILES_EACH_MAX = 3
 """Up to this many files are synced one by one."""
 
 INLINE_BYTES_MAX = 256 * 1024
@@ -244,11 +244,14 @@ class _Round:
         self.tree = tree
         self.file_count = 0
         self.unsynced_bytes = 0
+        directories: set[str] = set()
         for syncable in taken:
             work = syncable.begin_sync()
             self._works.append((syncable, work))
-            self.file_count += len(work.files) + len(work.directories)
+            directories.update(work.directories)
+            self.file_count += len(work.files)
             self.unsynced_bytes += sum(file.begin_sync() for file in work.files)
+        self.file_count += len(directories)
 
     def execute(self) -> None:
         """The blocking part; touches nothing that the event loop's thread may change."""

@@ -94,7 +94,7 @@ def test_a_failed_sync_takes_back_segments_begun_since() -> None:
         directory, log = open_log(disk, segment_bytes=len(batch(2)) * 2)
         for _ in range(3):
             await log.append(batch(2), now_ms=NOW_MS)
-        disk.fail_next_sync()
+        disk.fail_next_sync(2)  # That of everything, and then that of the first file.
         lost = [log.append(batch(2), now_ms=NOW_MS) for _ in range(5)]
         with pytest.raises(KafkaStorageError):
             await lost[0]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import struct
+
+import crc32c
+import pytest
+
+from sharegroup.core.producer_state import ProducedBatch, ProducerStates
+from sharegroup.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequenceNumber
+
+
+def append(
+    states: ProducerStates, sequence: int, offset: int, count: int = 1, **other: int
+) -> None:
+    batch = ProducedBatch(sequence, offset, offset + count)
+    states.append(
+        other.get("producer_id", 7), epoch=other.get("epoch", 0), batch=batch, now_ms=1000
+    )
+
+
+def check(states: ProducerStates, sequence: int, count: int = 1, **other: int) -> int | None:
+    """The base offset of the batch that this one repeats, or None."""
+    found = states.check(
+        other.get("producer_id", 7),
+        epoch=other.get("epoch", 0),
+        base_sequence=sequence,
+        count=count,
+    )
+    return None if found is None else found.base_offset
+
+
+def test_a_producer_that_is_not_known_may_begin_anywhere() -> None:
+    assert check(ProducerStates(), 41) is None
+
+
+def test_the_next_sequence_passes_and_a_gap_does_not() -> None:
+    states = ProducerStates()
+    append(states, 0, 100, count=3)
+    assert check(states, 3) is None
+    with pytest.raises(OutOfOrderSequenceNumber, match="expected sequence 3, the batch has 4"):
+        check(states, 4)
+
+
+def test_the_last_five_batches_are_recognised_and_no_more() -> None:
+    states = ProducerStates()
+    for number in range(6):
+        append(states, number, 100 + number)
+    assert [check(states, number) for number in range(1, 6)] == [101, 102, 103, 104, 105]
+    with pytest.raises(OutOfOrderSequenceNumber):
+        check(states, 0)
+
+
+def test_the_same_sequence_with_another_count_is_no_duplicate() -> None:
+    states = ProducerStates()
+    append(states, 0, 100, count=3)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        check(states, 0, count=2)
+
+
+def test_sequences_go_on_at_zero_after_the_largest() -> None:
+    states = ProducerStates()
+    append(states, 2**31 - 2, 100, count=3)
+    assert check(states, 1) is None
+    assert check(states, 2**31 - 2, count=3) == 100
+    append(states, 2**31 - 1, 200, producer_id=8)
+    assert check(states, 0, producer_id=8) is None
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
+    states = ProducerStates()
+    append(states, 0, 100)
+    with pytest.raises(OutOfOrderSequenceNumber, match="must begin with sequence 0"):
+        check(states, 1, epoch=1)
+    assert check(states, 0, epoch=1) is None
+    append(states, 0, 101, epoch=1)
+    with pytest.raises(InvalidProducerEpoch, match="has epoch 1 here, the batch has 0"):
+        check(states, 1, epoch=0)
+    assert check(states, 0, epoch=1) == 101
+
+
+def test_undo_goes_back_to_what_was_durable() -> None:
+    states = ProducerStates()
+    for number in range(7):
+        append(states, number, 100 + number)
+    append(states, 0, 107, producer_id=8)
+    states.settle(103)
+    states.undo_from(103)
+    assert check(states, 2) == 102
+    assert check(states, 3) is None
+    assert check(states, 99, producer_id=8) is None  # Not known any more.
+
+
+def test_producers_that_were_silent_for_long_are_forgotten() -> None:
+    states = ProducerStates()
+    states.append(7, epoch=0, batch=ProducedBatch(0, 100, 101), now_ms=1000)
+    states.append(8, epoch=0, batch=ProducedBatch(0, 101, 102), now_ms=2000)
+    assert states.expire(1500) == 1
+    assert [producer_id for producer_id, _ in states.items()] == [8]
+
+
+def test_a_snapshot_holds_the_last_five_batches_of_every_producer() -> None:
+    states = ProducerStates()
+    for number in range(6):
+        append(states, number, 100 + number)
+    append(states, 2**31 - 1, 106, count=2, producer_id=8, epoch=4)
+    restored = ProducerStates.restored(states.snapshot(108))
+    assert dict(restored.items()) == dict(states.items())
+
+
+def test_a_snapshot_leaves_out_what_is_not_durable() -> None:
+    states = ProducerStates()
+    append(states, 0, 100)
+    states.settle(101)
+    append(states, 1, 101)
+    append(states, 0, 102, producer_id=8)
+    restored = ProducerStates.restored(states.snapshot(101))
+    assert [producer_id for producer_id, _ in restored.items()] == [7]
+    assert check(restored, 1) is None
+    assert states.changed  # The next snapshot has something to add.
+
+
+def test_a_snapshot_begins_as_kafkas_version_1_does() -> None:
+    """Version, checksum, count, then per producer the last batch (ProducerSnapshot.json)."""
+    states = ProducerStates()
+    append(states, 5, 100, count=3, epoch=2)
+    snapshot = states.snapshot(103)
+    entry = struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
+    assert snapshot[:2] == b"\0\1"
+    assert snapshot[6:] == b"\0\0\0\1" + entry + b"\0\0\0\0"
+    assert snapshot[2:6] == struct.pack(">I", crc32c.crc32c(snapshot[6:]))
+
+
+def test_a_snapshot_that_kafka_wrote_is_read() -> None:
+    body = b"\0\0\0\1" + struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
+    restored = ProducerStates.restored(b"\0\1" + struct.pack(">I", crc32c.crc32c(body)) + body)
+    assert check(restored, 5, count=3, epoch=2) == 100
+
+
+@pytest.mark.parametrize("position", [0, 3, 9, 30])
+def test_a_damaged_snapshot_is_refused(position: int) -> None:
+    states = ProducerStates()
+    append(states, 0, 100)
+    damaged = bytearray(states.snapshot(101))
+    damaged[position] ^= 1
+    with pytest.raises(CorruptMessage):
+        ProducerStates.restored(bytes(damaged))
+    with pytest.raises(CorruptMessage):
+        ProducerStates.restored(bytes(damaged[:8]))

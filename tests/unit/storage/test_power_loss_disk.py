@@ -1,0 +1,127 @@
+"""The disk that loses what was not synced: what it keeps, and that it does lose."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from sharegroup.testing.power_loss import PowerLossDisk
+
+
+def disk_with_file(seed: int = 1) -> tuple[PowerLossDisk, int]:
+    disk = PowerLossDisk(seed)
+    disk.make_directory("/top/data")
+    fd = disk.open("/top/data/file", create=True)
+    disk.sync_directory("/top")
+    disk.sync_directory("/top/data")
+    return disk, fd
+
+
+def content_after_cut(seed: int) -> bytes:
+    """Two synced bytes, then two writes that were not synced."""
+    disk, fd = disk_with_file(seed)
+    disk.write(fd, b"AA", 0)
+    disk.sync(fd)
+    disk.write(fd, b"BB", 2)
+    disk.write(fd, b"CC", 4)
+    disk.cut_power()
+    fd = disk.open("/top/data/file")
+    return disk.read(fd, 100, 0)
+
+
+def test_what_was_synced_stays_and_the_rest_is_kept_lost_torn_or_reordered() -> None:
+    found = {content_after_cut(seed) for seed in range(200)}
+    assert all(content.startswith(b"AA") for content in found)
+    assert {b"AA", b"AABB", b"AABBCC", b"AAB", b"AA\0\0CC", b"AAB\0CC"} <= found
+
+
+def test_the_same_seed_gives_the_same_loss() -> None:
+    assert [content_after_cut(seed) for seed in range(20)] == [
+        content_after_cut(seed) for seed in range(20)
+    ]
+
+
+def test_a_name_may_vanish_until_its_folder_is_synced() -> None:
+    found = set()
+    for seed in range(20):
+        disk, _ = disk_with_file(seed)
+        fd = disk.open("/top/data/new", create=True)
+        disk.write(fd, b"x", 0)
+        disk.sync(fd)
+        disk.cut_power()
+        found.add(disk.exists("/top/data/new"))
+        assert disk.exists("/top/data/file")
+    assert found == {True, False}
+
+
+def test_an_unsynced_rename_has_happened_or_not() -> None:
+    found = set()
+    for seed in range(20):
+        disk, _ = disk_with_file(seed)
+        disk.rename("/top/data/file", "/top/data/other")
+        disk.cut_power()
+        found.add(tuple(disk.names("/top/data")))
+    assert found == {("file",), ("other",)}
+
+
+def test_a_sync_of_the_tree_keeps_content_and_names() -> None:
+    for seed in range(20):
+        disk = PowerLossDisk(seed)
+        disk.make_directory("/top/data")
+        disk.write(disk.open("/top/data/new", create=True), b"x", 0)
+        disk.sync_tree("/top")
+        disk.cut_power()
+        assert disk.read(disk.open("/top/data/new"), 5, 0) == b"x"
+
+
+def test_after_a_failed_sync_a_later_one_does_not_bring_back_what_was_dropped() -> None:
+    """As on Linux: the pages count as clean though they never reached the disk."""
+    found = set()
+    for seed in range(20):
+        disk, fd = disk_with_file(seed)
+        disk.write(fd, b"x", 0)
+        disk.fail_next_sync()
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync(fd)
+        assert disk.read(fd, 5, 0) == b"x"
+        disk.sync(fd)
+        disk.cut_power()
+        found.add(disk.read(disk.open("/top/data/file"), 5, 0))
+    assert found == {b"x", b""}
+
+
+def test_a_full_disk_takes_what_fits_and_says_so() -> None:
+    disk, fd = disk_with_file()
+    disk.fill_up(room_bytes=3)
+    with pytest.raises(OSError, match="No space left") as raised:
+        disk.write(fd, b"abcdef", 0)
+    assert raised.value.errno == errno.ENOSPC
+    assert disk.read(fd, 10, 0) == b"abc"
+    disk.write(fd, b"xyz", 0)  # Writing over what is there takes no room.
+    disk.make_room()
+    disk.write(fd, b"def", 3)
+    assert disk.read(fd, 10, 0) == b"xyzdef"
+
+
+def test_the_power_goes_at_the_given_operation() -> None:
+    disk, fd = disk_with_file()
+    disk.cut_power_after(2)
+    disk.write(fd, b"a", 0)
+    disk.sync(fd)
+    assert not disk.has_power
+    with pytest.raises(OSError, match="Input/output error"):
+        disk.write(fd, b"b", 1)
+    disk.cut_power()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        disk.read(fd, 1, 0)
+    assert disk.read(disk.open("/top/data/file"), 5, 0) == b"a"
+
+
+def test_a_lock_is_held_by_one_until_the_power_goes() -> None:
+    disk, _ = disk_with_file()
+    disk.lock("/top/data/.lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock("/top/data/.lock")
+    disk.cut_power()
+    disk.lock("/top/data/.lock")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.storage.stored_file import OpenFiles, StoredFile
+from sharegroup.storage.syncer import (
+    INLINE_BYTES_MAX,
+    TREE_PAUSE_SECONDS,
+    Syncer,
+    SyncPolicy,
+    SyncWork,
+)
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.unit.storage.logs import ROOT, run
+
+
+class Written:
+    """A file with writes, and what it is told about their sync."""
+
+    def __init__(self, opened: OpenFiles, name: str, size: int = 10) -> None:
+        self.file = StoredFile(opened, f"{ROOT}/{name}")
+        self.file.fd(create=True)
+        self.file.write(bytes(size), 0)
+        self.heard: list[str] = []
+
+    def begin_sync(self) -> SyncWork:
+        return SyncWork((self.file,), (ROOT,))
+
+    def synced(self) -> None:
+        self.heard.append("synced")
+
+    def sync_failed(self, error: OSError) -> None:
+        self.heard.append("failed")
+
+
+def made(disk: PowerLossDisk) -> tuple[Syncer, OpenFiles]:
+    disk.make_directory(ROOT)
+    return Syncer(disk, ROOT), OpenFiles(disk)
+
+
+@pytest.mark.parametrize(("count", "syncs"), [(1, 2), (2, 3), (50, 1)])
+def test_few_files_are_synced_each_and_many_at_once(count: int, syncs: int) -> None:
+    """The folder costs one sync more, and only one however many were made in it."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        syncer, opened = made(disk)
+        written = [Written(opened, str(number)) for number in range(count)]
+        for one in written:
+            syncer.request(one)
+        await syncer.drain()
+        assert disk.syncs == syncs
+        assert all(one.heard == ["synced"] for one in written)
+
+    run(main())
+
+
+def test_where_a_sync_of_everything_fails_each_file_answers_for_itself() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        syncer, opened = made(disk)
+        written = [Written(opened, str(number)) for number in range(50)]
+        disk.fail_next_sync(2)  # The tree, then the first file.
+        for one in written:
+            syncer.request(one)
+        await syncer.drain()
+        assert written[0].heard == ["failed"]
+        assert all(one.heard == ["synced"] for one in written[1:])
+
+    run(main())
+
+
+def test_what_is_requested_during_a_round_in_the_thread_waits_for_the_next() -> None:
+    async def main() -> None:
+        syncer, opened = made(PowerLossDisk(1))
+        large = Written(opened, "large", INLINE_BYTES_MAX + 1)
+        syncer.request(large)
+        await asyncio.sleep(0)  # The round has begun, in the storage thread.
+        small = Written(opened, "small")
+        syncer.request(small)
+        assert large.heard == []
+        await syncer.drain()
+        assert (large.heard, small.heard, syncer.rounds) == (["synced"], ["synced"], 2)
+
+    run(main())
+
+
+def test_one_that_raises_does_not_keep_the_others_waiting() -> None:
+    class Defect(Written):
+        def synced(self) -> None:
+            raise LookupError("a defect")
+
+    async def main() -> None:
+        syncer, opened = made(PowerLossDisk(1))
+        raised: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+        other = Written(opened, "other")
+        syncer.request(Defect(opened, "defect"))
+        syncer.request(other)
+        await syncer.drain()
+        assert other.heard == ["synced"]
+        assert [type(one) for one in raised] == [ExceptionGroup]
+
+    run(main())
+
+
+def test_slow_rounds_move_to_the_thread_and_quick_ones_back() -> None:
+    policy = SyncPolicy(can_sync_tree=True)
+    assert not policy.use_thread(1000)
+    assert policy.use_thread(INLINE_BYTES_MAX + 1)
+    for _ in range(20):
+        policy.observe(tree=False, file_count=1, unsynced_bytes=0, seconds=0.01, now=1.0)
+    assert policy.use_thread(1000)
+    for _ in range(40):
+        policy.observe(tree=False, file_count=1, unsynced_bytes=0, seconds=0.0001, now=1.0)
+    assert not policy.use_thread(1000)
+
+
+def test_a_sync_of_everything_that_is_slow_for_others_sake_is_given_up_for_a_while() -> None:
+    policy = SyncPolicy(can_sync_tree=True)
+    assert policy.use_tree(100, now=5.0)
+    policy.observe(tree=True, file_count=100, unsynced_bytes=0, seconds=0.2, now=5.0)
+    assert not policy.use_tree(100, now=5.0 + TREE_PAUSE_SECONDS - 0.1)
+    assert policy.use_tree(100, now=5.0 + TREE_PAUSE_SECONDS)
+
+
+def test_a_sync_of_everything_that_is_slow_for_our_own_sake_goes_on() -> None:
+    policy = SyncPolicy(can_sync_tree=True)
+    policy.observe(tree=True, file_count=2000, unsynced_bytes=0, seconds=0.2, now=5.0)
+    assert policy.use_tree(100, now=5.0)
+    policy.observe(tree=True, file_count=10, unsynced_bytes=200_000_000, seconds=0.9, now=5.0)
+    assert policy.use_tree(100, now=5.0)
+
+
+def test_where_the_system_cannot_sync_everything_files_are_synced_each() -> None:
+    assert not SyncPolicy(can_sync_tree=False).use_tree(1000, now=0.0)
+
+
+def test_few_files_stay_open_and_unsynced_ones_among_them() -> None:
+    disk = PowerLossDisk(1)
+    disk.make_directory(ROOT)
+    opened = OpenFiles(disk, limit=3)
+    unsynced = Written(opened, "unsynced").file
+    for number in range(10):
+        Written(opened, str(number)).file.sync_now()
+    assert len(opened) == 3
+    assert unsynced in opened
+    assert unsynced.read(10, 0) == bytes(10)

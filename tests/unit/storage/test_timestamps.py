@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.storage.parts import Durability
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.unit.storage.logs import NOW_MS, batch, open_log, run
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+def test_the_first_record_that_is_not_older_is_found_within_its_batch(reopened: bool) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=4 * len(batch(10)))
+        for number in range(12):
+            await log.append(batch(10, timestamp=1000 + 10 * number), now_ms=NOW_MS)
+        if reopened:
+            await directory.close()
+            _, log = open_log(disk)
+        assert log.offset_for_timestamp(0) == (1000, 0)
+        assert log.offset_for_timestamp(1000) == (1000, 0)
+        assert log.offset_for_timestamp(1057) == (1057, 57)
+        assert log.offset_for_timestamp(1119) == (1119, 119)
+        assert log.offset_for_timestamp(1120) is None
+        assert log.latest_timestamp() == (1119, 119)
+
+    run(main())
+
+
+def test_timestamps_need_not_ascend() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        for timestamp in (5000, 1000, 9000, 2000):
+            await log.append(batch(1, timestamp=timestamp), now_ms=NOW_MS)
+        assert log.offset_for_timestamp(1500) == (5000, 0)
+        assert log.offset_for_timestamp(6000) == (9000, 2)
+        assert log.latest_timestamp() == (9000, 2)
+
+    run(main())
+
+
+def test_many_small_batches_are_searched_through_the_time_index() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1), Durability.OS)
+        for number in range(5000):
+            log.append(batch(1, size=50, timestamp=10_000 + 2 * number), now_ms=NOW_MS)
+        assert log.offset_for_timestamp(10_000 + 2 * 3210 - 1) == (10_000 + 2 * 3210, 3210)
+
+    run(main())
+
+
+def test_neither_deleted_nor_undurable_records_are_found() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        assert log.latest_timestamp() is None
+        await log.append(batch(10, timestamp=1000), now_ms=NOW_MS)
+        await log.delete_before(4)
+        log.append(batch(1, timestamp=2000), now_ms=NOW_MS)
+        assert log.offset_for_timestamp(1000) == (1004, 4)
+        assert log.offset_for_timestamp(1500) is None
+        assert log.latest_timestamp() == (1009, 9)
+
+    run(main())
