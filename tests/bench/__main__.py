@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -45,22 +46,21 @@ def main(
     if records is not None:
         scale = replace(scale, records=records)
     chosen = [each for each in WORKLOADS if not only or each.name in only]
-    results = run(chosen, scale, rounds, with_kafka=not without_kafka)
-    if quick or without_kafka or records is not None:
-        click.echo(report({"machine": machine(), "workloads": results}))
-        return
-    kept = _renew(results)
-    REPORT.write_text(report(kept))
-    click.echo(report(kept))
+    quotable = not (quick or without_kafka or records is not None)
+    results: dict[str, Any] = {}
+    for name, result in run(chosen, scale, rounds, with_kafka=not without_kafka):
+        results[name] = result
+        if quotable:
+            REPORT.write_text(report(_renew({name: result})))
+    click.echo(report({"machine": machine(), "workloads": results}))
 
 
 def run(
     chosen: list[Workload], scale: Scale, rounds: int, *, with_kafka: bool
-) -> dict[str, dict[str, Any]]:
-    """Every chosen workload over all rounds; by name what the report needs."""
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every chosen workload over all rounds: its name and what the report needs."""
     data = FOLDER / "data"
     shutil.rmtree(data, ignore_errors=True)
-    results = {}
     with ExitStack() as stack:
         peers: list[Peer] = [Ours(data, "fsync"), Ours(data, "os")]
         if with_kafka:
@@ -68,9 +68,8 @@ def run(
         for peer in peers:
             stack.callback(peer.end)
         for workload in chosen:
-            results[workload.name] = _run_one(workload, peers, scale, rounds)
+            yield workload.name, _run_one(workload, peers, scale, rounds)
     shutil.rmtree(data)
-    return results
 
 
 def _run_one(workload: Workload, peers: list[Peer], scale: Scale, rounds: int) -> dict[str, Any]:
