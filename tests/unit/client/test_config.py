@@ -1,0 +1,96 @@
+"""Options: checked once, and a wrong one is named with what was meant."""
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+
+from sharegroup.client import AdminClient, Producer, ShareConsumer
+from sharegroup.client.config import (
+    GROUP_CONFIGS,
+    ClientConfig,
+    ClientOptions,
+    ProducerConfig,
+    ProducerOptions,
+    ShareConsumerConfig,
+    ShareConsumerOptions,
+    addresses_of,
+    config_from,
+)
+from sharegroup.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        (ClientOptions, ClientConfig),
+        (ProducerOptions, ProducerConfig),
+        (ShareConsumerOptions, ShareConsumerConfig),
+    ],
+    ids=["client", "producer", "share_consumer"],
+)
+def test_options_and_configs_name_the_same_things(options: type[Any], config: type[Any]) -> None:
+    assert set(get_type_hints(options)) == {field.name for field in fields(config)}
+
+
+@pytest.mark.parametrize("name", sorted(GROUP_CONFIGS))
+def test_what_lives_on_the_broker_is_refused_with_a_hint(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name} is no option of a share consumer; use"):
+        config_from(ShareConsumerConfig, {"group_id": "g", name: 1})
+
+
+def test_the_hint_names_the_group_config() -> None:
+    with pytest.raises(InvalidConfig, match=r"share\.auto\.offset\.reset"):
+        ShareConsumer("t", group_id="g", auto_offset_reset="earliest")  # type: ignore[call-arg]
+
+
+def test_a_misspelt_option_gets_the_nearest() -> None:
+    with pytest.raises(InvalidConfig, match="did you mean linger_ms"):
+        Producer(lingerms=5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (ClientConfig, {"security_protocol": "SASL_SSL"}, "only 'PLAINTEXT' is built"),
+        (ClientConfig, {"bootstrap_servers": " , "}, "bootstrap_servers is empty"),
+        (ClientConfig, {"bootstrap_servers": "host"}, "expected host:port"),
+        (ClientConfig, {"bootstrap_servers": "host:99999"}, "expected host:port"),
+        (ClientConfig, {"request_timeout_ms": 0}, "request_timeout_ms=0; expected 1 or more"),
+        (ClientConfig, {"retry_backoff_max_ms": 5}, "is below retry_backoff_ms=100"),
+        (ProducerConfig, {"acks": 2}, "expected 'all', 1 or 0"),
+        (ProducerConfig, {"acks": 1}, "needs idempotent=False"),
+        (ProducerConfig, {"compression": "brotli"}, "expected None, gzip, snappy, lz4 or zstd"),
+        (ProducerConfig, {"in_flight_max": 6}, "expected 1 to 5"),
+        (ShareConsumerConfig, {}, "group_id is missing"),
+        (
+            ShareConsumerConfig,
+            {"group_id": "g", "share_acknowledgement_mode": "manual"},
+            "expected implicit or explicit",
+        ),
+        (
+            ShareConsumerConfig,
+            {"group_id": "g", "share_acquire_mode": "strict"},
+            "expected batch_optimized or record_limit",
+        ),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_values_out_of_range_are_refused(
+    kind: type[ClientConfig], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        config_from(kind, options)
+
+
+def test_bootstrap_servers_come_as_text_or_list() -> None:
+    expected = (("a", 1), ("b", 2))
+    assert addresses_of("a:1, b:2") == expected
+    assert addresses_of(["a:1", "b:2"]) == expected
+    assert addresses_of("[::1]:9092") == (("::1", 9092),)
+
+
+def test_clients_are_made_without_a_network() -> None:
+    AdminClient(bootstrap_servers="nowhere.invalid:1")
+    Producer(bootstrap_servers="nowhere.invalid:1")
+    ShareConsumer("t", bootstrap_servers="nowhere.invalid:1", group_id="g")

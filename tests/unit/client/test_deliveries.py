@@ -1,0 +1,185 @@
+"""What of an answer is handed out, what is settled at once, and what is given back."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client.acknowledgements import AckRun
+from sharegroup.client.config import ShareConsumerConfig
+from sharegroup.client.deliveries import AcquiredRange, Delivery, Inbox, read_deliveries
+from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.records import DeserializationError, TopicPartition
+from sharegroup.errors import CorruptMessage
+from sharegroup.ids import TopicId
+from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.wire.batches import stamp
+from sharegroup.wire.records import encode_batch
+
+LOCK_DEADLINE = 100.0
+
+
+def table(*, explicit: bool = True) -> HeldRecords:
+    key = TopicIdPartition(TopicId(UUID(int=1)), 0)
+    return HeldRecords(key, TopicPartition("t", 0), explicit=explicit)
+
+
+def batch(first: int, *values: bytes) -> bytes:
+    """A log batch with one record for each value, from offset ``first`` on."""
+    made = encode_batch([(None, value, 1_000, ()) for value in values])
+    stamp(made, 0, base_offset=first, leader_epoch=0)
+    return bytes(made)
+
+
+def read(
+    held: HeldRecords,
+    records: bytes,
+    *acquired: tuple[int, int],
+    config: ShareConsumerConfig | None = None,
+) -> list[Delivery]:
+    ranges = [AcquiredRange(first, end, 1) for first, end in acquired]
+    settings = config or ShareConsumerConfig(group_id="g")
+    return list(
+        read_deliveries(held, records, ranges, lock_deadline=LOCK_DEADLINE, config=settings)
+    )
+
+
+def offsets(deliveries: Sequence[Delivery]) -> list[int]:
+    return [record.offset for one in deliveries for record in one.records]
+
+
+def settled(held: HeldRecords) -> tuple[AckRun, ...]:
+    taken = held.take()
+    return () if taken is None else taken.runs
+
+
+def test_only_acquired_records_are_delivered() -> None:
+    held = table()
+    deliveries = read(held, batch(10, b"a", b"b", b"c", b"d", b"e"), (11, 13), (14, 15))
+    assert offsets(deliveries) == [11, 12, 14]
+    assert settled(held) == ()
+
+
+def test_acquired_records_may_span_batches() -> None:
+    records = batch(10, b"a", b"b") + batch(12, b"c", b"d")
+    assert offsets(read(table(), records, (11, 14))) == [11, 12, 13]
+
+
+def test_a_record_carries_what_is_known_of_its_delivery() -> None:
+    (delivery,) = read(table(), batch(10, b"a"), (10, 11))
+    (record,) = delivery.records
+    assert (record.topic, record.partition, record.offset) == ("t", 0, 10)
+    assert (record.value, record.key, record.timestamp_ms) == (b"a", None, 1_000)
+    assert (record.delivery_count, record.lock_deadline) == (1, 100.0)
+
+
+def test_offsets_without_a_record_are_gaps() -> None:
+    # Compaction took 12 to 14: they lie below the end of the last batch, so nobody has them.
+    held = table()
+    records = batch(10, b"a", b"b") + batch(15, b"c")
+    assert offsets(read(held, records, (10, 16))) == [10, 11, 15]
+    assert settled(held) == (AckRun(12, 15, 0),)
+
+
+def test_a_gap_may_begin_and_end_an_acquired_range() -> None:
+    held = table()
+    records = batch(12, b"a") + batch(20, b"z")
+    assert offsets(read(held, records, (10, 15))) == [12]
+    assert settled(held) == (AckRun(10, 12, 0), AckRun(13, 15, 0))
+
+
+def test_what_lies_behind_a_batch_that_was_cut_off_is_given_back() -> None:
+    # A gap there would archive records that nobody has seen.
+    held = table()
+    records = batch(10, b"a", b"b") + batch(12, b"c", b"d")[:-5]
+    assert offsets(read(held, records, (10, 14))) == [10, 11]
+    assert settled(held) == (AckRun(12, 14, 2),)
+
+
+def test_an_answer_without_records_gives_everything_back() -> None:
+    held = table()
+    assert read(held, b"", (10, 14)) == []
+    assert settled(held) == (AckRun(10, 14, 2),)
+
+
+def test_a_corrupt_batch_is_rejected_and_reported_and_the_others_are_read() -> None:
+    held = table()
+    bad = bytearray(batch(11, b"b", b"c"))
+    bad[-1] ^= 1
+    records = batch(10, b"a") + bytes(bad) + batch(13, b"d")
+    deliveries = read(held, records, (10, 14))
+    assert offsets(deliveries) == [10, 13]
+    failures = [one.failure for one in deliveries if one.failure is not None]
+    assert [type(failure) for failure in failures] == [CorruptMessage]
+    assert "topic 't' partition 0: batch at offset 11" in str(failures[0])
+    assert settled(held) == (AckRun(11, 13, 3),)
+
+
+def test_after_what_is_no_batch_at_all_the_rest_is_given_back_and_reported() -> None:
+    held = table()
+    deliveries = read(held, batch(10, b"a") + b"\xff" * 100, (10, 13))
+    assert offsets(deliveries) == [10]
+    assert [type(one.failure) for one in deliveries] == [type(None), CorruptMessage]
+    assert settled(held) == (AckRun(11, 13, 2),)
+
+
+def test_a_huge_acquired_range_costs_no_memory() -> None:
+    held = table()
+    records = batch(10, b"a") + batch(2**40, b"z")
+    assert offsets(read(held, records, (10, 2**40 + 1))) == [10, 2**40]
+    assert settled(held) == (AckRun(11, 2**40, 0),)
+
+
+def decimal_values() -> ShareConsumerConfig:
+    return ShareConsumerConfig(group_id="g", value_deserializer=lambda raw: int(raw))
+
+
+def test_values_are_deserialized() -> None:
+    deliveries = read(table(), batch(10, b"1", b"2"), (10, 12), config=decimal_values())
+    assert [record.value for one in deliveries for record in one.records] == [1, 2]
+
+
+def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> None:
+    held, inbox = table(explicit=False), Inbox()
+    inbox.add(read(held, batch(10, b"1", b"x", b"3"), (10, 13), config=decimal_values()))
+    assert [record.value for record in inbox.take(500, now=0.0)] == [1]
+    with pytest.raises(DeserializationError, match="offset 11: the value can't") as caught:
+        inbox.take(500, now=0.0)
+    assert caught.value.record.value == b"x"
+    assert [record.value for record in inbox.take(500, now=0.0)] == [3]
+    held.accept_open()
+    assert settled(held) == (AckRun(10, 11, 1), AckRun(11, 12, 2), AckRun(12, 13, 1))
+
+
+def test_explicit_mode_may_reject_what_cant_be_read() -> None:
+    held, inbox = table(), Inbox()
+    inbox.add(read(held, batch(10, b"x"), (10, 11), config=decimal_values()))
+    with pytest.raises(DeserializationError) as caught:
+        inbox.take(500, now=0.0)
+    caught.value.record.reject()
+    assert settled(held) == (AckRun(10, 11, 3),)
+
+
+def test_the_inbox_hands_out_as_many_as_asked_for_in_order() -> None:
+    held, inbox = table(), Inbox()
+    inbox.add(read(held, batch(10, b"a", b"b", b"c"), (10, 12), (12, 13)))
+    assert [record.offset for record in inbox.take(1, now=0.0)] == [10]
+    assert held.open_count == 1
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [11, 12]
+    assert inbox.take(5, now=0.0) == []
+    assert held.open_count == 3
+
+
+def test_the_inbox_hands_out_nothing_whose_lock_has_ended() -> None:
+    held, inbox = table(), Inbox()
+    inbox.add(read(held, batch(10, b"a"), (10, 11)))
+    assert inbox.take(5, now=LOCK_DEADLINE) == []
+    assert held.open_count == 0
+
+
+def test_the_inbox_drops_what_a_lost_session_brought() -> None:
+    kept, lost, inbox = table(), table(), Inbox()
+    inbox.add(read(kept, batch(10, b"a"), (10, 11)))
+    inbox.add(read(lost, batch(20, b"b", b"c"), (20, 22)))
+    assert inbox.drop([lost]) == 2
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [10]

@@ -1,0 +1,140 @@
+"""What a member tells its coordinator, and what it does about each answer."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.share_group_heartbeat.v1.response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from sharegroup.client.membership import Membership, Reaction
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+
+TOPIC = UUID(int=7)
+
+
+def member(*topics: str) -> Membership:
+    made = Membership(GroupId("g"), MemberId("m"), "rack-1")
+    made.subscribe(topics or ("orders",))
+    return made
+
+
+def answer(
+    *, epoch: int = 3, error: int = 0, partitions: tuple[int, ...] | None = None
+) -> ShareGroupHeartbeatResponse:
+    assigned: Any = None
+    if partitions is not None:
+        part: Any = TopicPartitions(topic_id=TOPIC, partitions=partitions)  # type: ignore[arg-type]
+        assigned = Assignment(topic_partitions=(part,))
+    values: dict[str, Any] = {
+        "throttle_time": timedelta(0),
+        "error_code": error,
+        "member_id": "m",
+        "member_epoch": epoch,
+        "heartbeat_interval": timedelta(milliseconds=5_000),
+        "assignment": assigned,
+    }
+    return ShareGroupHeartbeatResponse(**values)
+
+
+def exchange(membership: Membership, response: ShareGroupHeartbeatResponse) -> Reaction:
+    return membership.answered(membership.request(), response)
+
+
+def said(membership: Membership) -> tuple[int, Any, Any]:
+    request = membership.request()
+    return request.member_epoch, request.rack_id, request.subscribed_topic_names
+
+
+def test_joining_says_everything() -> None:
+    assert said(member("a", "b")) == (0, "rack-1", ("a", "b"))
+
+
+def test_a_member_says_only_its_epoch() -> None:
+    membership = member()
+    assert exchange(membership, answer(epoch=3, partitions=(0, 1))) is Reaction.CONTINUE
+    assert said(membership) == (3, None, None)
+    assert membership.interval_ms == 5_000
+    assert membership.assignment == {
+        TopicPartition(TopicId(TOPIC), 0),
+        TopicPartition(TopicId(TOPIC), 1),
+    }
+
+
+def test_an_answer_without_assignment_leaves_it_as_it_is() -> None:
+    membership = member()
+    exchange(membership, answer(partitions=(0,)))
+    exchange(membership, answer(epoch=4))
+    assert membership.epoch == 4
+    assert len(membership.assignment) == 1
+
+
+def test_a_changed_subscription_is_said_until_it_is_answered() -> None:
+    membership = member("a")
+    exchange(membership, answer())
+    membership.subscribe(("a", "b"))
+    assert said(membership) == (3, None, ("a", "b"))
+    membership.unanswered()
+    assert said(membership) == (3, None, ("a", "b"))
+    exchange(membership, answer())
+    assert said(membership) == (3, None, None)
+
+
+def test_after_a_lost_answer_everything_is_said_again() -> None:
+    membership = member("a")
+    exchange(membership, answer())
+    membership.unanswered()
+    assert said(membership) == (3, None, ("a",))
+
+
+@pytest.mark.parametrize("code", [110, 25], ids=["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])
+def test_a_fenced_member_drops_its_assignment_and_joins_as_itself(code: int) -> None:
+    membership = member("a")
+    exchange(membership, answer(partitions=(0,)))
+    assert exchange(membership, answer(error=code)) is Reaction.REJOIN
+    assert membership.assignment == frozenset()
+    assert said(membership) == (0, "rack-1", ("a",))
+    assert membership.request().member_id == "m"
+
+
+@pytest.mark.parametrize(
+    ("code", "reaction"),
+    [
+        (16, Reaction.FIND_COORDINATOR),  # NOT_COORDINATOR
+        (15, Reaction.FIND_COORDINATOR),  # COORDINATOR_NOT_AVAILABLE
+        (14, Reaction.WAIT),  # COORDINATOR_LOAD_IN_PROGRESS
+        (29, Reaction.REPORT),  # TOPIC_AUTHORIZATION_FAILED
+        (30, Reaction.FAIL),  # GROUP_AUTHORIZATION_FAILED
+        (42, Reaction.FAIL),  # INVALID_REQUEST
+        (81, Reaction.FAIL),  # GROUP_MAX_SIZE_REACHED
+        (35, Reaction.FAIL),  # UNSUPPORTED_VERSION
+        (69, Reaction.FAIL),  # GROUP_ID_NOT_FOUND
+        (9999, Reaction.FAIL),
+    ],
+)
+def test_each_error_has_its_reaction_and_keeps_the_assignment(
+    code: int, reaction: Reaction
+) -> None:
+    membership = member()
+    exchange(membership, answer(partitions=(0,)))
+    assert exchange(membership, answer(error=code)) is reaction
+    assert (membership.epoch, len(membership.assignment)) == (3, 1)
+
+
+def test_leaving_says_minus_one() -> None:
+    membership = member()
+    exchange(membership, answer())
+    assert membership.leave_request().member_epoch == -1
+
+
+def test_a_broker_can_not_ask_for_heartbeats_without_a_pause() -> None:
+    membership = member()
+    exchange(membership, answer())
+    values = answer()
+    object.__setattr__(values, "heartbeat_interval", timedelta(0))
+    exchange(membership, values)
+    assert membership.interval_ms == 10

@@ -1,0 +1,201 @@
+"""Order and numbers of a producer's batches, whatever fails in between."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from sharegroup.client.partition_queue import (
+    EPOCH_MAX,
+    SEQUENCE_MAX,
+    Batch,
+    Identity,
+    PartitionQueue,
+)
+from sharegroup.client.records import TopicPartition
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def queue(*, idempotent: bool = True, under_way_max: int = 5) -> PartitionQueue:
+    made = PartitionQueue(
+        TopicPartition("t", 0),
+        batch_bytes=100,
+        under_way_max=under_way_max,
+        idempotent=idempotent,
+    )
+    made.identify(Identity(77, 0))
+    return made
+
+
+def add(
+    target: PartitionQueue, loop: asyncio.AbstractEventLoop, *counts: int, now: float = 0.0
+) -> list[Batch]:
+    """One full batch for each count of records."""
+    batches = []
+    for count in counts:
+        batch = Batch(target, loop.create_future(), now)
+        batch.records = [(None, b"v", 0, ())] * count
+        batch.bytes = 100
+        target.waiting.append(batch)
+        batches.append(batch)
+    return batches
+
+
+def numbers(*batches: Batch) -> list[tuple[int, int, int]]:
+    return [(*batch.identity, batch.sequence) for batch in batches]
+
+
+def test_numbers_count_records(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue()
+    add(target, loop, 3, 2, 1)
+    taken = [target.take() for _ in range(3)]
+    assert numbers(*taken) == [(77, 0, 0), (77, 0, 3), (77, 0, 5)]
+
+
+def test_numbers_go_around_at_their_end(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue()
+    target._next = SEQUENCE_MAX - 1
+    add(target, loop, 3, 1)
+    assert [target.take().sequence, target.take().sequence] == [SEQUENCE_MAX - 1, 1]
+
+
+def test_without_idempotence_there_are_no_numbers(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue(idempotent=False)
+    add(target, loop, 3)
+    assert numbers(target.take()) == [(-1, -1, -1)]
+
+
+def test_so_many_batches_are_under_way_and_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue(under_way_max=2)
+    add(target, loop, 1, 1, 1)
+    target.take()
+    first = target.under_way[0]
+    target.take()
+    assert not target.is_ready(now=9.0, linger_seconds=0)
+    target.finish(first)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+
+
+def test_a_failed_batch_keeps_its_number_and_goes_before_what_follows(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    first, second, third = add(target, loop, 1, 1, 1)
+    target.take()
+    target.take()
+    target.retry(second)
+    assert not target.is_ready(now=9.0, linger_seconds=0), "the first is still under way"
+    target.retry(first)
+    assert list(target.waiting) == [first, second, third]
+    assert [target.take() for _ in range(3)] == [first, second, third]
+    assert numbers(first, second, third) == [(77, 0, 0), (77, 0, 1), (77, 0, 2)]
+
+
+def test_nothing_new_leaves_while_something_has_to_come_back(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    first, second, _ = add(target, loop, 1, 1, 1)
+    target.take()
+    target.take()
+    target.retry(first)
+    assert not target.is_ready(now=9.0, linger_seconds=0)
+    target.finish(second)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    assert target.take() is first
+
+
+def test_the_oldest_outstanding_batch_is_known(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue()
+    first, second = add(target, loop, 1, 1)
+    target.take()
+    target.take()
+    assert target.is_oldest(first)
+    assert not target.is_oldest(second)
+    target.retry(first)
+    assert not target.is_oldest(second), "waiting for its retry it is outstanding still"
+    target.retry(second)
+    target.take()
+    target.finish(first)
+    assert target.is_oldest(second)
+
+
+def test_numbers_start_again_in_a_new_epoch_when_nothing_is_under_way(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    first, second = add(target, loop, 4, 2)
+    target.take()
+    target.take()
+    target.restart_numbers()
+    target.retry(first)
+    assert numbers(first) == [(77, 0, 0)], "the second may still be answered"
+    target.retry(second)
+    assert [target.take(), target.take()] == [first, second]
+    assert numbers(first, second) == [(77, 1, 0), (77, 1, 4)]
+
+
+def test_after_the_last_epoch_a_new_producer_id_is_needed(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    target.identify(Identity(77, EPOCH_MAX))
+    (batch,) = add(target, loop, 1)
+    target.take()
+    target.restart_numbers()
+    target.retry(batch)
+    assert target.identity is None
+    target.identify(Identity(78, 0))
+    target.take()
+    assert numbers(batch) == [(78, 0, 0)]
+
+
+def test_a_batch_lingers_until_it_is_full_or_another_waits_behind_it(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    (batch,) = add(target, loop, 1)
+    batch.bytes = 10
+    assert not target.is_ready(now=0.004, linger_seconds=0.005)
+    assert target.is_ready(now=0.005, linger_seconds=0.005)
+    batch.bytes = 100
+    assert target.is_ready(now=0.0, linger_seconds=0.005)
+    batch.bytes = 10
+    add(target, loop, 1)
+    assert target.is_ready(now=0.0, linger_seconds=0.005)
+
+
+def test_a_record_joins_the_last_batch_while_it_fits_and_has_not_left(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = queue()
+    assert target.open_batch(10) is None
+    (batch,) = add(target, loop, 1)
+    batch.bytes = 90
+    assert target.open_batch(10) is batch
+    assert target.open_batch(11) is None
+    target.take()
+    target.retry(batch)
+    assert target.open_batch(10) is None, "its number counts the records it had"
+
+
+def test_old_batches_are_given_up_in_order(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue()
+    (old,) = add(target, loop, 1, now=1.0)
+    (young,) = add(target, loop, 1, now=5.0)
+    assert target.expire(before=5.0) == [old]
+    assert list(target.waiting) == [young]
+
+
+def test_a_pause_holds_everything(loop: asyncio.AbstractEventLoop) -> None:
+    target = queue()
+    add(target, loop, 1)
+    target.not_before = 3.0
+    assert not target.is_ready(now=2.9, linger_seconds=0)
+    assert target.is_ready(now=3.0, linger_seconds=0)
