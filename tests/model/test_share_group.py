@@ -16,7 +16,7 @@ from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.core.share_group import (
     GroupLimits,
@@ -38,7 +38,7 @@ from sharegroup.core.share_group_records import (
     Tombstone,
 )
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 GROUP = GroupId("orders")
@@ -101,6 +101,23 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.clients: dict[MemberId, Client] = {}
         self.now_ms = 0
         self.epochs = (0, 0)
+        self.state_epochs: dict[SharePartitionKey, int] = {}
+
+    @initialize(counts=st.lists(st.integers(1, 5), min_size=2, max_size=2))
+    def two_topics_and_two_members(self, counts: list[int]) -> None:
+        for name, count in zip(("a", "b"), counts, strict=True):
+            self.topic_appears_or_grows(TopicName(name), count)
+        for member_id in ("m", "n"):
+            self.join_or_subscribe(MemberId(member_id), (TopicName("a"), TopicName("b")))
+
+    def teardown(self) -> None:
+        if self.clients:
+            self.everybody_settles()
+
+    def state_is_made(self, key: SharePartitionKey, state_epoch: int) -> None:
+        """A state that is made again fences whoever works on the one before."""
+        assert state_epoch > self.state_epochs.get(key, 0)
+        self.state_epochs[key] = state_epoch
 
     def append(self, records: Records) -> None:
         for record in records:
@@ -112,7 +129,10 @@ class ShareGroupMachine(RuleBasedStateMachine):
         """One heartbeat, as the broker serves it."""
         request = HeartbeatRequest(GROUP, member_id, epoch, subscribed_topic_names=wants)
         self.groups.check_heartbeat(request, limits=LIMITS)
-        self.append(self.groups.initialized(GROUP, self.groups.uninitialized(request, self.topics)))
+        uninitialized = self.groups.uninitialized(request, self.topics)
+        for one in uninitialized:
+            self.state_is_made(one.key, one.state_epoch)
+        self.append(self.groups.initialized(GROUP, uninitialized))
         records, reply = self.groups.heartbeat(
             request,
             self.topics,
@@ -141,6 +161,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
         client.epoch, client.says_all = reply.member_epoch, False
         if reply.assignment is not None:
             client.has = reply.assignment
+        members = self.groups.describe(GROUP).members
+        if len(members) == 1:
+            assert client.has == self.partitions_of(client.wants), "nobody else has any"
         if joins:
             assert reply.assignment is not None
             assert bool(client.has) == bool(self.partitions_of(client.wants))
@@ -169,7 +192,11 @@ class ShareGroupMachine(RuleBasedStateMachine):
         member_id = data.draw(st.sampled_from(sorted(self.clients)))
         self.beat(member_id)  # It may have been removed; it leaves as a member.
         del self.clients[member_id]
+        epoch = self.groups.describe(GROUP).epoch
         assert self.send(member_id, -1, None).member_epoch == -1
+        described = self.groups.describe(GROUP)
+        assert described.epoch == epoch + 1
+        assert described.members or described.assignment_epoch == epoch + 1
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data())
@@ -212,6 +239,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         assert frozenset(keys) == self.groups.initialized_keys()
         self.append(records)
         self.epochs = (0, 0)
+        self.state_epochs.clear()
         assert all(isinstance(record, Tombstone) for record in compacted(self.log))
 
     @precondition(lambda self: self.topics)
@@ -228,6 +256,22 @@ class ShareGroupMachine(RuleBasedStateMachine):
             return
         self.append(records)
         assert [one.state_epoch for one in altered] == [before + 1]
+        self.state_is_made(altered[0].key, altered[0].state_epoch)
+
+    @precondition(lambda self: GROUP in self.groups)
+    @rule(data=st.data())
+    def delete_offsets(self, data: st.DataObject) -> None:
+        topics = [topic.topic_id for topic in self.topics.values()]
+        deleted = data.draw(st.frozensets(st.sampled_from(topics))) if topics else frozenset()
+        try:
+            records, keys = self.groups.delete_offsets(GROUP, deleted)
+        except NonEmptyGroup:
+            assert self.groups.describe(GROUP).members
+            return
+        before = self.groups.initialized_keys()
+        self.append(records)
+        assert self.groups.initialized_keys() == before - frozenset(keys)
+        assert {key.topic_id for key in keys} <= deleted
 
     @precondition(lambda self: self.clients)
     @rule(data=st.data(), wants=st.none() | subscriptions)
@@ -244,7 +288,10 @@ class ShareGroupMachine(RuleBasedStateMachine):
         if kept < len(self.ends):
             del self.ends[kept:]
             del self.log[self.ends[-1] :]
+            self.state_epochs.clear()  # What was made in this heartbeat may be made again.
             self.restart()
+        if data.draw(st.booleans()):
+            assert self.send(member_id, client.epoch, client.wants).assignment is not None
 
     @rule()
     def restart(self) -> None:

@@ -5,9 +5,9 @@
 Nothing here changes anything: the group is read, the rest are values on the way to records.
 
 A new target assignment is made when the group epoch is ahead of it.  The assignment interval
-can hold that back, so that a crowd of members that joins at once is not shuffled once for each
-of them; but it never holds back a first assignment: not while a partition has nobody, and not
-while a member that could have partitions has none.  Kafka lets both wait.
+can hold that back, so that partitions are not moved about at every whim of some member; but it
+never holds back a first assignment: not while a partition is read by nobody, and not while a
+member that could read something has nothing.  Kafka lets both wait.
 """
 
 from __future__ import annotations
@@ -152,12 +152,16 @@ def plan(
     target, assignment_epoch = group.target, group.assignment_epoch
     if assignment_epoch < epoch:
         subscriptions = topic_ids_of(members.values(), topics)
+        read = {
+            member_id: of_topics(target.get(member_id, NOTHING), topic_ids)
+            for member_id, topic_ids in subscriptions.items()
+        }
         if (
             interval_has_passed(group, limits, wall_ms)
-            or unassigned(partitions, target.values())
-            or somebody_has_nothing(subscriptions, partitions, target)
+            or unassigned(partitions, read.values())
+            or somebody_has_nothing(subscriptions, partitions, read)
         ):
-            target, assignment_epoch = assign(subscriptions, target, partitions), epoch
+            target, assignment_epoch = assign(subscriptions, read, partitions), epoch
             records += target_records(group, target, epoch, wall_ms)
 
     told = reconciled(member, assignment_epoch, target.get(member.member_id, NOTHING), topics)
@@ -195,14 +199,19 @@ def interval_has_passed(group: Group, limits: GroupLimits, wall_ms: int) -> bool
     return not 0 <= wall_ms - group.assignment_timestamp < limits.assignment_interval_ms
 
 
+def of_topics(assignment: Assignment, topic_ids: frozenset[TopicId]) -> Assignment:
+    """What is left of an assignment for a member that wants these topics."""
+    return frozenset(partition for partition in assignment if partition.topic_id in topic_ids)
+
+
 def somebody_has_nothing(
     subscriptions: Mapping[MemberId, frozenset[TopicId]],
     partitions: Mapping[TopicId, frozenset[int]],
-    target: Mapping[MemberId, Assignment],
+    read: Mapping[MemberId, Assignment],
 ) -> bool:
-    """Whether a member without partitions subscribes to a topic that has some."""
+    """Whether a member that reads nothing subscribes to a topic that has partitions."""
     return any(
-        not target.get(member_id) and any(partitions.get(topic_id) for topic_id in topic_ids)
+        not read[member_id] and any(partitions.get(topic_id) for topic_id in topic_ids)
         for member_id, topic_ids in subscriptions.items()
     )
 
@@ -226,8 +235,7 @@ def reconciled(member: Member, assignment_epoch: int, target: Assignment, topics
 
     Until the target follows its subscription it gets no more than what it still wants.
     """
-    wanted = topic_ids_of([member], topics)[member.member_id]
-    assignment = frozenset(partition for partition in target if partition.topic_id in wanted)
+    assignment = of_topics(target, topic_ids_of([member], topics)[member.member_id])
     if member.member_epoch == assignment_epoch:
         return replace(member, assignment=assignment)
     return replace(

@@ -209,6 +209,25 @@ def test_interval_never_holds_back_a_member_that_has_nothing() -> None:
     assert group.heartbeat("n", 0, "a") == reply("n", 3, partitions("a", 0))
 
 
+def test_interval_never_holds_back_a_topic_that_its_reader_dropped() -> None:
+    group = GroupUnderTest(a=1, b=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group.heartbeat("m", 0, "a")
+    group.heartbeat("n", 0, "a", "b")
+    assert group.heartbeat("m", 2) == reply("m", 3, partitions("a", 0))
+    group.heartbeat("n", 3, "a")
+    assert group.heartbeat("m", 3, "a", "b") == reply(
+        "m", 5, partitions("a", 0), partitions("b", 0)
+    )
+
+
+def test_interval_never_holds_back_a_member_that_wants_something_else() -> None:
+    """Its target is not empty, but holds nothing that it wants any more."""
+    group = GroupUnderTest(a=1, b=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group.heartbeat("n", 0, "b")
+    group.heartbeat("m", 0, "a")
+    assert group.heartbeat("m", 3, "b") == reply("m", 4, partitions("b", 0))
+
+
 def test_interval_holds_nothing_back_after_the_clock_went_back() -> None:
     group = GroupUnderTest(a=4, limits=GroupLimits(assignment_interval_ms=10_000))
     group.now_ms = 1_000_000
