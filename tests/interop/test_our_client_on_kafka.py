@@ -1,0 +1,254 @@
+"""Our client against a real Apache Kafka: that it speaks the protocol and not only ours.
+
+A new group gets its first records from Kafka after five seconds (it assigns once, empty, and
+again after an interval), so the tests share what they can: one broker, one consumer a test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from sharegroup.client import (
+    AcknowledgementResult,
+    AcknowledgeType,
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    Producer,
+    Record,
+    ResourceType,
+    ShareConsumer,
+    ShareGroupDescription,
+    SharePartitionOffset,
+    TopicPartition,
+)
+from sharegroup.errors import GroupIdNotFound, NonEmptyGroup, TopicAlreadyExists
+from tests.kafka_peer import KafkaPeer, why_missing
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
+]
+
+WAIT_SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
+    properties = {
+        "group.share.record.lock.duration.ms": "10000",
+        "broker.session.timeout.ms": "3000",
+    }
+    with KafkaPeer(tmp_path_factory.mktemp("kafka"), properties, heap="512m") as peer:
+        yield peer
+
+
+async def prepare(kafka: KafkaPeer, topic: str, group: str, *, partitions: int = 1) -> None:
+    """A topic, and a group that reads it from the beginning."""
+    async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+        assert await admin.create_topics([NewTopic(topic, partitions)]) == {topic: None}
+        resource = ConfigResource(ResourceType.GROUP, group)
+        change = AlterConfig("share.auto.offset.reset", "earliest")
+        assert await admin.incremental_alter_configs({resource: [change]}) == {resource: None}
+
+
+async def produce(kafka: KafkaPeer, topic: str, *values: bytes) -> None:
+    async with Producer(bootstrap_servers=kafka.bootstrap) as producer:
+        for value in values:
+            await producer.send(topic, value)
+
+
+def consumer(kafka: KafkaPeer, topic: str, group: str) -> ShareConsumer:
+    return ShareConsumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap,
+        group_id=group,
+        share_acknowledgement_mode="explicit",
+    )
+
+
+async def first(
+    count: int, member: ShareConsumer, settle: Callable[[Record], None]
+) -> list[Record]:
+    """The first ``count`` records, each settled; fails when they do not come."""
+    limit = time.monotonic() + WAIT_SECONDS
+    records: list[Record] = []
+    while len(records) < count:
+        assert time.monotonic() < limit, f"{len(records)} of {count} records came"
+        for record in await member.poll(1.0):
+            settle(record)
+            records.append(record)
+    return records
+
+
+async def until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
+    limit = time.monotonic() + WAIT_SECONDS
+    while not await reached():
+        assert time.monotonic() < limit, what
+        await asyncio.sleep(0.05)
+
+
+async def lag(admin: AdminClient, group: str, where: TopicPartition) -> int | None:
+    offsets = (await admin.list_share_group_offsets({group: None}))[group]
+    assert isinstance(offsets, dict)
+    found = offsets.get(where)
+    return found.lag if isinstance(found, SharePartitionOffset) else None
+
+
+def test_records_are_accepted_and_the_group_is_described(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        where = TopicPartition("accepted", 0)
+        await prepare(kafka, "accepted", "g-accepted")
+        await produce(kafka, "accepted", *(b"%d" % number for number in range(100)))
+        async with (
+            AdminClient(bootstrap_servers=kafka.bootstrap) as admin,
+            consumer(kafka, "accepted", "g-accepted") as member,
+        ):
+            records = await first(100, member, Record.accept)
+            assert await member.commit() == {where: None}
+            assert [record.value for record in records] == [b"%d" % n for n in range(100)]
+            assert {record.delivery_count for record in records} == {1}
+            assert member.acquisition_lock_timeout_ms == 10_000
+            assert member.assignment == {where}
+            group = (await admin.describe_share_groups(["g-accepted"]))["g-accepted"]
+            assert isinstance(group, ShareGroupDescription)
+            assert (group.state, len(group.members)) == ("Stable", 1)
+            assert group.members[0].member_id == member.member_id
+            assert group.members[0].assignment == (where,)
+            listed = await admin.list_share_groups(states_filter=["Stable"])
+            assert "g-accepted" in [one.group_id for one in listed]
+            await until(lambda: is_zero(admin, "g-accepted", where), "the lag stays above 0")
+            refused = await admin.delete_share_groups(["g-accepted", "g-unknown"])
+            assert isinstance(refused["g-accepted"], NonEmptyGroup)
+            assert isinstance(refused["g-unknown"], GroupIdNotFound)
+
+    asyncio.run(scenario())
+
+
+async def is_zero(admin: AdminClient, group: str, where: TopicPartition) -> bool:
+    return await lag(admin, group, where) == 0
+
+
+def test_released_records_come_back_and_rejected_ones_do_not(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        await prepare(kafka, "settled", "g-settled")
+        await produce(kafka, "settled", b"accept", b"release", b"reject")
+        choices = {
+            b"accept": AcknowledgeType.ACCEPT,
+            b"release": AcknowledgeType.RELEASE,
+            b"reject": AcknowledgeType.REJECT,
+        }
+        outcomes: list[AcknowledgementResult] = []
+        async with consumer(kafka, "settled", "g-settled") as member:
+            member.set_acknowledgement_commit_callback(outcomes.append)
+            await first(3, member, lambda record: record.settle(choices[record.value]))
+            again = await first(1, member, Record.accept)
+            assert [(record.value, record.delivery_count) for record in again] == [(b"release", 2)]
+            await member.commit()
+            assert [(list(one.offsets), one.error) for one in outcomes] == [
+                ([0, 1, 2], None),  # It went with the fetch that brought the record back.
+                ([1], None),
+            ]
+            assert await member.poll(0.7) == []
+
+    asyncio.run(scenario())
+
+
+def test_closing_gives_back_what_is_held(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        await prepare(kafka, "returned", "g-returned")
+        await produce(kafka, "returned", b"one")
+        async with consumer(kafka, "returned", "g-returned") as member:
+            await first(1, member, lambda record: None)
+        async with consumer(kafka, "returned", "g-returned") as member:
+            (record,) = await first(1, member, Record.accept)
+            assert record.delivery_count == 2
+
+    asyncio.run(scenario())
+
+
+def test_implicit_mode_iterates_and_accepts_what_was_asked_past(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        where = TopicPartition("implicit", 0)
+        await prepare(kafka, "implicit", "g-implicit")
+        await produce(kafka, "implicit", b"a", b"b", b"c")
+        async with ShareConsumer(
+            "implicit", bootstrap_servers=kafka.bootstrap, group_id="g-implicit"
+        ) as member:
+            seen = []
+            async for record in member:
+                seen.append(record.value)
+                if len(seen) == 2:
+                    break
+        assert seen == [b"a", b"b"]
+        async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+            # The third was fetched with the others, never handed out, and is still to come.
+            assert await lag(admin, "g-implicit", where) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_producer_writes_with_every_codec_and_knows_where(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        await prepare(kafka, "codecs", "g-codecs", partitions=3)
+        for offset, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd")):
+            async with Producer(bootstrap_servers=kafka.bootstrap, compression=codec) as producer:
+                written = await producer.send_and_wait(
+                    "codecs", b"v" * 1000, partition=2, headers=[("codec", b"x"), ("none", None)]
+                )
+                assert (written.partition, written.offset) == (2, offset)
+        async with consumer(kafka, "codecs", "g-codecs") as member:
+            records = await first(5, member, Record.accept)
+            assert {record.value for record in records} == {b"v" * 1000}
+            assert list(records[0].headers) == [("codec", b"x"), ("none", None)]
+
+    asyncio.run(scenario())
+
+
+def test_offsets_of_a_group_are_moved_and_forgotten(kafka: KafkaPeer) -> None:
+    async def scenario() -> None:
+        where = TopicPartition("moved", 0)
+        await prepare(kafka, "moved", "g-moved")
+        await produce(kafka, "moved", b"0", b"1", b"2")
+        async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+            again = await admin.create_topics([NewTopic("moved")])
+            assert isinstance(again["moved"], TopicAlreadyExists)
+            assert await admin.alter_share_group_offsets("g-moved", {where: 2}) == {where: None}
+            assert await lag(admin, "g-moved", where) == 1
+            latest = (await admin.list_offsets({where: OffsetSpec.LATEST}))[where]
+            assert getattr(latest, "offset", latest) == 3
+            assert await admin.delete_share_group_offsets("g-moved", ["moved"]) == {"moved": None}
+            assert await admin.delete_share_groups(["g-moved"]) == {"g-moved": None}
+            assert await admin.delete_records({where: 2}) == {where: 2}
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(kafka: KafkaPeer) -> None:
+    """The broker is killed between two halves; what was confirmed before never comes back."""
+
+    async def scenario() -> None:
+        await prepare(kafka, "killed", "g-killed")
+        async with (
+            Producer(bootstrap_servers=kafka.bootstrap) as producer,
+            consumer(kafka, "killed", "g-killed") as member,
+        ):
+            for number in range(50):
+                await producer.send("killed", b"%d" % number)
+            await producer.flush()
+            before = await first(50, member, Record.accept)
+            assert set((await member.commit()).values()) == {None}
+            await asyncio.to_thread(kafka.kill)
+            later = [await producer.send("killed", b"%d" % number) for number in range(50, 100)]
+            await asyncio.to_thread(kafka.start)
+            assert [(await one).offset for one in later] == list(range(50, 100))
+            after = await first(50, member, Record.accept)
+            assert [int(record.value) for record in (*before, *after)] == list(range(100))
+
+    asyncio.run(scenario())
