@@ -148,9 +148,11 @@ class Accounts:
         yield from self._by_record.items()
 
     def held_by(self, worker: str) -> int:
-        """How many records a worker was given that it got no answer about."""
+        """How many records a worker was given that it has not acknowledged yet."""
         return sum(
-            len(batch.delivered) for (name, _), batch in self._batches.items() if name == worker
+            len(batch.delivered)
+            for (name, _), batch in self._batches.items()
+            if name == worker and not batch.sent
         )
 
     def killed(self, worker: str, at_us: int) -> None:

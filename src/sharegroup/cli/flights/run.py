@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far it is, in records."""
+    """How far the work is, in records."""
 
     produced: int
     settled: int
@@ -275,9 +275,11 @@ class Demo:
         if time.monotonic() - self._weighed > WEIGH_SECONDS:
             self._children.weigh()
             self._weighed = time.monotonic()
-        progress = Reached(self._produced, self.accounts.settled)
-        self._show_progress(progress)
-        return progress
+        # A worker may tell of a record before the producer does; settled, it was produced.
+        settled = self.accounts.settled
+        reached = Reached(max(self._produced, settled), settled)
+        self._show_progress(reached)
+        return reached
 
     def _read(self, worker: str) -> None:
         for line in self._ledgers[worker].new_lines():

@@ -39,6 +39,9 @@ from sharegroup.cli.flights.names import (
 )
 from sharegroup.client import AcknowledgeType, Producer, Record, ShareConsumer, TopicPartition
 
+WORK_SECONDS = 0.005
+"""What a batch costs beside the reading of it: a database, a service, whatever a real worker
+waits for.  It is then that `kill -9` hits one with records in its hands."""
 POLL_SECONDS = 0.5
 """How long a poll waits, and so how late a worker notices that it should stop."""
 
@@ -91,6 +94,7 @@ async def _process(
             unreadable.append((record, why))
         record.settle(outcome)
         outcomes.append(Sent(record.partition, record.offset, int(outcome)))
+    await asyncio.sleep(WORK_SECONDS)
     await _bury(unreadable, dead_letters)
     ledger.sent(batch, outcomes)
     results = await consumer.commit()

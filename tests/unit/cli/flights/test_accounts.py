@@ -187,3 +187,13 @@ def test_latency_is_from_produce_to_the_answer_of_the_accept() -> None:
     story.sent("a", 1, RELEASE)
     story.answered("a", wall_ms=1_099)
     assert list(story.accounts.latencies_ms) == [42]
+
+
+def test_records_of_an_acknowledgement_under_way_are_not_held_but_in_doubt() -> None:
+    story = Story()
+    story.delivered("a", 0, 1)
+    story.sent("a", 0, ACCEPT)
+    assert story.accounts.held_by("a") == 0
+    story.killed("a")
+    assert story.accounts.counters["in doubt"] == 1
+    assert story.end(0) is End.ACCEPTED

@@ -1,0 +1,101 @@
+"""The demo as a user runs it: counts that add up through two crashes, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sharegroup.cli.flights.departures import Kind, departures
+
+DEMO_SECONDS_MAX = 120.0
+UP_SECONDS_MAX = 60.0
+GONE_SECONDS_MAX = 20.0
+
+
+def start(folder: Path, rows: int, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sharegroup", "demo", "--rows", str(rows), *options],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def processes_in(folder: Path) -> list[str]:
+    """The command lines of all processes that work in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+def test_counts_of_five_thousand_flights_add_up(tmp_path: Path) -> None:
+    demo = start(tmp_path, 5_000)
+    printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
+    assert demo.returncode == 0, printed
+    figures = json.loads((tmp_path / "build" / "demo" / "summary.json").read_text())
+    assert [check["claim"] for check in figures["checks"] if not check["ok"]] == []
+    kinds = [departure.kind for departure in departures(5_000)]
+    assert (kinds.count(Kind.POISON), kinds.count(Kind.CANCELLED)) == (5, 31)
+    assert (figures["produced"], figures["accepted"]) == (5_000, 4_964)
+    assert (figures["rejected"], figures["archived"]) == (5, 31)
+    assert figures["dead_letters"] == 5
+    assert figures["broker_down_seconds"] > 0
+    # Each cancelled flight comes four times more, and what the killed worker held once more.
+    assert figures["worker_held"] > 0
+    assert figures["redelivered"] > 31 * 4
+    assert figures["deliveries_by_count"].keys() >= {"1", "2", "5"}
+    assert processes_in(tmp_path) == []
+    assert [path.name for path in (tmp_path / "build" / "demo").iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(
+    ("number", "exit_code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)],
+    ids=["ctrl-c", "sigterm", "kill-9"],
+)
+def test_no_process_is_left_behind_by(
+    number: signal.Signals, exit_code: int, tmp_path: Path
+) -> None:
+    demo = start(tmp_path, 300_000)
+    try:
+        ledgers = tmp_path / "build" / "demo"
+        wait_until(
+            lambda: any(path.stat().st_size for path in ledgers.glob("run-*/producer.ledger")),
+            UP_SECONDS_MAX,
+            "the producer to produce",
+        )
+        assert len(processes_in(tmp_path)) == 9  # The demo, a broker, a producer, six workers.
+        demo.send_signal(number)
+        printed, _ = demo.communicate(timeout=GONE_SECONDS_MAX)
+        assert demo.returncode == exit_code, printed
+        wait_until(lambda: not processes_in(tmp_path), GONE_SECONDS_MAX, "the children to end")
+    finally:
+        demo.kill()
+
+
+def test_more_rows_than_there_are_is_a_misuse(tmp_path: Path) -> None:
+    demo = start(tmp_path, 336_777)
+    printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
+    assert demo.returncode == 2
+    assert "336777 is not in the range 1<=x<=336776" in printed
