@@ -50,7 +50,7 @@ def test_importing_the_table_loads_no_schema():
         [
             sys.executable,
             "-c",
-            "import sys, sharegroup.wire.apis; print([m for m in sys.modules if 'kio.schema' in m])",
+            "import sys, sharegroup.wire.apis; print([m for m in sys.modules if 'kio.sch' in m])",
         ],
         capture_output=True,
         text=True,
