@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -87,6 +88,18 @@ def read_partition(bootstrap: str, topic: str, *, count: int, partition: int = 0
         return take(lambda: consumer.consume(count, 0.2), count)
     finally:
         consumer.close()
+
+
+def offset(bootstrap: str, topic: str, spec: OffsetSpec) -> int:
+    """The offset of partition 0 that a specification names."""
+    where = TopicPartition(topic, 0)
+    listed = admin(bootstrap).list_offsets({where: spec}, request_timeout=WAIT_SECONDS_MAX)
+    found: int = listed[where].result(WAIT_SECONDS_MAX).offset
+    return found
+
+
+def end_offset(bootstrap: str, topic: str) -> int:
+    return offset(bootstrap, topic, OffsetSpec.latest())
 
 
 def plain_consumer(

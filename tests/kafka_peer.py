@@ -122,21 +122,26 @@ def installed_libs() -> Path | None:
 
 def kafka_libs() -> Path:
     """The folder of Kafka's jars; the first call on a machine fetches them by Maven."""
-    with _one_at_a_time(cache_libs().parent):
-        return installed_libs() or _fetch(cache_libs())
+    return installed_libs() or fetch_jars(cache_libs(), POM)
 
 
-def _fetch(libs: Path) -> Path:
-    """Fetch into a folder beside ``libs`` and rename it, so that a broken fetch leaves nothing."""
-    with tempfile.TemporaryDirectory(dir=libs.parent) as folder:
-        (Path(folder) / "pom.xml").write_text(POM)
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS_MAX
-        )
-        if done.returncode:
-            raise KafkaPeerError(f"mvn failed with {done.returncode}: {done.stdout[-2000:]}")
-        os.rename(Path(folder) / "libs", libs)
+def fetch_jars(libs: Path, pom: str) -> Path:
+    """What a pom depends on, in the folder ``libs``; fetched by Maven unless it is there.
+
+    Into a folder beside and then renamed, so that a broken fetch leaves nothing.
+    """
+    with _one_at_a_time(libs.parent):
+        if any(libs.glob("*.jar")):
+            return libs
+        with tempfile.TemporaryDirectory(dir=libs.parent) as folder:
+            (Path(folder) / "pom.xml").write_text(pom)
+            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS_MAX
+            )
+            if done.returncode:
+                raise KafkaPeerError(f"mvn failed with {done.returncode}: {done.stdout[-2000:]}")
+            os.rename(Path(folder) / "libs", libs)
     return libs
 
 

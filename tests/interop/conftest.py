@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,18 +24,34 @@ SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
 _names = count(1)
 
 
+class RunningBroker(NamedTuple):
+    bootstrap: str
+    data: Path
+
+
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the broker listens."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     folder: Path = tmp_path_factory.mktemp("interop")
     if os.environ.get("SHAREGROUP_INTEROP") == "kafka":
         with KafkaPeer(folder, SETTINGS) as kafka:
-            yield kafka.bootstrap
+            yield RunningBroker(kafka.bootstrap, folder / "data")
             confluent_calls.admin.cache_clear()
     else:
-        with ServeProcess(folder / "data", settings=SETTINGS) as broker:
-            yield broker.bootstrap
+        with ServeProcess(folder / "data", settings=SETTINGS) as process:
+            yield RunningBroker(process.bootstrap, process.data)
             confluent_calls.admin.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: RunningBroker) -> str:
+    """Where the broker listens."""
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def data_directory(broker: RunningBroker) -> Path:
+    """Where the broker keeps its files."""
+    return broker.data
 
 
 @pytest.fixture

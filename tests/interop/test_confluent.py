@@ -14,6 +14,8 @@ from tests.confluent_calls import (
     admin,
     configs,
     create_topic,
+    end_offset,
+    offset,
     plain_consumer,
     produce,
     read_partition,
@@ -207,14 +209,3 @@ def test_an_unknown_topic_is_an_error_and_not_created(bootstrap: str) -> None:
     with pytest.raises(KafkaException):
         offset(bootstrap, name, OffsetSpec.latest())
     assert name not in admin(bootstrap).list_topics(timeout=WAIT_SECONDS_MAX).topics
-
-
-def offset(bootstrap: str, topic: str, spec: OffsetSpec) -> int:
-    where = TopicPartition(topic, 0)
-    listed = admin(bootstrap).list_offsets({where: spec}, request_timeout=WAIT_SECONDS_MAX)
-    found: int = listed[where].result(WAIT_SECONDS_MAX).offset
-    return found
-
-
-def end_offset(bootstrap: str, topic: str) -> int:
-    return offset(bootstrap, topic, OffsetSpec.latest())

@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import Producer
 
 from tests.bench.client_process import Span, in_process
 from tests.bench.lines import BenchError, Line, Measured, Scale
 from tests.bench.peers import Peer
 from tests.bench.workloads.share_consume import as_rate
-from tests.confluent_calls import admin, create_topic
+from tests.confluent_calls import create_topic, end_offset
 
 QUEUED_MAX = 200_000
 FLUSH_SECONDS_MAX = 60.0
@@ -84,8 +83,6 @@ def client(
 
 def check_end(bootstrap: str, topic: str, records: int) -> None:
     """Every record is in the log, once."""
-    where = TopicPartition(topic, 0)
-    listed = admin(bootstrap).list_offsets({where: OffsetSpec.latest()})
-    end = listed[where].result(FLUSH_SECONDS_MAX).offset
+    end = end_offset(bootstrap, topic)
     if end != records:
         raise BenchError(f"expected {records} records in {topic}, its end is {end}")
