@@ -3,7 +3,8 @@
 There is no task per connection: the transport calls in with bytes, every complete frame is
 dispatched at once, and its reply, or a future of it, takes a place in a queue.  Whenever the
 reply at the head is there it is written.  A peer that sends without reading is not read from
-any more: neither the queue nor the transport's buffer grows past its limit.
+any more: neither the queue nor the transport's buffer grows past its limit.  A peer that sends
+many requests at once gets as many of them served as the queue holds, then it is the others' turn.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = True
         self._reading = True
+        self._behind = False  # Whole frames may be waiting to be taken.
+        self._turn: asyncio.Handle | None = None  # None: no later turn is arranged.
         self._closing = False
         self._last_read_ms = self._last_write_ms = self._clock.now_ms()
         self._frame_began_ms: int | None = None  # None: no frame is half received.
@@ -73,11 +76,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_read_ms = self._clock.now_ms()
-        try:
-            self._frames.feed(data)
-            self._take_frames()
-        except FrameError as error:
-            self._refuse(str(error))
+        self._frames.feed(data)
+        self._take_frames()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._last_write_ms = self._clock.now_ms()
-        self._write_replies()
+        self._take_frames()
 
     def close(self, reason: str) -> None:
         """Close without waiting for what the peer still has to read."""
@@ -108,18 +108,40 @@ class Connection(asyncio.Protocol):
 
     def _take_frames(self) -> None:
         """Dispatch complete frames while there is room for their replies."""
-        limit = self._parts.config.server.connection_requests_max
-        while not self._closing and self._writable and len(self._replies) < limit:
-            frame = self._frames.next()
+        self._behind = True
+        while not self._closing and self._has_room():
+            try:
+                frame = self._frames.next()
+            except FrameError as error:
+                self._refuse(str(error))
+                return
             if frame is None:
-                if not self._frames.partial:
-                    self._frame_began_ms = None
-                elif self._frame_began_ms is None:
-                    self._frame_began_ms = self._clock.now_ms()
+                self._behind = False
+                self._note_partial_frame()
                 break
             self._frame_began_ms = None
             self._dispatch(frame)
         self._write_replies()
+        if self._behind and self._turn is None and not self._closing and self._has_room():
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self._take_frames()
+
+    def _has_room(self) -> bool:
+        """Whether one more reply may be waited for."""
+        return (
+            self._writable
+            and len(self._replies) < self._parts.config.server.connection_requests_max
+        )
+
+    def _note_partial_frame(self) -> None:
+        """Remember since when the peer owes the rest of a frame."""
+        if not self._frames.partial:
+            self._frame_began_ms = None
+        elif self._frame_began_ms is None:
+            self._frame_began_ms = self._clock.now_ms()
 
     def _dispatch(self, frame: memoryview) -> None:
         try:
@@ -165,8 +187,7 @@ class Connection(asyncio.Protocol):
         """Read exactly while another request could be taken."""
         if self._transport is None or self._closing:
             return
-        limit = self._parts.config.server.connection_requests_max
-        want = self._writable and len(self._replies) < limit
+        want = self._has_room() and not self._behind
         if want and not self._reading:
             self._transport.resume_reading()
         elif not want and self._reading:
