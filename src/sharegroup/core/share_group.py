@@ -152,6 +152,14 @@ class ShareGroups:
         check_request(request)
         check_member(request, self._groups.get(request.group_id), limits)
 
+    def subscribed_names(self, request: HeartbeatRequest) -> frozenset[TopicName]:
+        """The names that the steps below need to be told of as `Topics`."""
+        group = self._groups.get(request.group_id)
+        members = () if group is None else group.members.values()
+        return frozenset(request.subscribed_topic_names or ()).union(
+            *(member.subscribed_topic_names for member in members)
+        )
+
     def uninitialized(self, request: HeartbeatRequest, topics: Topics) -> tuple[Uninitialized, ...]:
         """The partitions of the member's topics that the group has no state for, in order.
 

@@ -72,6 +72,16 @@ def test_members_that_do_not_divide_evenly_take_two_partitions_some_of_them() ->
     assert assigned == {"m": has(A, 0, 1), "n": has(A, 0), "o": has(A, 1)}
 
 
+def test_member_that_has_a_partition_already_is_next_in_line_for_another() -> None:
+    before = {MemberId("m"): has(A, 0)}
+    assert assign(everybody_wants("m n o p", A), before, {A: numbers(3)}) == {
+        "m": has(A, 0, 1),
+        "n": has(A, 0, 2),
+        "o": has(A, 1),
+        "p": has(A, 2),
+    }
+
+
 def test_new_member_takes_no_more_than_its_share() -> None:
     """Four of six stay where they are; which two move is decided by their numbers."""
     before = {MemberId("m"): has(A, 0, 1, 2), MemberId("n"): has(A, 3, 4, 5)}

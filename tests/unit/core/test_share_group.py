@@ -60,6 +60,14 @@ def test_partition_added_to_a_known_topic_starts_at_its_beginning() -> None:
     )
 
 
+def test_names_are_those_of_the_request_and_of_all_members() -> None:
+    group = GroupUnderTest(a=1)
+    assert group.groups.subscribed_names(group.request("m", 0, "a")) == {"a"}
+    group.heartbeat("m", 0, "a", "b")
+    assert group.groups.subscribed_names(group.request("n", 0, "c")) == {"a", "b", "c"}
+    assert group.groups.subscribed_names(group.request("m", 2)) == {"a", "b"}
+
+
 def test_initialized_partitions_are_recorded_with_those_before() -> None:
     group = GroupUnderTest(a=2, b=1)
     group.heartbeat("m", 0, "a")
