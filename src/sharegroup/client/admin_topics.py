@@ -7,7 +7,7 @@ those about a partition's log go to its leader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -40,7 +40,7 @@ from sharegroup.client.admin_types import (
     NodeDescription,
     TopicDescription,
 )
-from sharegroup.client.cluster import NO_LEADER, Cluster
+from sharegroup.client.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import (
     NONE,
@@ -54,6 +54,7 @@ CONSUMER_REPLICA_ID = -1
 READ_UNCOMMITTED = 0
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def outcome(code: int, message: str | None, what: str) -> KafkaError | None:
@@ -142,14 +143,12 @@ async def describe_topics(
 ) -> dict[str, TopicDescription | KafkaError]:
     wanted = None if names is None else tuple(names)
     found = await cluster.retrying(lambda: cluster.refresh(wanted), what="describe_topics")
-    described: dict[str, TopicDescription | KafkaError] = {
-        name: UnknownTopicOrPartition(f"topic {name!r} does not exist") for name in wanted or ()
+    return {
+        name: topic
+        if isinstance(topic, KafkaError)
+        else TopicDescription(topic.name, topic.topic_id, topic.leaders, topic.is_internal)
+        for name, topic in found.items()
     }
-    for topic in found:
-        described[topic.name] = TopicDescription(
-            topic.name, topic.topic_id, topic.leaders, topic.is_internal
-        )
-    return described
 
 
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
@@ -189,8 +188,8 @@ async def list_offsets(
         )
 
     results: dict[TopicPartition, ListedOffset | KafkaError] = {}
-    for node_id, part in (await _by_leader(cluster, specs)).items():
-        response = await (await cluster.connection(node_id)).request(request(part))
+    responses = await _ask_leaders(cluster, specs, request, results, what="list_offsets")
+    for response in responses:
         for topic in response.topics:
             for one in topic.partitions:
                 where = TopicPartition(topic.name, one.partition_index)
@@ -219,8 +218,8 @@ async def delete_records(
         )
 
     results: dict[TopicPartition, int | KafkaError] = {}
-    for node_id, part in (await _by_leader(cluster, offsets)).items():
-        response = await (await cluster.connection(node_id)).request(request(part))
+    responses = await _ask_leaders(cluster, offsets, request, results, what="delete_records")
+    for response in responses:
         for topic in response.topics:
             for one in topic.partitions:
                 where = TopicPartition(topic.name, one.partition_index)
@@ -237,22 +236,48 @@ def by_topic(items: Mapping[TopicPartition, Item]) -> dict[str, dict[int, Item]]
     return nested
 
 
-async def _by_leader(
-    cluster: Cluster, items: Mapping[TopicPartition, Item]
-) -> dict[int, dict[TopicPartition, Item]]:
-    parts: dict[int, dict[TopicPartition, Item]] = defaultdict(dict)
-    for where, item in items.items():
-        topic = await cluster.topic(where.topic)
-        if not 0 <= where.partition < len(topic.leaders):
-            raise UnknownTopicOrPartition(
-                f"topic {where.topic!r} has partitions 0 to {len(topic.leaders) - 1}; "
-                f"asked for {where.partition}"
-            )
-        leader = topic.leaders[where.partition]
-        if leader == NO_LEADER:
-            raise LeaderNotAvailable(f"topic {where.topic!r} partition {where.partition}")
-        parts[leader][where] = item
-    return parts
+async def _ask_leaders(
+    cluster: Cluster,
+    items: Mapping[TopicPartition, Item],
+    request: Callable[[Mapping[TopicPartition, Item]], Any],
+    results: dict[TopicPartition, Result | KafkaError],
+    *,
+    what: str,
+) -> list[Any]:
+    """Each leader's answer about its partitions; all again when one can't be reached.
+
+    Partitions without a leader to ask get their error in ``results``.
+    """
+
+    async def attempt() -> list[Any]:
+        found = await cluster.refresh({where.topic for where in items})
+        parts: dict[int, dict[TopicPartition, Item]] = defaultdict(dict)
+        for where, item in items.items():
+            leader = _leader(where, found.get(where.topic))
+            if isinstance(leader, KafkaError):
+                results[where] = leader
+            else:
+                parts[leader][where] = item
+        return [
+            await (await cluster.connection(node_id)).request(request(part))
+            for node_id, part in parts.items()
+        ]
+
+    return await cluster.retrying(attempt, what=what)
+
+
+def _leader(where: TopicPartition, topic: Topic | KafkaError | None) -> int | KafkaError:
+    if not isinstance(topic, Topic):
+        return topic or UnknownTopicOrPartition(f"topic {where.topic!r} does not exist")
+    if not 0 <= where.partition < len(topic.leaders):
+        return UnknownTopicOrPartition(
+            f"topic {where.topic!r} has partitions 0 to {len(topic.leaders) - 1}; "
+            f"asked for {where.partition}"
+        )
+    leader = topic.leaders[where.partition]
+    if leader == NO_LEADER:
+        return LeaderNotAvailable(f"topic {where.topic!r} partition {where.partition}")
+    return leader
 
 
 def _failed(cluster: Cluster, where: TopicPartition, code: int) -> KafkaError | None:

@@ -185,6 +185,10 @@ class Cluster:
             return None
         return self._topics.get(name)
 
+    def last_known_topic(self, name: str) -> Topic | None:
+        """What was last heard of a topic, however old: its partitions, not its leaders."""
+        return self._topics.get(name)
+
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         """The name of a topic that was described before."""
         return self._names.get(topic_id)
@@ -201,16 +205,17 @@ class Cluster:
             return known
 
         async def ask() -> Topic:
-            await self.refresh([name], create=create)
-            found = self._topics.get(name)
-            if found is None:
-                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            return found
+            found = (await self.refresh([name], create=create)).get(name)
+            if isinstance(found, Topic):
+                return found
+            raise found or UnknownTopicOrPartition(f"topic {name!r}: the broker is silent on it")
 
         return await self.retrying(ask, what=f"metadata of topic {name!r}", timeout_ms=timeout_ms)
 
-    async def refresh(self, names: Iterable[str] | None, *, create: bool = False) -> list[Topic]:
-        """Ask for these topics, or for all with None; unknown ones are left out."""
+    async def refresh(
+        self, names: Iterable[str] | None, *, create: bool = False
+    ) -> dict[str, Topic | KafkaError]:
+        """Ask for these topics, or for all with None; by name what came of it."""
         wanted = None if names is None else tuple(dict.fromkeys(names))
         request = MetadataRequest(
             topics=None
@@ -228,30 +233,24 @@ class Cluster:
         self.controller_id = response.controller_id
         return self._learn(response.topics, time.monotonic())
 
-    def _learn(self, described: Iterable[MetadataResponseTopic], now: float) -> list[Topic]:
-        found = []
+    def _learn(
+        self, described: Iterable[MetadataResponseTopic], now: float
+    ) -> dict[str, Topic | KafkaError]:
+        found: dict[str, Topic | KafkaError] = {}
         for one in described:
             if one.name is None:
-                continue
-            name = TopicName(one.name)
-            if one.error_code not in (NONE, LeaderNotAvailable.code):
-                self._topics.pop(name, None)
-                error = error_for(one.error_code, f"topic {name!r}")
-                if not error.retriable:
-                    raise error
-                continue
-            leaders = [NO_LEADER] * len(one.partitions)
-            for partition in one.partitions:
-                if 0 <= partition.partition_index < len(leaders):
-                    leaders[partition.partition_index] = int(partition.leader_id)
-            topic_id = None if one.topic_id is None else TopicId(one.topic_id)
-            topic = Topic(name, topic_id, tuple(leaders), one.is_internal)
-            self._topics[name] = topic
-            if topic_id is not None:
-                self._names[topic_id] = name
-            if leaders and NO_LEADER not in leaders:
-                self._asked_at[name] = now
-            found.append(topic)
+                continue  # A topic id that the broker does not know; nobody asks by id.
+            if one.error_code in (NONE, LeaderNotAvailable.code):
+                topic = found[one.name] = _topic(one)
+                self._topics[one.name] = topic
+                if topic.topic_id is not None:
+                    self._names[topic.topic_id] = topic.name
+                if topic.leaders and NO_LEADER not in topic.leaders:
+                    self._asked_at[one.name] = now
+            else:
+                found[one.name] = _refusal(one)
+                self._topics.pop(one.name, None)
+                self._asked_at.pop(one.name, None)
         return found
 
     # Coordinators.
@@ -275,6 +274,22 @@ class Cluster:
     def forget_coordinator(self, group_id: str) -> None:
         """The group moved, or its coordinator can't be reached: look again."""
         self._coordinators.pop(group_id, None)
+
+
+def _topic(described: MetadataResponseTopic) -> Topic:
+    leaders = [NO_LEADER] * len(described.partitions)
+    for partition in described.partitions:
+        if 0 <= partition.partition_index < len(leaders):
+            leaders[partition.partition_index] = int(partition.leader_id)
+    topic_id = None if described.topic_id is None else TopicId(described.topic_id)
+    name = TopicName(str(described.name))
+    return Topic(name, topic_id, tuple(leaders), described.is_internal)
+
+
+def _refusal(described: MetadataResponseTopic) -> KafkaError:
+    if described.error_code == UnknownTopicOrPartition.code:
+        return UnknownTopicOrPartition(f"topic {described.name!r} does not exist")
+    return error_for(described.error_code, f"topic {described.name!r}")
 
 
 class _Pause:

@@ -39,7 +39,7 @@ from sharegroup.wire.framing import FrameError, Frames
 from sharegroup.wire.headers import decode_response_header
 
 IN_FLIGHT_MAX = 64
-"""Requests under way on one connection; its owners send far fewer."""
+"""Requests under way on one connection; further ones wait their turn."""
 
 RESPONSE_BYTES_MIN = 4
 WRITE_BUFFER_BYTES = 1024 * 1024
@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._frames = Frames(config.response_bytes_max, RESPONSE_BYTES_MIN)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, _Waiting] = {}
+        self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._correlation_id = 0
         self._writable = asyncio.Event()
         self._writable.set()
@@ -112,10 +113,9 @@ class Connection(asyncio.Protocol):
     async def request_as_is(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message of the version the broker serves; the answer has that version too."""
         limit_ms = self._config.request_timeout_ms if timeout_ms is None else timeout_ms
-        future = self.send(message)
         try:
-            async with asyncio.timeout(limit_ms / 1000):
-                return await future
+            async with asyncio.timeout(limit_ms / 1000), self._slots:
+                return await self.send(message)
         except TimeoutError:
             name = APIS[message.__api_key__].name
             error = NetworkException(f"broker {self.peer}: no answer to {name} in {limit_ms} ms")

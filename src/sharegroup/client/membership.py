@@ -189,11 +189,13 @@ class Heartbeats:
 
     async def leave(self) -> None:
         """Tell the coordinator that this member goes; one try."""
-        if self._membership.epoch > JOIN_EPOCH:
-            node_id = await self._cluster.coordinator(self._membership.group_id)
-            connection = await self._cluster.connection(node_id)
-            await connection.request(self._membership.leave_request())
-        self._membership.reset()
+        try:
+            if self._membership.epoch > JOIN_EPOCH:
+                node_id = await self._cluster.coordinator(self._membership.group_id)
+                connection = await self._cluster.connection(node_id)
+                await connection.request(self._membership.leave_request())
+        finally:
+            self._membership.reset()
 
     async def _beat(self) -> Reaction:
         membership = self._membership

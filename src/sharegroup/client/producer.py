@@ -125,7 +125,7 @@ class Producer:
                 f"topic {topic!r}: a record of {size} bytes; request_bytes_max is "
                 f"{self._config.request_bytes_max}"
             )
-        known = self._cluster.known_topic(topic)
+        known = self._cluster.last_known_topic(topic)
         if known is None:
             known = await self._cluster.topic(
                 topic, create=True, timeout_ms=self._config.max_block_ms
@@ -257,7 +257,7 @@ class Producer:
         self._buffered_bytes += size
         is_full = batch.bytes >= self._config.batch_bytes or len(queue.waiting) > 1
         if is_full and record[0] is None:
-            known = self._cluster.known_topic(where.topic)
+            known = self._cluster.last_known_topic(where.topic)
             self._sticky_of(where.topic).move_on(len(known.leaders) if known else 1)
         if is_full:
             self._sender.wake()

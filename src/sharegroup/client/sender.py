@@ -120,7 +120,7 @@ class Sender:
                 if queue.identity is None:
                     self._start_identifying(tasks)
                 elif (leader := self._leader(queue.where)) == NO_LEADER:
-                    self._start_asking(tasks, queue)
+                    self._start_asking(tasks)
                 else:
                     ready[leader].append(queue)
         for node_id, queues in ready.items():
@@ -233,8 +233,7 @@ class Sender:
 
     def _retry(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.retry(batch)
-        backoff = self._backoffs.setdefault(batch.where, self._cluster.backoff())
-        queue.not_before = time.monotonic() + backoff.next_ms() / 1000
+        self._pause(queue)
         self._active[queue.where] = queue
         log.debug("producer.retry where=%s error=%r", batch.where, batch.error)
 
@@ -283,22 +282,26 @@ class Sender:
             raise error_for(response.error_code, "InitProducerId was refused")
         return Identity(int(response.producer_id), int(response.producer_epoch))
 
-    def _start_asking(self, tasks: asyncio.TaskGroup, queue: PartitionQueue) -> None:
+    def _start_asking(self, tasks: asyncio.TaskGroup) -> None:
         if not self._asking:
             self._asking = True
-            tasks.create_task(self._ask_metadata(queue))
+            tasks.create_task(self._ask_metadata())
 
-    async def _ask_metadata(self, queue: PartitionQueue) -> None:
+    async def _ask_metadata(self) -> None:
         try:
             await self._cluster.refresh({where.topic for where in self._active})
         except KafkaError as error:
             log.info("metadata.failed error=%r", error)
         finally:
             self._asking = False
-        if self._leader(queue.where) == NO_LEADER:
-            backoff = self._backoffs.setdefault(queue.where, self._cluster.backoff())
-            queue.not_before = time.monotonic() + backoff.next_ms() / 1000
+        for queue in self._active.values():
+            if self._leader(queue.where) == NO_LEADER:
+                self._pause(queue)
         self._wake.set()
+
+    def _pause(self, queue: PartitionQueue) -> None:
+        backoff = self._backoffs.setdefault(queue.where, self._cluster.backoff())
+        queue.not_before = time.monotonic() + backoff.next_ms() / 1000
 
 
 def _unanswered(batch: Batch) -> Answered:

@@ -88,7 +88,7 @@ class ShareConsumer:
         self._busy: set[int] = set()
         self._inbox = Inbox()
         self._results: list[AcknowledgementResult] = []
-        self._unreported: dict[TopicPartition, KafkaError] = {}
+        self._unreported: dict[TopicPartition, KafkaError | None] = {}
         self._failure: KafkaError | None = None
         self._callback: AcknowledgementCallback | None = None
         self._lock_timeout_ms: int | None = None
@@ -164,6 +164,7 @@ class ShareConsumer:
         if self._closed:
             return
         self._closed = True
+        self._wake.set()
         if self._runner is not None:
             if accept_open:
                 self._accept_open()
@@ -186,7 +187,9 @@ class ShareConsumer:
         self._run_callbacks()
 
     def subscribe(self, *topics: str) -> None:
-        """Replace the subscription; without a topic it is `unsubscribe` at the next poll."""
+        """Replace the subscription."""
+        if not topics:
+            raise ValueError("subscribe needs a topic; unsubscribe leaves the group")
         for topic in topics:
             if not topic or not topic.strip():
                 raise ValueError(f"topic {topic!r}: expected a name")
@@ -252,12 +255,13 @@ class ShareConsumer:
         self,
         timeout: float | None = None,  # noqa: ASYNC109  The requests go on when it has passed.
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Send what is settled and wait; what the broker said, by partition.
+        """Send what is settled, wait until nothing is under way; what the broker said.
 
-        None: durable.  NetworkException: in doubt, sent without an answer.  Any other error:
-        no effect.  Without a callback, failures of acknowledgements that went with a fetch
-        are told here as well.  After ``timeout`` seconds RequestTimedOut is raised; the
-        outcome then goes to the callback, or comes with the next commit.
+        By partition: None: durable.  NetworkException: in doubt, sent without an answer.  Any
+        other error: no effect.  Without a callback the outcomes of acknowledgements that went
+        with fetches since the last commit are told here as well, errors first.  After
+        ``timeout`` seconds RequestTimedOut is raised; the outcome then goes to the callback,
+        or comes with the next commit.
         """
         limit = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         sent = self._send_acknowledgements()
@@ -267,13 +271,10 @@ class ShareConsumer:
                 raise RequestTimedOut(
                     f"group {self.group_id!r}: acknowledgements without an answer for {limit} s"
                 )
-        results: dict[TopicPartition, KafkaError | None] = {}
-        for task in sent:
-            for one in task.result().results:
-                results[one.topic_partition] = results.get(one.topic_partition) or one.error
         self._run_callbacks()
-        results.update(self._unreported)
-        self._unreported.clear()
+        results, self._unreported = self._unreported, {}
+        for one in (result for task in sent for result in task.result().results):
+            results[one.topic_partition] = results.get(one.topic_partition) or one.error
         return results
 
     def commit_async(self) -> None:
@@ -291,7 +292,7 @@ class ShareConsumer:
 
     async def _poll(self, deadline: float, max_records: int | None) -> list[Record]:
         limit = self._config.max_poll_records if max_records is None else max_records
-        while True:
+        while not self._closed:
             self._wake.clear()
             self._run_callbacks()
             self._raise_failures()
@@ -309,6 +310,7 @@ class ShareConsumer:
                     await self._wake.wait()
             except TimeoutError:
                 continue
+        raise IllegalStateError("this consumer was closed during a poll")
 
     def _close_last_batch(self) -> None:
         if not self._config.explicit:
@@ -387,7 +389,7 @@ class ShareConsumer:
         return [
             self._tasks.create_task(self._acknowledge(node))
             for node in self._nodes.values()
-            if node.has_settled
+            if node.has_settled or node.is_acknowledging
         ]
 
     async def _acknowledge(self, node: ShareNode, *, close: bool = False) -> Outcome:
@@ -425,8 +427,9 @@ class ShareConsumer:
                 except BaseException:
                     self._results = results[index + 1 :] + self._results
                     raise
-            elif one.error is not None:
-                self._unreported[one.topic_partition] = one.error
+            else:
+                where = one.topic_partition
+                self._unreported[where] = self._unreported.get(where) or one.error
 
     # Background.
 

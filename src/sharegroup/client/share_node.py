@@ -72,6 +72,7 @@ class ShareNode:
         self._session = NodeSession()
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        self._sending = 0
         self._held: dict[TopicIdPartition, HeldRecords] = {}
         self._lost: list[HeldRecords] = []
         self.backoff = cluster.backoff()
@@ -86,6 +87,11 @@ class ShareNode:
     def has_settled(self) -> bool:
         """Whether acknowledgements wait to be sent, or to be reported as impossible."""
         return any(held.has_settled for held in self.tables())
+
+    @property
+    def is_acknowledging(self) -> bool:
+        """Whether acknowledgements are under way."""
+        return self._sending > 0
 
     @property
     def has_open(self) -> bool:
@@ -185,12 +191,15 @@ class ShareNode:
         limit_ms: int,
     ) -> Any:
         """Send and wait; None when the session was lost, with everything about it said."""
+        self._sending = len(sent)
         try:
             response = await connection.request(request, timeout_ms=limit_ms)
         except KafkaError as error:
             outcome.results += [_result(one, error) for one in sent]
             self._fail(outcome, error)
             return None
+        finally:
+            self._sending = 0
         if response.error_code != NONE:
             text = f"{self._name()}: {response.error_message or 'refused'}"
             refusal = error_for(response.error_code, text)
