@@ -82,8 +82,8 @@ def _divide(
     sharing = -(-len(held) // len(targets))
     holders: dict[TopicPartition, list[MemberId]] = {target: [] for target in targets}
     for member_id, share in held.items():
-        share.intersection_update(holders)
-        for target in share:
+        held[member_id] = {target for target in share if target in holders}
+        for target in held[member_id]:
             holders[target].append(member_id)
     quotas = _quotas(held, sharing * len(targets))
     _take_from_members(held, holders, quotas)
