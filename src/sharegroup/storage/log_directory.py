@@ -238,6 +238,11 @@ class LogDirectory:
         files.close(self._lock_fd)
         log.info("event=data_directory_closed path=%s", root)
 
+    async def drain(self) -> None:
+        """Return when every append so far is decided and the storage thread is idle."""
+        await self._parts.syncer.drain()
+        await self._parts.syncer.in_thread(lambda: None)
+
     def abandon(self) -> None:
         """Give everything up as it is, as a crash would; for tests of recovery."""
         for opened in self._logs.values():

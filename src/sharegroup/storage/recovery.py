@@ -67,12 +67,17 @@ def load_log(
     if not bases:
         return LoadedLog([], start_offset, start_offset, start_offset, 0, ProducerStates())
     segments = [Segment(opened, folder, base) for base in bases]
+    while len(segments) > 1 and segments[1].base_offset <= start_offset:
+        # Deleted records: a crash may have kept some of these files and not others, and the
+        # hole between must not look like the end of the log.
+        segments.pop(0).remove()
     active = _open_trusted(opened.files, segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan)
     end_offset = segments[-1].end_offset
     states = _producers(opened.files, folder, names, segments, scan, now_ms=now_ms)
     if scan.batches or scan.cut_bytes:
+        _make_durable(opened.files, folder, segments[active:])
         log.info(
             "event=log_recovered folder=%s scanned_from=%d end_offset=%d batches=%d cut_bytes=%d",
             folder.rpartition("/")[2],
@@ -193,6 +198,17 @@ def _scan_from(segments: list[Segment], active: int, scan: _Scan) -> None:
             _cut(segments, number if follows else number - 1)
             return
         expected = segment.end_offset
+
+
+def _make_durable(files: Files, folder: str, segments: list[Segment]) -> None:
+    """Sync what was found: after `kill -9` it may be in the system's memory only.
+
+    It is readable from now on, and nothing may be readable that the power can take away.
+    """
+    for segment in segments:
+        segment.log.sync_now()
+    files.sync_directory(folder)
+    files.sync_directory(folder.rpartition("/")[0])
 
 
 def _cut(segments: list[Segment], last: int) -> None:

@@ -12,7 +12,7 @@ from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
-from tests.unit.storage.logs import NOW_MS, batch, open_directory, open_log, run
+from tests.unit.storage.logs import FOLDER, NOW_MS, batch, open_directory, open_log, run
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +101,8 @@ def test_a_failed_sync_takes_back_segments_begun_since() -> None:
         assert log.end_offset == 6
         disk.fail_next_sync(0)
         await (await append_when_healed(log))
+        logs = [name for name in disk.names(FOLDER) if name.endswith(".log")]
+        assert logs == ["00000000000000000000.log", "00000000000000000004.log"]
         await directory.close()
         _, again = open_log(disk)
         assert again.end_offset == 7

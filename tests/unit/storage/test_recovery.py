@@ -194,6 +194,43 @@ def test_segments_that_do_not_follow_are_dropped() -> None:
     run(main())
 
 
+def test_a_segment_whose_deletion_was_lost_does_not_end_the_log() -> None:
+    """Found by the model test: the second of two deleted segments is gone, the first is not."""
+
+    async def main() -> None:
+        disk = await written(10, clean=False, segment_bytes=ONE * 2)
+        directory, log = open_log(disk)
+        await log.delete_before(10)
+        directory.abandon()
+        for name in ("00000000000000000004.log", "00000000000000000004.timeindex"):
+            if disk.exists(f"{FOLDER}/{name}"):
+                disk.remove(f"{FOLDER}/{name}")
+        disk.open(FIRST_SEGMENT, create=True)
+        _, again = open_log(disk)
+        assert (again.start_offset, again.end_offset) == (10, 20)
+        assert not disk.exists(FIRST_SEGMENT)
+
+    run(main())
+
+
+def test_what_a_killed_process_left_in_memory_is_synced_before_it_is_readable() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        log.append(batch(2), now_ms=NOW_MS)  # Written, not synced: the process dies here.
+        directory.abandon()
+        directory, again = open_log(disk)
+        assert again.high_watermark == 2
+        readable = again.read(0, bytes_max=1)
+        directory.abandon()
+        for _ in range(5):
+            disk.cut_power()
+        _, last = open_log(disk)
+        assert last.read(0, bytes_max=1) == readable
+
+    run(main())
+
+
 @pytest.mark.parametrize("checkpoint_after", [None, 2, 5])
 def test_duplicates_are_known_after_a_crash(checkpoint_after: int | None) -> None:
     async def main() -> None:
