@@ -1,0 +1,104 @@
+"""The benchmarks' own arithmetic: a figure that flatters is worse than none."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.equal_batches import describe_log, fill
+from tests.bench.first_answer import wait_for_metadata
+from tests.bench.lines import BenchError, Line, Measured
+from tests.bench.report import report
+from tests.bench.workloads import WORKLOADS
+from tests.bench.workloads.share_consume import Coverage
+from tests.processes import ServeProcess
+
+
+class Message:
+    """As much of confluent's message as the benchmark looks at."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> None:
+        return None
+
+
+def messages(first: int, end: int) -> list[Any]:
+    return [Message(offset) for offset in range(first, end)]
+
+
+def test_every_record_once_is_complete() -> None:
+    seen = Coverage(30)
+    seen.add(messages(0, 10))
+    assert not seen.complete
+    seen.add(messages(10, 30))
+    assert seen.complete
+
+
+def test_a_lost_record_fails() -> None:
+    seen = Coverage(30)
+    seen.add(messages(0, 10))
+    with pytest.raises(BenchError, match="expected 5 records from offset 10, got 11 to 15"):
+        seen.add(messages(11, 16))
+
+
+def test_a_repeated_record_fails() -> None:
+    seen = Coverage(30)
+    seen.add(messages(0, 10))
+    with pytest.raises(BenchError, match="expected 2 records from offset 10, got 9 to 10"):
+        seen.add(messages(9, 11))
+
+
+def test_a_hole_inside_of_a_batch_fails() -> None:
+    with pytest.raises(BenchError, match="expected 3 records from offset 0, got 0 to 3"):
+        Coverage(30).add([*messages(0, 2), *messages(3, 4)])
+
+
+@pytest.mark.parametrize(("higher_is_better", "cell"), [(True, "0.50 ✗"), (False, "**2.00**")])
+def test_a_ratio_above_one_is_better_for_us(*, higher_is_better: bool, cell: str) -> None:
+    """Ours 10, 20 and 90 (median 20), Kafka always 40: half the speed, or half the time."""
+    values = {"ours fsync": [90, 10, 20], "ours os": [40, 40, 40], "Kafka": [40, 40, 40]}
+    assert f"| 20 | 40 | 40 | {cell} | ≥ 1.5 |" in rendered(
+        values, higher_is_better=higher_is_better
+    )
+
+
+def rendered(values: dict[str, list[float]], *, higher_is_better: bool) -> str:
+    line = Line(
+        what="a",
+        unit="u",
+        higher_is_better=higher_is_better,
+        reach_fsync=1.5,
+        reach_os=1.5,
+    )
+    peers = {
+        name: [Measured(value=value).as_json() for value in measured]
+        for name, measured in values.items()
+    }
+    lines = [{**asdict(line), "peers": peers}]
+    workload = {"commit": "c", "date": "d", "rounds": 3, "notes": [], "lines": lines}
+    return report({"machine": {}, "workloads": {"w": workload}})
+
+
+def test_names_of_workloads_and_lines_are_unique() -> None:
+    names = [workload.name for workload in WORKLOADS]
+    lines = [line.what for workload in WORKLOADS for line in workload.lines]
+    assert len(set(names)) == len(names)
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_log_of_equal_batches_and_the_first_answer(tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "data") as broker:
+        assert wait_for_metadata(broker.port, 5.0) < 5.0
+        with pytest.raises(TimeoutError):
+            wait_for_metadata(broker.port, 0.1, "absent")
+        fill(broker.bootstrap, "log", records=2_000, record_bytes=100, batch_records=500)
+        assert wait_for_metadata(broker.port, 5.0, "log") < 5.0
+        assert describe_log(broker.data) == "4 x 55,433 B of 500 records"
