@@ -9,9 +9,28 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.client.admin import AdminClient
-from sharegroup.errors import InvalidConfig, KafkaError, NetworkException, RequestTimedOut
+from sharegroup.client.admin_types import ShareGroupDescription
+from sharegroup.errors import (
+    GroupIdNotFound,
+    InvalidConfig,
+    KafkaError,
+    NetworkException,
+    NonEmptyGroup,
+    RequestTimedOut,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 
 T = TypeVar("T")
+
+WHAT_TO_DO: Mapping[type[KafkaError], str] = {
+    GroupIdNotFound: "see which there are with: sharegroup groups list",
+    InvalidConfig: "see what there is with: sharegroup configs describe --all",
+    NonEmptyGroup: "stop them and try again",
+    TopicAlreadyExists: "give --if-not-exists if that is all right",
+    UnknownTopicOrPartition: "see which there are with: sharegroup topics list",
+}
+"""The next step after an error that a person can do something about."""
 
 bootstrap_option = click.option(
     "--bootstrap",
@@ -53,6 +72,8 @@ def ask(bootstrap: str, timeout_ms: int, question: Callable[[AdminClient], Await
             f"no answer from {bootstrap}: {error}; see that a broker listens there "
             "(sharegroup serve), or name another with --bootstrap"
         ) from error
+    except KafkaError as error:
+        raise click.ClickException(_line(error)) from error
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
@@ -70,6 +91,20 @@ def refuse_errors(results: Mapping[Any, object]) -> None:
     """Fail with one line for each item that the broker refused, if there is any."""
     errors = [error for error in results.values() if isinstance(error, KafkaError)]
     if errors:
-        raise click.ClickException(
-            "\n       ".join(f"{type(error).__name__}: {error}" for error in errors)
-        )
+        raise click.ClickException("\n       ".join(_line(error) for error in errors))
+
+
+async def naming_members(admin: AdminClient, group_id: str, error: KafkaError) -> KafkaError:
+    """The error; if it is that the group has members, then with who they are."""
+    if not isinstance(error, NonEmptyGroup):
+        return error
+    group = (await admin.describe_share_groups([group_id]))[group_id]
+    if not isinstance(group, ShareGroupDescription):
+        return error
+    members = ", ".join(f"{one.client_id}@{one.host}" for one in group.members)
+    return NonEmptyGroup(f"group {group_id!r} has the members {members}")
+
+
+def _line(error: KafkaError) -> str:
+    hint = WHAT_TO_DO.get(type(error))
+    return f"{type(error).__name__}: {error}" + (f"; {hint}" if hint else "")

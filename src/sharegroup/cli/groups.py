@@ -8,11 +8,18 @@ from __future__ import annotations
 import click
 
 from sharegroup.cli import reset_offsets
-from sharegroup.cli.asking import ask, bootstrap_option, json_option, refuse_errors, timeout_option
+from sharegroup.cli.asking import (
+    ask,
+    bootstrap_option,
+    json_option,
+    naming_members,
+    refuse_errors,
+    timeout_option,
+)
 from sharegroup.cli.output import Row, done, listing
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import ShareGroupDescription, SharePartitionOffset
-from sharegroup.errors import KafkaError, NonEmptyGroup
+from sharegroup.errors import KafkaError
 
 LONG = {
     "offsets": ("leader_epoch",),
@@ -105,7 +112,11 @@ def delete(*, group: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json: 
     """Delete GROUP..., which must have no members, and all that is known of its records."""
 
     async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
-        return await _naming_members(admin, await admin.delete_share_groups(group))
+        results = await admin.delete_share_groups(group)
+        return {
+            name: None if error is None else await naming_members(admin, name, error)
+            for name, error in results.items()
+        }
 
     results = ask(bootstrap, timeout_ms, run)
     deleted = [name for name, error in results.items() if error is None]
@@ -124,27 +135,19 @@ def delete_offsets(
     *, group: str, topics: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json: bool
 ) -> None:
     """Forget where GROUP, which must have no members, stands in topics."""
-    results = ask(
-        bootstrap, timeout_ms, lambda admin: admin.delete_share_group_offsets(group, topics)
-    )
+
+    async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
+        try:
+            return await admin.delete_share_group_offsets(group, topics)
+        except KafkaError as error:
+            raise await naming_members(admin, group, error) from error
+
+    results = ask(bootstrap, timeout_ms, run)
     deleted = [topic for topic, error in results.items() if error is None]
     if deleted:
         text = f"group {group} forgot topic {', '.join(deleted)}"
         done(text, as_json=as_json, group=group, deleted=deleted)
     refuse_errors(results)
-
-
-async def _naming_members(
-    admin: AdminClient, results: dict[str, KafkaError | None]
-) -> dict[str, KafkaError | None]:
-    """The same results, where a group that has members is refused with who they are."""
-    for name, error in results.items():
-        if isinstance(error, NonEmptyGroup):
-            described = (await admin.describe_share_groups([name]))[name]
-            if isinstance(described, ShareGroupDescription):
-                members = ", ".join(f"{one.client_id}@{one.host}" for one in described.members)
-                results[name] = NonEmptyGroup(f"group {name!r}: stop its members first: {members}")
-    return results
 
 
 async def _offsets(admin: AdminClient, names: list[str] | tuple[str, ...]) -> list[Row]:

@@ -11,7 +11,14 @@ from datetime import UTC, datetime
 
 import click
 
-from sharegroup.cli.asking import ask, bootstrap_option, json_option, refuse_errors, timeout_option
+from sharegroup.cli.asking import (
+    ask,
+    bootstrap_option,
+    json_option,
+    naming_members,
+    refuse_errors,
+    timeout_option,
+)
 from sharegroup.cli.output import Row, listing
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import ListedOffset, OffsetSpec, TopicDescription
@@ -62,7 +69,10 @@ def command(  # One option each.
         partitions = await _partitions(admin, group, topics)
         offsets = await _new_offsets(admin, partitions, target)
         if execute and offsets:
-            refuse_errors(await admin.alter_share_group_offsets(group, offsets))
+            try:
+                refuse_errors(await admin.alter_share_group_offsets(group, offsets))
+            except KafkaError as error:
+                raise await naming_members(admin, group, error) from error
         return [
             {"group": group, "topic": topic, "partition": partition, "new_offset": offset}
             for (topic, partition), offset in sorted(offsets.items())

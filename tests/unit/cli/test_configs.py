@@ -1,0 +1,57 @@
+"""``sharegroup configs`` against a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.cli.conftest import Run
+
+
+def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None:
+    assert run("configs alter --group billing --set share.auto.offset.reset=earliest").code == 0
+    assert run("configs describe --group billing").lines == [
+        ["NAME", "VALUE", "SOURCE"],
+        ["share.auto.offset.reset", "earliest", "group"],
+    ]
+    assert run("configs alter --group billing --delete share.auto.offset.reset").code == 0
+    assert run("configs describe --group billing --json").rows == []
+
+
+def test_defaults_are_shown_when_asked_for(run: Run) -> None:
+    rows = run("configs describe --group defaults --all --json").rows
+    limit = {row["name"]: row for row in rows}["share.delivery.count.limit"]
+    assert limit == {
+        "name": "share.delivery.count.limit",
+        "value": "5",
+        "source": "default",
+        "read_only": False,
+    }
+
+
+def test_broker_says_what_it_was_started_with(run: Run) -> None:
+    assert ["num.partitions", "2", "static_broker"] in run("configs describe --broker 1").lines
+
+
+def test_unknown_config_fails_and_changes_nothing(run: Run) -> None:
+    refused = run(
+        "configs alter --group careful --set share.nope=1 --set share.record.lock.duration.ms=20000"
+    )
+    assert refused.code == 1
+    assert refused.err.startswith("Error: InvalidConfig: group 'careful'")
+    assert "share.nope" in refused.err
+    assert run("configs describe --group careful --json").rows == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("describe", "name one of --topic, --group and --broker"),
+        ("describe --topic a --group b", "name one of --topic, --group and --broker"),
+        ("describe --broker first", "'first': expected a node id or 'default'"),
+        ("alter --group g", "nothing to change: give --set KEY=VALUE or --delete KEY"),
+    ],
+)
+def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+    refused = run(f"configs {words}")
+    assert refused.code == 2
+    assert says in refused.err
