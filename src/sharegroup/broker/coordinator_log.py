@@ -29,13 +29,13 @@ KeyAndValue = tuple[bytes, bytes | None]
 class CoordinatorLog:
     """See the module's text."""
 
-    __slots__ = ("_clock", "_ends", "_name", "_topics", "partition_count")
+    __slots__ = ("_clock", "_last", "_name", "_topics", "partition_count")
 
     def __init__(self, topics: Topics, clock: Clock, name: TopicName) -> None:
         self._topics = topics
         self._clock = clock
         self._name = name
-        self._ends: dict[int, int] = {}  # Where each partition ended after our last append.
+        self._last: dict[int, Ticket] = {}  # Our last append to each partition.
         self.partition_count = topics.catalog.topic(name).partition_count
 
     def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
@@ -45,20 +45,24 @@ class CoordinatorLog:
         batch = encode_batch(NewRecord(key, value, now_ms) for key, value in records)
         _, log_ = self._topics.named(self._name, partition)
         ticket = log_.append(batch, now_ms=now_ms)
-        self._ends[partition] = ticket.end_offset
+        self._last[partition] = ticket
         return ticket
+
+    def last(self, partition: int) -> Ticket | None:
+        """The last append to this partition; when it is durable, all before it are."""
+        return self._last.get(partition)
 
     def was_cut(self, partition: int) -> bool:
         """Whether something that was appended here is gone again: a write failed."""
-        expected = self._ends.get(partition)
-        if expected is None:
+        last = self._last.get(partition)
+        if last is None:
             return False
         _, log_ = self._topics.named(self._name, partition)
-        return log_.end_offset != expected
+        return log_.end_offset != last.end_offset
 
     def records(self) -> Iterator[KeyAndValue]:
         """Every record of every partition, each partition from its start."""
-        self._ends.clear()
+        self._last.clear()
         topic = self._topics.catalog.topic(self._name)
         for partition in range(self.partition_count):
             if not self._topics.is_touched(topic, partition):

@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+EXPIRY_RETRY_MS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetListing:
@@ -101,7 +103,7 @@ class GroupCoordinator:
         for key in sorted(listed):
             topic = self._topics.catalog.by_id(key.topic_id)
             if topic is None:
-                self._apply(key.group_id, self._groups.topic_deleted(key.topic_id))
+                self._apply_all(self._groups.topic_deleted(key.topic_id))
             elif self._share_coordinator.summary(key) == NO_SUMMARY:
                 start_offset = self._start_offset(key, topic, topic_is_new=True)
                 self._share_coordinator.initialize(key, state_epoch=0, start_offset=start_offset)
@@ -234,10 +236,7 @@ class GroupCoordinator:
 
     def _pictures(self, request: HeartbeatRequest) -> dict[TopicName, TopicPicture]:
         """The topics that exist of those that the group subscribes to."""
-        names = set(request.subscribed_topic_names or ())
-        if request.group_id in self._groups:
-            for member in self._groups.describe(request.group_id).members:
-                names.update(member.subscribed_topic_names)
+        names = self._groups.subscribed_names(request)
         found = (self._topics.catalog.find(name) for name in names)
         return {topic.name: _picture(topic) for topic in found if topic is not None}
 
@@ -246,8 +245,7 @@ class GroupCoordinator:
         self._share_partitions.drop_topic(topic.topic_id)
         try:
             self._share_coordinator.delete(self._share_coordinator.keys_of_topic(topic.topic_id))
-            for record in self._groups.topic_deleted(topic.topic_id):
-                self._apply(record.group_id, (record,))
+            self._apply_all(self._groups.topic_deleted(topic.topic_id))
         except KafkaError as error:
             # The topic's id is never used again, and the next start finds what is left over.
             log.warning("event=group_cleanup_failed topic=%s error=%r", topic.name, str(error))
@@ -257,30 +255,39 @@ class GroupCoordinator:
         records, expired = self._groups.expire_sessions(self._clock.now_ms())
         for group_id, member_id in expired:
             log.info("event=member_expired group=%r member=%s", group_id, member_id)
-        by_group: dict[GroupId, list[ShareGroupRecord]] = {}
-        for record in records:
-            by_group.setdefault(record.group_id, []).append(record)
-        for group_id, own in by_group.items():
-            try:
-                self._apply(group_id, tuple(own))
-            except KafkaError as error:
-                log.warning("event=expiry_not_written group=%r error=%r", group_id, str(error))
-        self._set_timer()
+        try:
+            self._apply_all(records)
+        except KafkaError as error:
+            # They stay expired and are tried again, not before the disk had a moment.
+            log.warning("event=expiry_not_written members=%d error=%r", len(expired), str(error))
+            self._set_timer(not_before_ms=self._clock.now_ms() + EXPIRY_RETRY_MS)
+        else:
+            self._set_timer()
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_session_expiry_ms()
         if due_ms is None:
             return
+        due_ms = max(due_ms, not_before_ms)
         if self._timer is not None:
             if self._timer[0] <= due_ms:
                 return
             self._timer[1].cancel()
         self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._expire_sessions))
 
+    def _apply_all(self, records: Records) -> None:
+        """Write records of several groups, each to its own group's partition."""
+        by_group: dict[GroupId, list[ShareGroupRecord]] = {}
+        for record in records:
+            by_group.setdefault(record.group_id, []).append(record)
+        for group_id, own in by_group.items():
+            self._apply(group_id, tuple(own))
+
     def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
-        if not records:
-            return None
+        """Write and replay; nothing to write is durable when what came before it is."""
         partition = group_partition(group_id, self._log.partition_count)
+        if not records:
+            return self._log.last(partition)
         ticket = self._log.append(partition, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
