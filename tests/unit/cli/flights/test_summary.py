@@ -1,0 +1,78 @@
+"""The figures: what is computed from the accounts, and how they are shown."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from sharegroup.cli.flights.accounts import Accounts
+from sharegroup.cli.flights.checks import Check, Evidence
+from sharegroup.cli.flights.departures import Kind
+from sharegroup.cli.flights.summary import Course, percentile, show, summary
+
+ACCEPT = 1
+COURSE = Course(
+    seconds=4.0,
+    worker_killed_at=1.0,
+    worker_held=7,
+    broker_killed_at=2.0,
+    broker_down_seconds=0.5,
+)
+EVIDENCE = Evidence(
+    rows=2,
+    kinds={Kind.GOOD: 2},
+    confirmed=2,
+    end_offsets={0: 2},
+    dead_letters=frozenset(),
+    lag={0: 0},
+    peak_pss_bytes=300 * 2**20,
+)
+
+
+def told(*lines: dict[str, object]) -> Accounts:
+    """Accounts after these lines of one worker; a line's time is its place."""
+    accounts = Accounts(delivery_limit=5)
+    for at_us, line in enumerate(lines):
+        accounts.feed("a", {"batch": 1, "at_us": at_us, **line})
+    return accounts
+
+
+LOST_ANSWER = (
+    {"what": "delivered", "records": [[0, 0, 1, 10], [0, 1, 1, 10]]},
+    {"what": "sent", "outcomes": [[0, 0, ACCEPT], [0, 1, ACCEPT]]},
+    {"what": "answered", "errors": {"0": "NetworkException: gone"}, "wall_ms": 12},
+    {"what": "delivered", "records": [[0, 1, 2, 10]]},
+    {"what": "sent", "outcomes": [[0, 1, ACCEPT]]},
+    {"what": "answered", "errors": {"0": None}, "wall_ms": 35},
+)
+
+
+def test_figures_count_deliveries_doubts_and_latency() -> None:
+    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, ())
+    assert (figures["delivered"], figures["redelivered"]) == (3, 1)
+    assert (figures["in_doubt"], figures["in_doubt_had_been_done"]) == (2, 1)
+    assert figures["accepted"] == 2
+    assert figures["latency_p50_ms"] == 25
+    assert figures["deliveries_by_count"] == {"1": 1, "2": 1}
+    assert figures["ok"] is True
+
+
+def test_one_check_that_does_not_hold_makes_the_summary_not_ok() -> None:
+    checked = (Check("water is wet", "wet", "wet"), Check("fire is cold", "cold", "hot"))
+    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked)
+    assert figures["ok"] is False
+    assert [check["ok"] for check in figures["checks"]] == [True, False]
+
+
+def test_failed_check_is_shown_with_what_was_expected_and_found() -> None:
+    text = io.StringIO()
+    checked = (Check("fire is cold", "cold", "hot"),)
+    show(summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked), Console(file=text, width=120))
+    assert "FAILED  fire is cold: expected cold, found hot" in text.getvalue()
+
+
+def test_percentile_is_a_value_that_occurred() -> None:
+    values = list(range(1, 101))
+    assert (percentile(values, 50), percentile(values, 99)) == (50, 99)
+    assert (percentile([7], 50), percentile([7], 99), percentile([], 50)) == (7, 7, None)
