@@ -35,6 +35,8 @@ from sharegroup.storage.parts import Durability
 
 log = logging.getLogger(__name__)
 
+PRODUCER_CHECK_SECONDS = 600.0
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -43,7 +45,7 @@ class Running:
     parts: Parts
     server: Server
     directory: LogDirectory
-    checkpoints: asyncio.Task[None]
+    background: asyncio.Task[None]
 
     @property
     def bootstrap(self) -> str:
@@ -57,8 +59,8 @@ class Running:
     async def stop(self) -> None:
         """Close every connection, then the data directory in order."""
         await self.server.stop()
-        self.checkpoints.cancel()
-        await asyncio.gather(self.checkpoints, return_exceptions=True)
+        self.background.cancel()
+        await asyncio.gather(self.background, return_exceptions=True)
         await self.directory.close()
         log.info("event=stopped syncs=%d", self.directory.sync_rounds)
 
@@ -79,17 +81,18 @@ async def start(
         files=files or RealFiles(),
         wall_ms=clock.wall_ms,
     )
+    server = Server(clock)
     try:
-        server = Server(clock)
         port = await server.listen(host, port)
         node = Node(config.server.node_id, config.server.advertised_host or host, port)
         parts = await _build(config, clock, directory, node)
         await server.serve(parts, lambda ended: _connection_closed(parts, ended))
     except BaseException:
-        await directory.close()
+        await server.stop()
+        directory.abandon()  # Nothing was begun that a clean end could bring in order.
         raise
-    checkpoints = asyncio.create_task(directory.run())
-    return Running(parts, server, directory, checkpoints)
+    background = asyncio.create_task(_background(parts, directory))
+    return Running(parts, server, directory, background)
 
 
 async def run_until(
@@ -145,6 +148,16 @@ async def _build(config: Config, clock: Clock, directory: LogDirectory, node: No
         share_sessions=ShareSessions(config.share_group.sessions_max),
         group_settings=settings,
     )
+
+
+async def _background(parts: Parts, directory: LogDirectory) -> None:
+    """What runs beside the requests, until cancelled: checkpoints, and forgetting producers."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(directory.run())
+        while True:
+            await asyncio.sleep(PRODUCER_CHECK_SECONDS)
+            silent_ms = parts.config.server.producer_expiration_ms
+            parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms)
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:

@@ -80,11 +80,18 @@ class Topics:
             await self._happen({"event": "cluster", "id": topic_id_text(TopicId(uuid4()))})
         for partition in self._directory.partitions():
             topic = self.catalog.by_id(partition.topic_id)
-            if topic is None:
-                log.info("event=orphan_removed topic_id=%s", partition.topic_id)
-                self._directory.delete(partition.topic_id)
-            else:
+            if topic is not None:
                 self.log_of(topic, partition.partition)
+            elif self._journal.was_cut:
+                # Perhaps the topic is not gone, only the last word about it.
+                log.warning(
+                    "event=orphan_kept topic_id=%s action='remove its folders once nobody misses "
+                    "the topic'",
+                    topic_id_text(partition.topic_id),
+                )
+            else:
+                log.info("event=orphan_removed topic_id=%s", topic_id_text(partition.topic_id))
+                self._directory.delete(partition.topic_id)
         events = [encode_event(event) for event in self.catalog.events()]
         if self._journal.payload_count > len(events) + JOURNAL_EVENTS_SPARE:
             await self._journal.rewrite(events)
@@ -127,6 +134,14 @@ class Topics:
         key = TopicPartition(topic.topic_id, partition)
         made.subscribe(lambda: self._visible(key))
         return made
+
+    def expire_producers(self, unused_since_ms: int) -> None:
+        """Forget idempotent producers that were last heard of before that wall-clock time."""
+        for topic in self.catalog.topics():
+            for partition in range(topic.partition_count):
+                touched = self._directory.get(topic.topic_id, partition)
+                if touched is not None:
+                    touched.producers.expire(unused_since_ms)
 
     def is_touched(self, topic: Topic, partition: int) -> bool:
         """Whether the partition's log was ever made."""

@@ -49,6 +49,7 @@ class Journal:
         "_syncer",
         "_syncing",
         "_unsynced_names",
+        "was_cut",
     )
 
     def __init__(self, opened: OpenFiles, syncer: Syncer, root: str, name: str) -> None:
@@ -60,6 +61,8 @@ class Journal:
         self._file = StoredFile(opened, f"{root}/{name}")
         self._pending = TicketQueue()
         self._unsynced_names: tuple[str, ...] = ()
+        self.was_cut = False
+        """The end was torn, or damaged where nobody can tell the difference."""
         if not opened.files.exists(self._file.path):
             self._unsynced_names = (root,)
             self._file.fd(create=True)
@@ -151,6 +154,7 @@ class Journal:
                         "were durable; restore the file from a copy"
                     )
                 break
+        self.was_cut = True
         log.warning("event=journal_cut file=%s bytes=%d", self._name, len(data) - size)
         self._file.truncate(size)
 

@@ -1,0 +1,152 @@
+"""Topics over a real data directory: kept through restarts, orphans, producer ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from sharegroup.broker.config import Config
+from sharegroup.broker.producer_ids import BLOCK_IDS, ProducerIds
+from sharegroup.broker.topics import Topics
+from sharegroup.errors import InvalidPartitions, PolicyViolation, UnknownTopicOrPartition
+from sharegroup.ids import TopicId, TopicName
+from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.wire.records import NewRecord, encode_batch
+
+ORDERS = TopicName("orders")
+
+
+@asynccontextmanager
+async def opened(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Topics]:
+    directory = LogDirectory.open(str(path), wall_ms=lambda: 1_700_000_000_000)
+    topics = Topics(Config.parse(settings or {}), directory, directory.journal("catalog.journal"))
+    await topics.start()
+    try:
+        yield topics
+    finally:
+        await directory.close()
+
+
+def folders(path: Path) -> list[str]:
+    return sorted(one.name for one in path.iterdir() if one.is_dir())
+
+
+def test_topic_and_its_records_are_there_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            topic = await topics.create(ORDERS, partitions=2, settings={})
+            batch = encode_batch([NewRecord(None, b"one", 1)])
+            await topics.log_of(topic, 1).append(batch, now_ms=1)
+        async with opened(tmp_path) as topics:
+            again, log = topics.named(ORDERS, 1)
+            assert again == topic
+            assert log.high_watermark == 1
+
+    asyncio.run(run())
+
+
+def test_partition_without_records_has_no_folder(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            await topics.create(ORDERS, partitions=1_000, settings={})
+            topics.named(ORDERS, 999)
+            assert folders(tmp_path) == []
+
+    asyncio.run(run())
+
+
+def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            topic = await topics.create(ORDERS, partitions=1, settings={})
+            await topics.log_of(topic, 0).append(encode_batch([NewRecord(None, b"1", 1)]), now_ms=1)
+        # As if the crash came between the journal's word and the removal of the files.
+        async with opened(tmp_path) as topics:
+            await topics.record({"event": "topic_deleted", "id": topic.topic_id.hex})
+            assert len(folders(tmp_path)) == 1
+        async with opened(tmp_path):
+            pass
+        assert folders(tmp_path) == []
+
+    asyncio.run(run())
+
+
+def test_folders_are_kept_when_the_last_word_about_topics_is_damaged(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            topic = await topics.create(ORDERS, partitions=1, settings={})
+            await topics.log_of(topic, 0).append(encode_batch([NewRecord(None, b"1", 1)]), now_ms=1)
+        journal = tmp_path / "catalog.journal"
+        content = bytearray(journal.read_bytes())
+        content[-1] ^= 1
+        journal.write_bytes(content)
+        async with opened(tmp_path) as topics:
+            assert topics.catalog.find(ORDERS) is None
+        assert len(folders(tmp_path)) == 1
+
+    asyncio.run(run())
+
+
+def test_unknown_partition_is_named_with_what_there_is(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            await topics.create(ORDERS, partitions=2, settings={})
+            with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1, not 2"):
+                topics.named(ORDERS, 2)
+
+    asyncio.run(run())
+
+
+def test_partitions_only_grow_and_only_to_the_limit(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path, {"sharegroup.partitions.max": "5"}) as topics:
+            await topics.create(ORDERS, partitions=2, settings={})
+            with pytest.raises(InvalidPartitions, match="has 2 partitions"):
+                await topics.grow(ORDERS, 2)
+            with pytest.raises(PolicyViolation, match=r"sharegroup\.partitions\.max=5"):
+                await topics.grow(ORDERS, 6)
+            await topics.grow(ORDERS, 5)
+            assert topics.catalog.topic(ORDERS).partition_count == 5
+
+    asyncio.run(run())
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            ids = ProducerIds(topics)
+            assert [await ids.take() for _ in range(3)] == [0, 1, 2]
+        async with opened(tmp_path) as topics:
+            assert await ProducerIds(topics).take() == BLOCK_IDS
+
+    asyncio.run(run())
+
+
+def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            topic = await topics.create(ORDERS, partitions=1, settings={})
+            log = topics.log_of(topic, 0)
+            batch = encode_batch(
+                [NewRecord(None, b"1", 1)], producer_id=7, producer_epoch=0, base_sequence=0
+            )
+            await log.append(batch, now_ms=1_000)
+            topics.expire_producers(1_000)
+            assert len(log.producers) == 1
+            topics.expire_producers(1_001)
+            assert len(log.producers) == 0
+
+    asyncio.run(run())
+
+
+def test_topic_id_that_nobody_has_is_not_found(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            assert topics.catalog.by_id(TopicId(UUID(int=9))) is None
+
+    asyncio.run(run())
