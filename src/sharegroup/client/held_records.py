@@ -158,6 +158,11 @@ class HeldRecords:
         self._gaps = []
         return Settled(self.topic_partition, self.key, offsets, runs, self._lost)
 
+    def forget_open(self) -> None:
+        """The application gave up what it was handed: settling it now is an error."""
+        self._types = {o: t for o, t in self._types.items() if t != OPEN}
+        self._open = 0
+
     def lose(self, error: KafkaError) -> None:
         """The locks are gone: what is settled from now on fails with ``error``.
 

@@ -197,11 +197,13 @@ class ShareConsumer:
         self._heartbeats.wake()
 
     async def unsubscribe(self) -> None:
-        """Leave the group as `close` does, and stay usable."""
+        """Leave the group as `close` does, and stay usable; what is not settled goes back."""
         self._accept_open()
         self._membership.subscribe(())
         if self._runner is not None:
             await self._leave()
+            for held in self._tables():
+                held.forget_open()
 
     # Records.
 

@@ -109,7 +109,9 @@ def fetched(
     )
 
 
-def acknowledged(*, error: int = 0, top: int = 0) -> acknowledge.ShareAcknowledgeResponse:
+def acknowledged(
+    *, error: int = 0, top: int = 0, silent: bool = False
+) -> acknowledge.ShareAcknowledgeResponse:
     part: dict[str, Any] = {
         "partition_index": 0,
         "error_code": error,
@@ -119,7 +121,7 @@ def acknowledged(*, error: int = 0, top: int = 0) -> acknowledge.ShareAcknowledg
     topic = acknowledge.ShareAcknowledgeTopicResponse(
         topic_id=TOPIC, partitions=(acknowledge.PartitionData(**part),)
     )
-    whole: dict[str, Any] = {"error_code": top, "responses": () if top else (topic,)}
+    whole: dict[str, Any] = {"error_code": top, "responses": () if top or silent else (topic,)}
     return acknowledge.ShareAcknowledgeResponse(
         **whole,
         throttle_time=NOTHING,  # type: ignore[arg-type]
@@ -222,6 +224,30 @@ def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
         (record,) = await fetch_records(node)
         record.accept()
         assert results(await node.fetch([KEY], max_records=500)) == [([0], InvalidRecordState)]
+
+    play(scenario, fetched(b"a"), fetched())
+
+
+def test_an_acknowledge_answer_that_leaves_a_partition_out_is_no_success() -> None:
+    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
+        (record,) = await fetch_records(node)
+        record.accept()
+        assert results(await node.acknowledge()) == [([0], InvalidRecordState)]
+
+    play(scenario, fetched(b"a"), acknowledged(silent=True))
+
+
+def test_a_fetch_after_the_connection_ended_opens_a_new_session_and_reports() -> None:
+    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
+        (record,) = await fetch_records(node)
+        record.accept()
+        broker.connections[0].is_open = False
+        outcome = await node.fetch([KEY], max_records=500)
+        assert results(outcome) == [([0], ShareSessionNotFound)]
+        assert len(outcome.lost) == 1
+        assert len(broker.connections) == 2
+        assert broker.requests[-1].share_session_epoch == 0
+        assert ack_batches(broker.requests[-1]) == []
 
     play(scenario, fetched(b"a"), fetched())
 

@@ -1,0 +1,258 @@
+"""What a producer does about each answer: written once, in order, or reported.
+
+A scripted broker stands in for the cluster.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
+from kio.schema.produce.v13.response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+from sharegroup.client import producer as producer_module
+from sharegroup.client.backoff import Backoff
+from sharegroup.client.cluster import Topic
+from sharegroup.client.producer import Producer
+from sharegroup.errors import (
+    KafkaError,
+    MessageTooLarge,
+    NetworkException,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+)
+from sharegroup.ids import TopicId, TopicName
+from sharegroup.wire.batches import BatchHeader, parse_header
+
+TOPIC_ID = TopicId(UUID(int=5))
+
+Answer = int | KafkaError
+"""An error code for the batch that is answered, or an exception instead of an answer."""
+
+
+class ScriptedBroker:
+    """Stands for cluster and connection: answers one batch after the other by the script."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.seen: list[BatchHeader] = []
+        self.identities = 0
+        self.offset = 0
+
+    # The cluster.
+
+    async def any_connection(self) -> "ScriptedBroker":
+        return self
+
+    async def connection(self, node_id: int, lane: object) -> "ScriptedBroker":
+        return self
+
+    def last_known_topic(self, name: str) -> Topic:
+        return Topic(TopicName(name), TOPIC_ID, (1,))
+
+    known_topic = last_known_topic
+
+    def outdate(self, name: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def backoff(self) -> Backoff:
+        return Backoff(10, 20, chance=lambda: 0.5)
+
+    async def retrying(self, attempt: Any, *, what: str, timeout_ms: int) -> Any:
+        return await attempt()
+
+    # The connection.
+
+    def version_of(self, key: int) -> int:
+        return 13
+
+    async def drained(self) -> None:
+        pass
+
+    async def request(self, message: Any) -> Any:
+        self.identities += 1
+        values: dict[str, Any] = {
+            "throttle_time": timedelta(0),
+            "error_code": 0,
+            "producer_id": 40 + self.identities,
+            "producer_epoch": 0,
+        }
+        return InitProducerIdResponse(**values)
+
+    async def request_as_is(self, message: Any) -> Any:
+        ((part,),) = (topic.partition_data for topic in message.topic_data)
+        header = parse_header(part.records)
+        self.seen.append(header)
+        answer = self.answers.pop(0) if self.answers else 0
+        if isinstance(answer, KafkaError):
+            raise answer
+        values: dict[str, Any] = {
+            "index": 0,
+            "error_code": answer,
+            "base_offset": -1 if answer else self.offset,
+            "record_errors": (),
+        }
+        if not answer:
+            self.offset += header.record_count
+        topic = TopicProduceResponse(
+            topic_id=TOPIC_ID, partition_responses=(PartitionProduceResponse(**values),)
+        )
+        return ProduceResponse(responses=(topic,), throttle_time=timedelta(0))  # type: ignore[arg-type]
+
+    @property
+    def numbers(self) -> list[tuple[int, int, int]]:
+        """Producer id, epoch and first number of every batch that arrived."""
+        return [(one.producer_id, one.producer_epoch, one.base_sequence) for one in self.seen]
+
+
+def play(
+    monkeypatch: pytest.MonkeyPatch,
+    scenario: Callable[[Producer], Coroutine[Any, Any, None]],
+    *answers: Answer,
+    **options: Any,
+) -> ScriptedBroker:
+    broker = ScriptedBroker(*answers)
+    monkeypatch.setattr(producer_module, "Cluster", lambda config: broker)
+
+    async def run() -> None:
+        async with Producer(linger_ms=0, **options) as made:
+            await scenario(made)
+
+    asyncio.run(run())
+    return broker
+
+
+async def one_by_one(producer: Producer, count: int) -> list[int]:
+    return [(await producer.send_and_wait("t", b"v")).offset for _ in range(count)]
+
+
+def test_numbers_go_on_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 3) == [0, 1, 2]
+
+    assert play(monkeypatch, scenario).numbers == [(41, 0, 0), (41, 0, 1), (41, 0, 2)]
+
+
+def test_a_lost_answer_is_sent_again_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 2) == [0, 1]
+
+    broker = play(monkeypatch, scenario, NetworkException("cut"), 6)
+    assert broker.numbers == [(41, 0, 0), (41, 0, 0), (41, 0, 0), (41, 0, 1)]
+
+
+def test_a_batch_that_the_broker_has_already_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        # Written, though the broker no longer says where.
+        assert await one_by_one(producer, 1) == [-1]
+
+    assert play(monkeypatch, scenario, NetworkException("cut"), 46).numbers == [(41, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("code", [45, 59, 47], ids=["out of order", "unknown id", "old epoch"])
+def test_a_broker_that_counts_otherwise_gets_new_numbers_in_a_new_epoch(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 3) == [0, 1, 2]
+
+    broker = play(monkeypatch, scenario, 0, code)
+    assert broker.numbers == [(41, 0, 0), (41, 0, 1), (41, 1, 0), (41, 1, 1)]
+
+
+def test_a_refused_batch_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(TopicAuthorizationFailed, match="topic 't' partition 0"):
+            await one_by_one(producer, 1)
+        assert await one_by_one(producer, 1) == [0]
+
+    # Its number is used up here and not there: the next batch begins a new epoch.
+    assert play(monkeypatch, scenario, 29).numbers == [(41, 0, 0), (41, 1, 0)]
+
+
+def test_a_batch_is_given_up_in_time_and_says_that_it_is_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(RequestTimedOut, match="it may have been written; last error: Network"):
+            await one_by_one(producer, 1)
+
+    play(
+        monkeypatch, scenario, *[NetworkException("cut") for _ in range(50)], delivery_timeout_ms=60
+    )
+
+
+def test_records_that_wait_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        deliveries = [await producer.send("t", b"v", timestamp_ms=7) for _ in range(10)]
+        await producer.flush()
+        assert [one.result().offset for one in deliveries] == list(range(10))
+        assert {one.result().timestamp_ms for one in deliveries} == {7}
+
+    broker = play(monkeypatch, scenario)
+    assert [header.record_count for header in broker.seen] == [10]
+
+
+def test_a_record_larger_than_a_request_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(MessageTooLarge, match="request_bytes_max is 1000"):
+            await producer.send("t", b"v" * 1000)
+
+    assert play(monkeypatch, scenario, request_bytes_max=1000).seen == []
+
+
+def test_only_bytes_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(TypeError, match="value: expected bytes or None, got str"):
+            await producer.send("t", "text")  # type: ignore[arg-type]
+
+    play(monkeypatch, scenario)
+
+
+def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        first = await producer.send("t", b"v" * 60)
+        with pytest.raises(RequestTimedOut, match="81 of buffer_bytes=100 are in use"):
+            await producer.send("t", b"v" * 60)
+        with pytest.raises(RequestTimedOut):
+            await first
+
+    play(
+        monkeypatch,
+        scenario,
+        *[NetworkException("cut") for _ in range(50)],
+        buffer_bytes=100,
+        max_block_ms=20,
+        delivery_timeout_ms=80,
+    )
+
+
+def test_the_brokers_append_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sharegroup.client.produce_requests import answers
+
+    values: dict[str, Any] = {
+        "index": 0,
+        "error_code": 0,
+        "base_offset": 9,
+        "record_errors": (),
+        "log_append_time": datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC),
+    }
+    topic = TopicProduceResponse(
+        topic_id=TOPIC_ID, partition_responses=(PartitionProduceResponse(**values),)
+    )
+    response = ProduceResponse(responses=(topic,), throttle_time=timedelta(0))  # type: ignore[arg-type]
+    ((where, answered),) = answers(response, 13, {"t": TOPIC_ID})
+    assert where == ("t", 0)
+    assert (answered.written.base_offset, answered.written.log_append_ms) == (9, 1500)

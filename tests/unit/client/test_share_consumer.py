@@ -1,0 +1,279 @@
+"""The consumer's rules, on a broker in the same process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from sharegroup.client import (
+    AcknowledgementResult,
+    AcknowledgeType,
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    DeserializationError,
+    IllegalStateError,
+    NewTopic,
+    Producer,
+    Record,
+    ResourceType,
+    ShareConsumer,
+    SharePartitionOffset,
+    TopicPartition,
+)
+from sharegroup.errors import UnsupportedVersion
+from sharegroup.testing import broker
+
+WHERE = TopicPartition("t", 0)
+POLL_SECONDS = 10.0
+
+
+class Bench:
+    """A broker with a topic of four records and a group that reads it from the beginning."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    async def fill(self, *values: bytes) -> None:
+        async with Producer(bootstrap_servers=self.bootstrap) as producer:
+            for value in values:
+                await producer.send("t", value, partition=0)
+
+    @asynccontextmanager
+    async def member(self, mode: str = "explicit", **options: Any) -> AsyncIterator[ShareConsumer]:
+        async with ShareConsumer(
+            "t",
+            bootstrap_servers=self.bootstrap,
+            group_id="g",
+            share_acknowledgement_mode=mode,  # type: ignore[typeddict-item]
+            **options,
+        ) as made:
+            yield made
+
+    async def lag(self) -> int | None:
+        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+            offsets = (await admin.list_share_group_offsets({"g": None}))["g"]
+        assert isinstance(offsets, dict)
+        found = offsets[WHERE]
+        assert isinstance(found, SharePartitionOffset)
+        return found.lag
+
+
+def play(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with broker() as running:
+            bench = Bench(running.bootstrap)
+            async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+                await admin.create_topics([NewTopic("t", 1)])
+                group = ConfigResource(ResourceType.GROUP, "g")
+                earliest = AlterConfig("share.auto.offset.reset", "earliest")
+                await admin.incremental_alter_configs({group: [earliest]})
+            await bench.fill(b"0", b"1", b"2", b"3")
+            async with asyncio.timeout(30):
+                await scenario(bench)
+
+    asyncio.run(run())
+
+
+def values(records: list[Record]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def test_explicit_mode_wants_every_record_settled_before_the_next_poll() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            first, *others = await member.poll(POLL_SECONDS)
+            first.accept()
+            with pytest.raises(IllegalStateError, match="3 records of topic 't' partition 0"):
+                await member.poll(POLL_SECONDS)
+            for record in others:
+                member.acknowledge(record)
+            assert await member.commit() == {WHERE: None}
+            assert await member.commit() == {}
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_implicit_mode_accepts_with_the_next_poll_and_with_commit() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            assert values(await member.poll(POLL_SECONDS, max_records=3)) == [b"0", b"1", b"2"]
+            assert values(await member.poll(POLL_SECONDS)) == [b"3"]
+            await member.commit()
+            assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_implicit_mode_gives_back_what_an_exception_interrupted() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def interrupted() -> None:
+            async with bench.member("implicit") as member:
+                await member.poll(POLL_SECONDS)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await interrupted()
+        async with bench.member("implicit") as member:
+            assert [one.delivery_count for one in await member.poll(POLL_SECONDS)] == [2] * 4
+
+    play(scenario)
+
+
+def test_iteration_accepts_a_record_when_the_next_one_is_asked_for() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            async for record in member:
+                if record.value == b"2":
+                    await member.close(accept_open=False)
+                    break
+        assert await bench.lag() == 2
+
+    play(scenario)
+
+
+def test_released_records_come_back_and_rejected_ones_do_not() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                if record.value == b"1":
+                    record.release()
+                else:
+                    record.settle(AcknowledgeType.REJECT)
+            (again,) = await member.poll(POLL_SECONDS)
+            assert (again.value, again.delivery_count) == (b"1", 2)
+            again.accept()
+
+    play(scenario)
+
+
+def test_a_record_is_settled_by_its_position() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            await member.poll(POLL_SECONDS)
+            for offset in range(4):
+                member.acknowledge_offset("t", 0, offset, AcknowledgeType.ACCEPT)
+            with pytest.raises(IllegalStateError, match="offset 4 is not held"):
+                member.acknowledge_offset("t", 0, 4, AcknowledgeType.ACCEPT)
+            assert await member.commit() == {WHERE: None}
+
+    play(scenario)
+
+
+def test_the_callback_hears_of_everything_from_inside_the_next_call() -> None:
+    async def scenario(bench: Bench) -> None:
+        heard: list[AcknowledgementResult] = []
+        async with bench.member() as member:
+            member.set_acknowledgement_commit_callback(heard.append)
+            first, *others = await member.poll(POLL_SECONDS)
+            first.accept()
+            member.commit_async()
+            for record in others:
+                record.accept()
+            await member.commit()
+        assert sorted(offset for one in heard for offset in one.offsets) == [0, 1, 2, 3]
+        assert {one.error for one in heard} == {None}
+
+    play(scenario)
+
+
+def test_what_went_with_a_fetch_is_told_by_the_next_commit() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            # The acknowledgements leave with a fetch that finds nothing and stays parked.
+            assert await member.poll(0.01) == []
+            assert await member.commit() == {WHERE: None}
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_a_value_that_cant_be_read_stops_a_poll_and_is_not_accepted() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.fill(b"four")
+        async with bench.member("implicit", value_deserializer=int) as member:
+            assert values(await member.poll(POLL_SECONDS)) == [0, 1, 2, 3]
+            with pytest.raises(DeserializationError, match="'t' partition 0 offset 4"):
+                await member.poll(POLL_SECONDS)
+            await member.commit()
+            assert await bench.lag() == 1
+
+    play(scenario)
+
+
+def test_one_poll_at_a_time() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            waiting = asyncio.create_task(member.poll(POLL_SECONDS))
+            await asyncio.sleep(0)
+            with pytest.raises(IllegalStateError, match="poll runs already"):
+                await member.poll()
+            await bench.fill(b"4")
+            (record,) = await waiting
+            record.accept()
+
+    play(scenario)
+
+
+def test_a_closed_consumer_ends_a_poll_that_waits() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            waiting = asyncio.create_task(member.poll(POLL_SECONDS))
+            await asyncio.sleep(0)
+            await member.close()
+            with pytest.raises(IllegalStateError, match="was closed during a poll"):
+                await waiting
+            with pytest.raises(IllegalStateError, match="is closed"):
+                await member.poll()
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_unsubscribe_gives_back_and_a_new_subscription_starts_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            given_up, *_ = await member.poll(POLL_SECONDS)
+            await member.unsubscribe()
+            with pytest.raises(IllegalStateError, match="offset 0 is not held"):
+                given_up.accept()
+            assert member.assignment == frozenset()
+            with pytest.raises(IllegalStateError, match="poll needs a subscription"):
+                await member.poll()
+            member.subscribe("t")
+            again = await member.poll(POLL_SECONDS)
+            assert [record.delivery_count for record in again] == [2] * 4
+
+    play(scenario)
+
+
+def test_two_members_share_one_partition() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as one, bench.member() as other:
+            mine = await one.poll(POLL_SECONDS, max_records=4)
+            await bench.fill(b"4")
+            (theirs,) = await other.poll(POLL_SECONDS)
+            assert (values(mine), theirs.value) == ([b"0", b"1", b"2", b"3"], b"4")
+            for record in (*mine, theirs):
+                record.accept()
+
+    play(scenario)
+
+
+def test_a_group_refused_by_the_broker_ends_the_poll() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with ShareConsumer("t", bootstrap_servers=bench.bootstrap, group_id="g") as member:
+            member._heartbeats.failure = UnsupportedVersion("no share groups here")
+            with pytest.raises(UnsupportedVersion):
+                await member.poll(POLL_SECONDS)
+
+    play(scenario)
