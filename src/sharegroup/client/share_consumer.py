@@ -147,6 +147,8 @@ class ShareConsumer:
         """Begin to join the group; `poll` does it too."""
         if self._closed:
             raise IllegalStateError("this consumer is closed")
+        if self._runner is not None and self._runner.done():
+            self._runner.result()  # It ends early by an error alone, which is raised here.
         if self._runner is None:
             self._runner = asyncio.create_task(self._run(), name=f"share-{self._member_id}")
             await self._ready.wait()
@@ -165,25 +167,25 @@ class ShareConsumer:
             return
         self._closed = True
         self._wake.set()
-        if self._runner is not None:
-            if accept_open:
-                self._accept_open()
-            try:
+        if accept_open:
+            self._accept_open()
+        try:
+            if self._runner is not None and not self._runner.done():
                 async with asyncio.timeout(timeout):
                     await self._leave()
-            except (TimeoutError, KafkaError) as error:
-                log.warning(
-                    "consumer.close_incomplete group=%s member=%s error=%r "
-                    "(locks and membership end by their timeouts)",
-                    self.group_id,
-                    self._member_id,
-                    error,
-                )
-            finally:
-                self._cluster.close()
-                self._stop.set()
+        except (TimeoutError, KafkaError) as error:
+            log.warning(
+                "consumer.close_incomplete group=%s member=%s error=%r "
+                "(locks and membership end by their timeouts)",
+                self.group_id,
+                self._member_id,
+                error,
+            )
+        finally:
+            self._cluster.close()
+            self._stop.set()
+        if self._runner is not None:
             await self._runner
-        self._cluster.close()
         self._run_callbacks()
 
     def subscribe(self, *topics: str) -> None:
@@ -334,8 +336,6 @@ class ShareConsumer:
     def _raise_failures(self) -> None:
         if self._heartbeats.failure is not None:
             raise self._heartbeats.failure
-        if self._runner is not None and self._runner.done() and not self._closed:
-            self._runner.result()
         for source in (self._heartbeats.report, self._failure):
             if source is not None:
                 self._heartbeats.report = self._failure = None

@@ -1,0 +1,157 @@
+"""The heartbeat loop: it finds its coordinator again, and stops for what can't be helped."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
+
+from sharegroup.client.backoff import Backoff
+from sharegroup.client.membership import Heartbeats, Membership
+from sharegroup.errors import (
+    GroupMaxSizeReached,
+    KafkaError,
+    NetworkException,
+    TopicAuthorizationFailed,
+    UnsupportedVersion,
+)
+from sharegroup.ids import GroupId, MemberId
+from sharegroup.testing import virtual_time
+
+
+class ScriptedCoordinator:
+    """Answers heartbeats by the script, then ends the test by cancelling its loop."""
+
+    def __init__(self, *answers: int | KafkaError) -> None:
+        self.answers = list(answers)
+        self.requests: list[Any] = []
+        self.look_ups = 0
+        self.known = False
+        self.played = asyncio.Event()
+
+    async def coordinator(self, group_id: str) -> int:
+        self.look_ups += not self.known
+        self.known = True
+        return 1
+
+    def forget_coordinator(self, group_id: str) -> None:
+        self.known = False
+
+    async def connection(self, node_id: int) -> "ScriptedCoordinator":
+        return self
+
+    def backoff(self) -> Backoff:
+        return Backoff(100, 1_000, chance=lambda: 0.5)
+
+    async def request(self, message: Any) -> ShareGroupHeartbeatResponse:
+        self.requests.append(message)
+        answer = self.answers.pop(0)
+        if not self.answers:
+            self.played.set()
+        if isinstance(answer, KafkaError):
+            raise answer
+        values: dict[str, Any] = {
+            "throttle_time": timedelta(0),
+            "error_code": answer,
+            "error_message": "says the broker",
+            "member_epoch": 3,
+            "heartbeat_interval": timedelta(seconds=5),
+        }
+        return ShareGroupHeartbeatResponse(**values)
+
+    @property
+    def epochs(self) -> list[int]:
+        return [request.member_epoch for request in self.requests]
+
+
+Scenario = Callable[[ScriptedCoordinator, Heartbeats], Coroutine[Any, Any, None]]
+
+
+def play(*answers: int | KafkaError, then: Scenario) -> ScriptedCoordinator:
+    async def run() -> ScriptedCoordinator:
+        coordinator = ScriptedCoordinator(*answers)
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        running = asyncio.create_task(beats.run())
+        await coordinator.played.wait()
+        await asyncio.sleep(0)
+        await then(coordinator, beats)
+        running.cancel()
+        await asyncio.wait([running])
+        return coordinator
+
+    return virtual_time.run(run())
+
+
+async def nothing(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+    assert beats.failure is None
+
+
+def test_a_member_joins_and_stays_at_its_interval() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        assert asyncio.get_running_loop().time() == 10.0
+        assert coordinator.epochs == [0, 3, 3]
+
+    play(0, 0, 0, then=scenario)
+
+
+def test_a_coordinator_that_moved_is_looked_for() -> None:
+    coordinator = play(16, 15, 0, then=nothing)
+    assert coordinator.look_ups == 3
+
+
+def test_a_coordinator_that_loads_is_asked_again() -> None:
+    coordinator = play(14, 0, then=nothing)
+    assert coordinator.look_ups == 1
+
+
+def test_a_lost_connection_is_no_failure() -> None:
+    coordinator = play(0, NetworkException("cut"), 0, then=nothing)
+    assert coordinator.epochs == [0, 3, 3]
+    # Nobody knows whether the second arrived, so the third says everything again.
+    told = [request.subscribed_topic_names for request in coordinator.requests]
+    assert told == [("t",), None, ("t",)]
+
+
+def test_a_fenced_member_joins_again_at_once() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        assert coordinator.epochs == [0, 3, 0]
+        assert asyncio.get_running_loop().time() < 6
+
+    play(0, 110, 0, then=scenario)
+
+
+def test_a_full_group_stops_the_member() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        assert isinstance(beats.failure, GroupMaxSizeReached)
+        assert "group 'g' member m: says the broker" in str(beats.failure)
+
+    play(81, then=scenario)
+
+
+def test_a_broker_without_share_groups_stops_the_member() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        assert isinstance(beats.failure, UnsupportedVersion)
+
+    play(UnsupportedVersion("not served"), then=scenario)
+
+
+def test_a_topic_that_may_not_be_read_is_reported_and_the_member_stays() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        assert isinstance(beats.report, TopicAuthorizationFailed)
+        assert beats.failure is None
+
+    play(0, 29, then=scenario)
+
+
+def test_leaving_says_minus_one_once() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        coordinator.answers = [0]
+        await beats.leave()
+        assert coordinator.epochs[-1] == -1
+        await beats.leave()  # No member any more: nothing to say.
+        assert coordinator.epochs == [0, -1]
+
+    play(0, then=scenario)
