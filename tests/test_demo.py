@@ -90,6 +90,8 @@ def test_no_process_is_left_behind_by(
         printed, _ = demo.communicate(timeout=GONE_SECONDS_MAX)
         assert demo.returncode == exit_code, printed
         wait_until(lambda: not processes_in(tmp_path), GONE_SECONDS_MAX, "the children to end")
+        if number != signal.SIGKILL:
+            assert list(ledgers.iterdir()) == []
     finally:
         demo.kill()
 

@@ -48,6 +48,8 @@ def command(*, rows: int, keep: bool, port: int) -> int:
     try:
         ok = _run(rows, port, folder)
         keep_for_a_look = not ok
+    except click.exceptions.Exit:
+        raise
     except Exception:
         keep_for_a_look = True
         raise

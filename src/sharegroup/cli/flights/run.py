@@ -40,6 +40,7 @@ from sharegroup.client import (
     ListedOffset,
     NewTopic,
     OffsetSpec,
+    Record,
     ResourceType,
     ShareConsumer,
     SharePartitionOffset,
@@ -57,6 +58,7 @@ LOOK_SECONDS = 0.05
 CATCH_SECONDS = 0.05
 WEIGH_SECONDS = 1.0
 START_SECONDS_MAX = 30.0
+AUDIT_SECONDS_MAX = 30.0
 STALL_SECONDS_MAX = 60.0
 """Longer than a lock lives: what a lost lock holds up goes on before that."""
 
@@ -308,21 +310,20 @@ class Demo:
     async def _read_dead_letters(self, admin: AdminClient) -> frozenset[Where]:
         """Where the dead letters came from, read back through a share group of their own."""
         (end,) = (await self._end_offsets(admin, DEAD, 1)).values()
-        found: set[Where] = set()
-        read: set[int] = set()
-        async with (
-            asyncio.timeout(START_SECONDS_MAX),
-            ShareConsumer(DEAD, bootstrap_servers=self._bootstrap, group_id=AUDIT) as consumer,
-        ):
-            while len(read) < end:
+        origins: dict[int, Where] = {}
+        deadline = time.monotonic() + AUDIT_SECONDS_MAX
+        async with ShareConsumer(
+            DEAD, bootstrap_servers=self._bootstrap, group_id=AUDIT
+        ) as consumer:
+            while len(origins) < end:
                 for record in await consumer.poll(timeout=1.0):
-                    headers = dict(record.headers)
-                    partition, offset = headers[ORIGIN_PARTITION], headers[ORIGIN_OFFSET]
-                    assert partition is not None
-                    assert offset is not None
-                    found.add((int(partition), int(offset)))
-                    read.add(record.offset)
-        return frozenset(found)
+                    origins[record.offset] = _origin(record)
+                if time.monotonic() > deadline:
+                    raise Stalled(
+                        f"group {AUDIT!r} was given {len(origins)} of the {end} records of topic "
+                        f"{DEAD!r} in {AUDIT_SECONDS_MAX} s"
+                    )
+        return frozenset(origins.values())
 
     async def _end_offsets(self, admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
         where = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -350,6 +351,15 @@ class Demo:
 
     def _ledger(self, name: str) -> Path:
         return self._plan.folder / f"{name}.ledger"
+
+
+def _origin(record: Record) -> Where:
+    """Which flight a dead letter is a copy of."""
+    headers = dict(record.headers)
+    partition, offset = headers[ORIGIN_PARTITION], headers[ORIGIN_OFFSET]
+    assert partition is not None, f"{record} has no origin"
+    assert offset is not None, f"{record} has no origin"
+    return int(partition), int(offset)
 
 
 def _raise_first(results: object) -> None:
