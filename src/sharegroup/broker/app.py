@@ -64,6 +64,13 @@ class Running:
         await self.directory.close()
         log.info("event=stopped syncs=%d", self.directory.sync_rounds)
 
+    async def abandon(self) -> None:
+        """Close everything and bring nothing in order, as a crash would; for tests of recovery."""
+        await self.server.stop()
+        self.background.cancel()
+        await asyncio.gather(self.background, return_exceptions=True)
+        self.directory.abandon()
+
 
 async def start(
     config: Config,
