@@ -1,0 +1,295 @@
+"""A broker and its clients in one thread, without sockets: everything but the transport.
+
+Requests go through `dispatch` as frames, so they are decoded, decided, stored and answered by
+the broker's own code, a thousand times as often as a process could be killed.  Time is a
+`ManualClock`, the disk is whatever `Files` the test gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.create_topics.v7 import request as create_topics
+from kio.schema.describe_share_group_offsets.v1 import request as describe_offsets
+from kio.schema.fetch.v12 import request as fetch
+from kio.schema.init_producer_id.v5 import request as init_producer_id
+from kio.schema.metadata.v13 import request as metadata
+from kio.schema.produce.v12 import request as produce
+from kio.schema.share_acknowledge.v2 import request as share_acknowledge
+from kio.schema.share_fetch.v2 import request as share_fetch
+from kio.schema.share_group_heartbeat.v1 import request as heartbeat
+
+from sharegroup.broker import app
+from sharegroup.broker.config import Config
+from sharegroup.broker.dispatch import dispatch
+from sharegroup.storage.files import Files
+from sharegroup.testing.clock import ManualClock
+from sharegroup.wire.apis import response_class, response_header_version
+from sharegroup.wire.decoder import decode
+from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.headers import decode_response_header
+from sharegroup.wire.records import decode_records
+
+DATA = "/top/data"
+SECOND = timedelta(seconds=1)
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+
+
+class Taken(NamedTuple):
+    """A record that was acquired."""
+
+    partition: int
+    offset: int
+    delivery_count: int
+    value: bytes | None
+
+
+Acks = Mapping[int, Sequence[tuple[int, int]]]
+"""By partition: (offset, acknowledge type)."""
+
+
+class Broker:
+    """One life of a broker on ``files``."""
+
+    def __init__(self, running: app.Running, clock: ManualClock) -> None:
+        self.running = running
+        self.clock = clock
+
+    @classmethod
+    async def start(cls, files: Files | None, data: str = DATA, **settings: str) -> Broker:
+        """``settings`` have ``_`` for the dots of Kafka's names."""
+        clock = ManualClock()
+        values = {key.replace("_", "."): value for key, value in settings.items()}
+        values |= {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data}
+        return cls(await app.start(Config.parse(values), clock=clock, files=files), clock)
+
+    async def ask(self, message: Any, connection_id: int = 1) -> Any:
+        """The decoded answer to a request."""
+        request = b"".join(encode_request(1, "in-process", message))[4:]
+        reply = dispatch(
+            self.running.parts,
+            memoryview(request),
+            connection_id=connection_id,
+            peer_host="127.0.0.1",
+        )
+        self.clock.advance(0)  # A fetch that may wait for 0 ms is due now.
+        chunks = await reply if isinstance(reply, asyncio.Future) else reply
+        frame = b"".join(chunks)[4:]
+        key, version = message.__api_key__, message.__version__
+        _, position = decode_response_header(frame, response_header_version(key, version))
+        return decode(response_class(key, version), frame, position)[0]
+
+    async def create_topic(self, name: str, partitions: int) -> int:
+        """The error code."""
+        topic = create_topics.CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=()
+        )
+        request = create_topics.CreateTopicsRequest(topics=(topic,), timeout=SECOND)
+        return int((await self.ask(request)).topics[0].error_code)
+
+    async def topic_id(self, name: str) -> UUID | None:
+        """None: there is no such topic."""
+        wanted = metadata.MetadataRequestTopic(topic_id=None, name=name)
+        request = metadata.MetadataRequest(
+            topics=(wanted,),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        found: UUID | None = (await self.ask(request)).topics[0].topic_id
+        return found
+
+    async def new_producer_id(self) -> tuple[int, int]:
+        """Error code and id."""
+        request = init_producer_id.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout=SECOND
+        )
+        answer = await self.ask(request)
+        return int(answer.error_code), answer.producer_id
+
+    async def produce(self, topic: str, partition: int, batch: bytearray) -> tuple[int, int]:
+        """Error code and base offset; ``batch`` is not changed."""
+        one = produce.PartitionProduceData(index=partition, records=bytes(batch))
+        request = produce.ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout=SECOND,
+            topic_data=(produce.TopicProduceData(name=topic, partition_data=(one,)),),
+        )
+        answer = (await self.ask(request)).responses[0].partition_responses[0]
+        return int(answer.error_code), answer.base_offset
+
+    async def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, dict[int, bytes]]:
+        """Error code and the values by offset of one plain fetch."""
+        one = fetch.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
+        )
+        request = fetch.FetchRequest(
+            replica_id=-1,
+            max_wait=timedelta(0),
+            min_bytes=0,
+            topics=(fetch.FetchTopic(topic=topic, partitions=(one,)),),
+            forgotten_topics_data=(),
+        )
+        answer = (await self.ask(request)).responses[0].partitions[0]
+        records = decode_records(answer.records or b"")
+        values = {one.offset: bytes(one.value or b"") for one in records if one.offset >= offset}
+        return int(answer.error_code), values
+
+    async def read_all(self, topic: str, partition: int) -> dict[int, bytes]:
+        """Every value by offset."""
+        values: dict[int, bytes] = {}
+        while True:
+            error, more = await self.fetch(topic, partition, max(values, default=-1) + 1)
+            assert error == 0
+            if not more:
+                return values
+            values |= more
+
+    async def group_offsets(
+        self, group: str, topic: str, partitions: int
+    ) -> list[tuple[int, int | None]]:
+        """Start offset and lag of each partition."""
+        wanted = describe_offsets.DescribeShareGroupOffsetsRequestTopic(
+            topic_name=topic, partitions=tuple(range(partitions))
+        )
+        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+            group_id=group, topics=(wanted,)
+        )
+        answer = await self.ask(describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,)))
+        assert int(answer.groups[0].error_code) == 0
+        return [(one.start_offset, one.lag) for one in answer.groups[0].topics[0].partitions]
+
+    async def stop(self) -> None:
+        await self.running.stop()
+
+    async def crash(self) -> None:
+        """End without a chance to write anything more; the disk has lost its power already."""
+        await self.running.abandon()
+
+
+@dataclass
+class ShareMember:
+    """A member of a share group that speaks the protocol by hand."""
+
+    group: str
+    member_id: str
+    topic: str
+    partitions: int
+    connection_id: int
+    member_epoch: int = 0
+    session_epoch: int = 0
+    joined: bool = False
+    """A heartbeat was confirmed at least once."""
+    topic_id: UUID | None = field(default=None, repr=False)
+
+    def broker_restarted(self) -> None:
+        """Sessions are gone with the broker that had them."""
+        self.session_epoch = 0
+
+    async def heartbeat(self, broker: Broker) -> int:
+        """The error code; a member that is not known any more joins anew the next time."""
+        answer = await broker.ask(
+            heartbeat.ShareGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.member_id,
+                member_epoch=self.member_epoch,
+                rack_id=None,
+                subscribed_topic_names=(self.topic,) if self.member_epoch == 0 else None,
+            ),
+            self.connection_id,
+        )
+        error = int(answer.error_code)
+        if error == 0:
+            self.member_epoch, self.joined = answer.member_epoch, True
+        elif error != 56:
+            self.member_epoch = 0
+        return error
+
+    async def fetch(
+        self, broker: Broker, *, records_max: int, acks: Acks | None = None
+    ) -> tuple[list[Taken], dict[int, int]]:
+        """Acquired records, and the error code of each partition that ``acks`` has."""
+        acks = acks or {}
+        request = share_fetch.ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.session_epoch,
+            max_wait=timedelta(0),
+            min_bytes=0,
+            max_bytes=1 << 20,
+            max_records=records_max,
+            batch_size=records_max,
+            topics=await self._topics(broker, share_fetch, "Fetch", acks),
+            forgotten_topics_data=(),
+        )
+        answer = await broker.ask(request, self.connection_id)
+        if not self._went_on(answer.error_code):
+            return [], dict.fromkeys(acks, int(answer.error_code))
+        outcomes, taken = dict.fromkeys(acks, 0), []
+        for topic in answer.responses:
+            for one in topic.partitions:
+                if one.partition_index in acks:
+                    outcomes[one.partition_index] = int(one.acknowledge_error_code)
+                taken += _taken(one)
+        return taken, outcomes
+
+    async def acknowledge(self, broker: Broker, acks: Acks) -> dict[int, int]:
+        """The error code of each partition."""
+        request = share_acknowledge.ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.session_epoch,
+            topics=await self._topics(broker, share_acknowledge, "Acknowledge", acks),
+        )
+        answer = await broker.ask(request, self.connection_id)
+        if not self._went_on(answer.error_code):
+            return dict.fromkeys(acks, int(answer.error_code))
+        return {
+            one.partition_index: int(one.error_code)
+            for topic in answer.responses
+            for one in topic.partitions
+        }
+
+    def _went_on(self, error_code: int) -> bool:
+        self.session_epoch = self.session_epoch + 1 if error_code == 0 else 0
+        return error_code == 0
+
+    async def _topics(self, broker: Broker, module: Any, verb: str, acks: Acks) -> tuple[Any, ...]:
+        if self.topic_id is None:
+            self.topic_id = await broker.topic_id(self.topic)
+        named = range(self.partitions) if self.session_epoch == 0 else sorted(acks)
+        partitions = tuple(
+            getattr(module, f"{verb}Partition")(
+                partition_index=number,
+                acknowledgement_batches=tuple(
+                    module.AcknowledgementBatch(
+                        first_offset=offset, last_offset=offset, acknowledge_types=(kind,)
+                    )
+                    for offset, kind in acks.get(number, ())
+                ),
+            )
+            for number in named
+        )
+        topic = getattr(module, f"{verb}Topic")
+        return (topic(topic_id=self.topic_id, partitions=partitions),) if partitions else ()
+
+
+def _taken(one: Any) -> list[Taken]:
+    if not one.acquired_records:
+        return []
+    values = {record.offset: record.value for record in decode_records(one.records or b"")}
+    return [
+        Taken(
+            one.partition_index,
+            offset,
+            acquired.delivery_count,
+            None if values[offset] is None else bytes(values[offset]),
+        )
+        for acquired in one.acquired_records
+        for offset in range(acquired.first_offset, acquired.last_offset + 1)
+    ]
