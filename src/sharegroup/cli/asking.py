@@ -107,4 +107,5 @@ async def naming_members(admin: AdminClient, group_id: str, error: KafkaError) -
 
 def _line(error: KafkaError) -> str:
     hint = WHAT_TO_DO.get(type(error))
-    return f"{type(error).__name__}: {error}" + (f"; {hint}" if hint else "")
+    text = str(error).rstrip(".")
+    return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
