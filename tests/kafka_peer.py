@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -32,6 +33,7 @@ KAFKA_VERSION = "4.4.0"
 START_SECONDS_MAX = 90.0
 STOP_SECONDS_MAX = 30.0
 FETCH_SECONDS_MAX = 600.0
+LISTENING_PORTS = range(15_000, 32_000)
 
 # kafka-tools-api 4.4.0 is not published; the release before it has the same classes.
 POM = f"""\
@@ -155,15 +157,23 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at the moment, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports that nobody listens on at the moment, all different.
+
+    They lie below the range from which the system takes ports for outgoing connections.  Out
+    of that range a client that tries a port before its server listens may be given this very
+    port as its own, and then it has connected to itself.
+    """
+    free: list[int] = []
+    for port in random.sample(LISTENING_PORTS, len(LISTENING_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        free.append(port)
+        if len(free) == count:
+            return free
+    raise KafkaPeerError(f"{count} free ports wanted, {len(free)} found in {LISTENING_PORTS}")
 
 
 class KafkaPeer:

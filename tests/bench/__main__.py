@@ -68,7 +68,8 @@ def run(
         for peer in peers:
             stack.callback(peer.end)
         for workload in chosen:
-            yield workload.name, _run_one(workload, peers, scale, rounds)
+            taking_part = [peer for peer in peers if workload.applies_to(peer)]
+            yield workload.name, _run_one(workload, taking_part, scale, rounds)
     shutil.rmtree(data)
 
 

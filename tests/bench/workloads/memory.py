@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.bench.client_process import in_process
+from tests.bench.first_answer import wait_for_metadata
 from tests.bench.lines import Line, Measured, Scale
 from tests.bench.peers import Peer
 from tests.bench.workloads import produce, share_consume
@@ -12,6 +13,7 @@ from tests.bench.workloads.share_consume import TOPIC, new_group
 from tests.confluent_calls import admin, create_topic
 from tests.processes import pss_bytes, rss_bytes
 
+START_SECONDS_MAX = 60.0
 IDLE_SECONDS = 3.0  # Start-up leaves work behind that ends by itself.
 MIB = 1024 * 1024
 
@@ -46,6 +48,7 @@ class Memory:
     def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
         broker = peer.spare()
         broker.start()
+        wait_for_metadata(broker.port, START_SECONDS_MAX)
         try:
             time.sleep(IDLE_SECONDS)
             idle = weigh(broker.pid)

@@ -33,7 +33,7 @@ class OwnConsumer:
     )
 
     def applies_to(self, peer: Peer) -> bool:
-        return True
+        return peer.ours
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         return share_consume.prepare_log(peer, scale)

@@ -74,6 +74,7 @@ class StartAfterKill:
     def prepare(self, peer: Peer, scale: Scale) -> str:
         broker = peer.spare()
         broker.start()
+        wait_for_metadata(broker.port, START_SECONDS_MAX)
         try:
             fill(
                 broker.bootstrap,
