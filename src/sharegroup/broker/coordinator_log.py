@@ -52,6 +52,11 @@ class CoordinatorLog:
         """The last append to this partition; when it is durable, all before it are."""
         return self._last.get(partition)
 
+    def check_writable(self, partition: int) -> None:
+        """Raise KafkaStorageError while the disk takes no records here."""
+        _, log_ = self._topics.named(self._name, partition)
+        log_.check_writable()
+
     def was_cut(self, partition: int) -> bool:
         """Whether something that was appended here is gone again: a write failed."""
         last = self._last.get(partition)

@@ -100,6 +100,10 @@ class ShareCoordinator:
         assert ticket is not None, "a write always has a record"
         return ticket
 
+    def check_writable(self, key: SharePartitionKey) -> None:
+        """Raise KafkaStorageError while no change of this share partition could be kept."""
+        self._log.check_writable(self._partition(key))
+
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Start offset and delivery complete count, for listing offsets."""
         return self._states.read_summary(key)

@@ -57,6 +57,7 @@ class LiveSharePartition:
         "fenced",
         "full_reported",
         "key",
+        "last_write",
         "log",
         "starved",
         "state",
@@ -73,6 +74,7 @@ class LiveSharePartition:
         self.fenced = False
         self.full_reported = False
         self.starved = False  # The last fetch found no room: whatever settles makes some.
+        self.last_write: Ticket | None = None  # None: nothing was written since it was loaded.
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
 
 
@@ -159,7 +161,7 @@ class SharePartitions:
         if log_.start_offset > live.state.start_offset:
             self._append_unattended(live, live.state.move_log_start(log_.start_offset))
         position = live.state.next_fetch_offset()
-        if live.fenced or position >= log_.high_watermark:
+        if live.fenced or position >= log_.high_watermark or not self._can_settle(live):
             return None
         self._report_fullness(live, limits)
         live.starved = not live.state.can_acquire(limits)
@@ -213,7 +215,10 @@ class SharePartitions:
             )
         except KafkaError as error:
             raise type(error)(f"{describe(live.key)} member={member_id}: {error}") from error
-        return self._durable(live, self._append(live, delta))
+        self._append(live, delta)
+        # Where nothing changed, because the records had settled before, that may still be on
+        # its way to the disk: a yes that comes sooner would be lost with it.
+        return self._durable(live, live.last_write)
 
     def release(self, key: SharePartitionKey, member_id: MemberId) -> None:
         """The member's session ended: whatever it holds here goes back."""
@@ -290,6 +295,18 @@ class SharePartitions:
             raise error
         return Fetched(b"".join(chunks), tuple(readable))
 
+    def _can_settle(self, live: LiveSharePartition) -> bool:
+        """Whether acknowledgements could be kept now.
+
+        While they cannot, records stay where they are: each failed acknowledgement loads the
+        share partition again, and whoever fetched next would do the same work once more.
+        """
+        try:
+            self._coordinator.check_writable(live.key)
+        except KafkaStorageError:
+            return False
+        return True
+
     def _append(self, live: LiveSharePartition, delta: Delta | None) -> Ticket | None:
         """Hand a change to the coordinator, in the order in which it was decided."""
         if delta is None:
@@ -299,6 +316,7 @@ class SharePartitions:
         except KafkaError:
             self._fence(live)
             raise
+        live.last_write = ticket
         # What was given back can be fetched from now on, and what settled makes room.
         if live.starved or any(batch.state is RecordState.AVAILABLE for batch in delta.batches):
             self._waiting.wake(live.key)

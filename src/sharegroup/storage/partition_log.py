@@ -168,6 +168,10 @@ class PartitionLog:
             self._producers.settle(self.high_watermark)
         return ticket
 
+    def check_writable(self) -> None:
+        """Raise KafkaStorageError while appends are refused; that has the disk tried again."""
+        self._fence.check()
+
     def append_many(self, batches: Sequence[bytearray]) -> Ticket:
         """Write several batches, none of a producer with an id, all or nothing."""
         headers = [header_of(batch) for batch in batches]
