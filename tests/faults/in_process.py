@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.create_topics.v7 import request as create_topics
@@ -51,6 +51,26 @@ class Taken(NamedTuple):
 
 Acks = Mapping[int, Sequence[tuple[int, int]]]
 """By partition: (offset, acknowledge type)."""
+
+
+class Asks(Protocol):
+    """A broker, wherever it runs."""
+
+    async def ask(self, message: Any, connection_id: int = 1) -> Any:
+        """The decoded answer to a request."""
+        ...
+
+
+async def topic_id(broker: Asks, name: str) -> UUID | None:
+    """None: there is no such topic."""
+    wanted = metadata.MetadataRequestTopic(topic_id=None, name=name)
+    request = metadata.MetadataRequest(
+        topics=(wanted,),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    found: UUID | None = (await broker.ask(request)).topics[0].topic_id
+    return found
 
 
 class Broker:
@@ -94,14 +114,7 @@ class Broker:
 
     async def topic_id(self, name: str) -> UUID | None:
         """None: there is no such topic."""
-        wanted = metadata.MetadataRequestTopic(topic_id=None, name=name)
-        request = metadata.MetadataRequest(
-            topics=(wanted,),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        found: UUID | None = (await self.ask(request)).topics[0].topic_id
-        return found
+        return await topic_id(self, name)
 
     async def new_producer_id(self) -> tuple[int, int]:
         """Error code and id."""
@@ -191,7 +204,7 @@ class ShareMember:
         """Sessions are gone with the broker that had them."""
         self.session_epoch = 0
 
-    async def heartbeat(self, broker: Broker) -> int:
+    async def heartbeat(self, broker: Asks) -> int:
         """The error code; a member that is not known any more joins anew the next time."""
         answer = await broker.ask(
             heartbeat.ShareGroupHeartbeatRequest(
@@ -211,7 +224,7 @@ class ShareMember:
         return error
 
     async def fetch(
-        self, broker: Broker, *, records_max: int, acks: Acks | None = None
+        self, broker: Asks, *, records_max: int, acks: Acks | None = None
     ) -> tuple[list[Taken], dict[int, int]]:
         """Acquired records, and the error code of each partition that ``acks`` has."""
         acks = acks or {}
@@ -238,7 +251,7 @@ class ShareMember:
                 taken += _taken(one)
         return taken, outcomes
 
-    async def acknowledge(self, broker: Broker, acks: Acks) -> dict[int, int]:
+    async def acknowledge(self, broker: Asks, acks: Acks) -> dict[int, int]:
         """The error code of each partition."""
         request = share_acknowledge.ShareAcknowledgeRequest(
             group_id=self.group,
@@ -259,9 +272,9 @@ class ShareMember:
         self.session_epoch = self.session_epoch + 1 if error_code == 0 else 0
         return error_code == 0
 
-    async def _topics(self, broker: Broker, module: Any, verb: str, acks: Acks) -> tuple[Any, ...]:
+    async def _topics(self, broker: Asks, module: Any, verb: str, acks: Acks) -> tuple[Any, ...]:
         if self.topic_id is None:
-            self.topic_id = await broker.topic_id(self.topic)
+            self.topic_id = await topic_id(broker, self.topic)
         named = range(self.partitions) if self.session_epoch == 0 else sorted(acks)
         partitions = tuple(
             getattr(module, f"{verb}Partition")(

@@ -56,7 +56,8 @@ class RawConnection:
         """Send a well-formed request and decode its answer."""
         self.send(b"".join(encode_request(correlation_id, "raw", message)))
         frame = self.answer()
-        assert frame is not None, f"the broker closed the connection: {type(message).__name__}"
+        if frame is None:
+            raise ConnectionResetError(f"no answer to {type(message).__name__}: closed")
         key, version = message.__api_key__, message.__version__
         came, position = decode_response_header(frame, response_header_version(key, version))
         assert came == correlation_id
