@@ -78,6 +78,10 @@ def _run_one(workload: Workload, peers: list[Peer], scale: Scale, rounds: int) -
     measured: list[dict[str, list[dict[str, Any]]]] = [
         {peer.name: [] for peer in peers} for _ in workload.lines
     ]
+    if workload.warms_up:
+        for peer in peers:
+            workload.measure(peer, scale)
+            _say(f"warmed up {peer.name}")
     for number in range(1, rounds + 1):
         for peer in peers:
             begin = time.monotonic()

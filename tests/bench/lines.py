@@ -62,6 +62,8 @@ class Workload(Protocol):
 
     name: str
     lines: tuple[Line, ...]
+    warms_up: bool
+    """Measure once uncounted before the first round, for Kafka's compiler to see the load."""
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         """Make what `measure` needs; returns what is worth a note in the report."""

@@ -18,6 +18,7 @@ class FirstRecord:
     """The topic and the record are there before; the group is new each time."""
 
     name = "first-record"
+    warms_up = False
     lines = (
         Line(
             what="new share group: subscribe to first record",

@@ -29,6 +29,7 @@ class Latency:
     """confluent's Producer (linger 0) and ShareConsumer (implicit), one partition."""
 
     name = "latency"
+    warms_up = True
     lines = (
         Line(
             what="produce to consume at 1,000 records/s, p50",

@@ -22,6 +22,7 @@ class Memory:
     """A new broker in each round: produce everything, share-consume everything, weigh."""
 
     name = "memory"
+    warms_up = False
     lines = (
         Line(
             what="resident memory, idle",

@@ -20,6 +20,7 @@ class OwnConsumer:
     """Both clients in each round, one after the other."""
 
     name = "own-consumer"
+    warms_up = False
     lines = (
         Line(
             what="our ShareConsumer, explicit accept of each, 100 B, 500 records a batch",

@@ -22,6 +22,7 @@ class Produce:
     """A new topic each time, so that every round writes an empty log."""
 
     name = "produce"
+    warms_up = True
     lines = (
         Line(
             what="confluent Producer, 100 B, linger 5 ms, acks=all, 1 partition",

@@ -29,6 +29,8 @@ _filled: set[str] = set()
 class ShareConsume:
     """One of the two modes of acknowledgement."""
 
+    warms_up = True
+
     def __init__(self, *, explicit: bool) -> None:
         mode = "explicit acknowledge of each" if explicit else "implicit"
         self.name = "explicit" if explicit else "implicit"

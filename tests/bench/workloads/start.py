@@ -27,6 +27,7 @@ class StartEmpty:
     """A broker on an empty data directory (Kafka's is formatted before)."""
 
     name = "start-empty"
+    warms_up = False
     lines = (
         Line(
             what="start to first metadata answer, empty",
@@ -55,6 +56,7 @@ class StartAfterKill:
     """A broker on 1 GB of batches, after kill -9."""
 
     name = "start-after-kill"
+    warms_up = False
     lines = (
         Line(
             what="start to first metadata answer, after kill -9 with 1 GB of 64 KB batches",
