@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ def main(
     """Compare this broker with a real Apache Kafka, in one run."""
     if not without_kafka and (reason := why_missing()):
         raise click.ClickException(f"no Apache Kafka to compare with: {reason}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Through `finally`: no broker stays.
     scale = Scale.quick() if quick else Scale()
     if records is not None:
         scale = replace(scale, records=records)
