@@ -61,9 +61,10 @@ def test_counts_of_five_thousand_flights_add_up(tmp_path: Path) -> None:
     assert (figures["rejected"], figures["archived"]) == (5, 31)
     assert figures["dead_letters"] == 5
     assert figures["broker_down_seconds"] > 0
-    # Each cancelled flight comes four times more, and what the killed worker held once more.
+    # Each cancelled flight comes four times more.  What the killed worker held comes once more,
+    # unless its last acknowledgement was taken and only the answer got lost with it.
     assert figures["worker_held"] > 0
-    assert figures["redelivered"] > 31 * 4
+    assert figures["redelivered"] >= 31 * 4
     assert figures["deliveries_by_count"].keys() >= {"1", "2", "5"}
     assert processes_in(tmp_path) == []
     assert [path.name for path in (tmp_path / "build" / "demo").iterdir()] == ["summary.json"]

@@ -40,7 +40,7 @@ def documents() -> dict[str, str]:
 def config() -> Iterator[str]:
     yield "# Configuration"
     yield f"\n{MADE}\n"
-    yield "Names, defaults and ranges are Kafka's own; names that start with `sharegroup.` are ours."
+    yield "Names, defaults and ranges are Kafka's own; `sharegroup.` begins the names of ours."
     yield "Give them with `--set KEY=VALUE` or in a `server.properties`.\n"
     for title, part in (
         ("Broker: server", ServerConfig),
@@ -85,8 +85,9 @@ def protocol() -> Iterator[str]:
     yield "| key | request | versions | handler |"
     yield "|---|---|---|---|"
     for api in APIS.values():
-        handler = f"src/sharegroup/broker/handlers/{MODULES[api.key]}.py"
-        yield f"| {api.key} | {api.name} | {api.oldest}–{api.newest} | [{MODULES[api.key]}](../{handler}) |"
+        name = MODULES[api.key]
+        handler = f"[{name}](../src/sharegroup/broker/handlers/{name}.py)"
+        yield f"| {api.key} | {api.name} | {api.oldest} to {api.newest} | {handler} |"
 
 
 def command_line() -> Iterator[str]:

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sharegroup.testing.embedded import TestBroker, broker, run_broker
     from sharegroup.testing.clock import ManualClock
+    from sharegroup.testing.embedded import TestBroker, broker, run_broker
 
 __all__ = ["ManualClock", "TestBroker", "broker", "run_broker"]
 
