@@ -100,6 +100,10 @@ class ShareCoordinator:
         assert ticket is not None, "a write always has a record"
         return ticket
 
+    def last_write(self, key: SharePartitionKey) -> Ticket | None:
+        """When this is durable, so is all that `read` tells of the share partition."""
+        return self._log.last(self._partition(key))
+
     def check_writable(self, key: SharePartitionKey) -> None:
         """Raise KafkaStorageError while no change of this share partition could be kept."""
         self._log.check_writable(self._partition(key))

@@ -65,7 +65,13 @@ class LiveSharePartition:
     )
 
     def __init__(
-        self, key: SharePartitionKey, state: SharePartition, log_: PartitionLog, state_epoch: int
+        self,
+        key: SharePartitionKey,
+        state: SharePartition,
+        log_: PartitionLog,
+        *,
+        state_epoch: int,
+        last_write: Ticket | None,
     ) -> None:
         self.key = key
         self.state = state
@@ -74,7 +80,7 @@ class LiveSharePartition:
         self.fenced = False
         self.full_reported = False
         self.starved = False  # The last fetch found no room: whatever settles makes some.
-        self.last_write: Ticket | None = None  # None: nothing was written since it was loaded.
+        self.last_write = last_write  # None: all that is known of it is durable.
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
 
 
@@ -147,7 +153,13 @@ class SharePartitions:
             state = SharePartition.restore(
                 persisted.start_offset, persisted.batches, log_end=log_.end_offset
             )
-            live = LiveSharePartition(key, state, log_, persisted.state_epoch)
+            live = LiveSharePartition(
+                key,
+                state,
+                log_,
+                state_epoch=persisted.state_epoch,
+                last_write=self._coordinator.last_write(key),
+            )
             self._live[key] = live
             log.debug("event=share_partition_loaded %s", describe(key))
         return live
