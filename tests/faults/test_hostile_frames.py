@@ -15,11 +15,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.share_acknowledge.v2.request import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 
 from sharegroup.wire.apis import APIS, Api, request_class
 from sharegroup.wire.encoder import encode, encode_request
@@ -37,7 +46,7 @@ SETTINGS = {
     "socket.request.max.bytes": str(REQUEST_BYTES_MAX),
 }
 BYSTANDER_SECONDS_MAX = 1.0
-GROWTH_BYTES_MAX = 48 * 1024 * 1024
+GROWTH_BYTES_MAX = 96 * 1024 * 1024  # Less than one frame that is only announced.
 GONE_SECONDS_MAX = 6.0
 PIPELINED = 10_000
 
@@ -247,10 +256,44 @@ def unknown_tags(count: int) -> bytes:
 
 
 def test_too_many_elements_in_one_message_close_the_connection(closings: Closings) -> None:
-    """Two bytes an element on the wire, a hundred in memory: the count has a limit of its own."""
-    api = APIS[3]
-    names = struct.pack(">i", 1_000_001) + b"\0\0" * 1_000_001
-    closings.refuses(framed(api, 0, names), "1,000,001 topics")
+    """A few bytes an element on the wire, a kilobyte and its share of a second in the broker."""
+    closings.refuses(framed(APIS[1], 12, fetch_body(30_000)), "30,001 elements")
+    closings.answers(framed(APIS[1], 12, fetch_body(29_999)), "30,000 elements")
+
+
+def test_a_million_elements_close_the_connection(closings: Closings) -> None:
+    names = struct.pack(">i", 1_000_000) + b"\0\0" * 1_000_000
+    closings.refuses(framed(APIS[3], 0, names), "1,000,000 topics")
+
+
+def test_acknowledge_types_of_200_000_records_are_not_too_many(closings: Closings) -> None:
+    """A group may lock a million records; their types are a byte each."""
+    batch = AcknowledgementBatch(
+        first_offset=0, last_offset=199_999, acknowledge_types=(1,) * 200_000
+    )
+    partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=(batch,))
+    topic = AcknowledgeTopic(topic_id=UUID(int=1), partitions=(partition,))
+    request = ShareAcknowledgeRequest(
+        group_id="g", member_id="m", share_session_epoch=1, topics=(topic,)
+    )
+    closings.answers(framed(APIS[79], 2, encode(request)), "200,000 types")
+
+
+def fetch_body(partitions: int) -> bytes:
+    """A fetch of one topic that does not exist."""
+    wanted = tuple(
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1)
+        for number in range(partitions)
+    )
+    return encode(
+        FetchRequest(
+            replica_id=-1,
+            max_wait=timedelta(0),
+            min_bytes=0,
+            topics=(FetchTopic(topic="none", partitions=wanted),),
+            forgotten_topics_data=(),
+        )
+    )
 
 
 # H6: what stands before the message
