@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 
+from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.storage import fence
 from sharegroup.storage.folders import folder_name
@@ -24,7 +25,7 @@ from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 from tests.confluent_calls import admin, create_topic
 from tests.confluent_calls import produce as produce_to
-from tests.faults.in_process import ACCEPT, RELEASE, Broker, ShareMember
+from tests.faults.in_process import ACCEPT, DATA, RELEASE, Broker, ShareMember
 from tests.faults.served import ServedBroker
 from tests.processes import ServeProcess
 
@@ -172,6 +173,27 @@ def test_a_share_group_goes_around_a_damaged_batch(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_damaged_state_log_keeps_the_broker_from_starting(tmp_path: Path) -> None:
+    """Half of what is known of a group would deliver what was accepted; nobody may guess."""
+
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path), **SETTINGS)
+        assert await broker.create_topic(TOPIC, 1) == 0
+        one = await joined(broker)
+        await produce(broker, b"zero", b"one", b"two")
+        for offset in (0, 1, 2):
+            assert await offsets(one, broker, 1) == [offset]
+            assert await one.acknowledge(broker, accepting(offset)) == {0: 0}
+        state = await broker.topic_id("__share_group_state")
+        assert state is not None
+        await broker.stop()
+        flip(log_file(tmp_path, state), batch_number=1)
+        with pytest.raises(CorruptMessage, match="offset=1: a batch on disk does not match"):
+            await Broker.start(None, str(tmp_path), **SETTINGS)
+
+    asyncio.run(scenario())
+
+
 def flip(path: Path, *, batch_number: int) -> None:
     """Turn one bit in the last byte of a batch."""
     data = bytearray(path.read_bytes())
@@ -298,6 +320,42 @@ def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durabl
         )
         assert archived == {0: KAFKA_STORAGE_ERROR}
         assert accepted == {0: KAFKA_STORAGE_ERROR}
+
+    on_disk(scenario)
+
+
+def test_a_state_log_that_cannot_be_read_again_stops_its_groups() -> None:
+    """After a failed write the state is read again; with damage in it, never just a part of it."""
+
+    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+        assert await offsets(one, broker) == [0, 1, 2]
+        for offset in (0, 1):
+            assert await one.acknowledge(broker, accepting(offset)) == {0: 0}
+        await broker.running.directory.checkpoint()
+        state = await broker.topic_id("__share_group_state")
+        assert state is not None
+        path = str(log_file(Path(DATA), state))
+        disk.flip_bit(path, disk.size(disk.open(path)) - 1)
+        disk.fail_next_sync()
+        assert await one.acknowledge(broker, accepting(2)) == {0: KAFKA_STORAGE_ERROR}
+        for _ in range(50):
+            assert await offsets(one, broker) == []
+            await asyncio.sleep(0.001)
+
+    on_disk(scenario)
+
+
+def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+        disk.fail_next_sync()
+        assert await broker.create_topic("returns", 2) == KAFKA_STORAGE_ERROR
+        assert await broker.topic_id("returns") is None
+
+        async def created() -> bool:
+            return await broker.create_topic("returns", 2) == 0
+
+        await eventually(created)
+        assert await broker.topic_id("returns") is not None
 
     on_disk(scenario)
 

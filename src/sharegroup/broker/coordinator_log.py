@@ -66,17 +66,23 @@ class CoordinatorLog:
         return log_.end_offset != last.end_offset
 
     def records(self) -> Iterator[KeyAndValue]:
-        """Every record of every partition, each partition from its start."""
-        self._last.clear()
+        """Every record of every partition, each partition from its start.
+
+        What is not durable yet is among them: it was replayed before, and will not be told again.
+        A cut counts as noticed only when all was read: who cannot read it has to try again, not
+        to go on with half of it.
+        """
         topic = self._topics.catalog.topic(self._name)
         for partition in range(self.partition_count):
             if not self._topics.is_touched(topic, partition):
                 continue
             log_ = self._topics.log_of(topic, partition)
             offset = log_.start_offset
-            while offset < log_.high_watermark:
-                data = log_.read(offset, bytes_max=READ_BYTES, end=log_.high_watermark)
+            while offset < log_.end_offset:
+                data = log_.read_appended(offset, bytes_max=READ_BYTES)
                 for record in decode_records(data):
                     offset = record.offset + 1
                     if record.key is not None:
                         yield bytes(record.key), record.value
+        for partition in [one for one in self._last if self.was_cut(one)]:
+            del self._last[partition]

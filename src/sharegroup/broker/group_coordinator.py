@@ -299,11 +299,12 @@ class GroupCoordinator:
             self._reload()
 
     def _reload(self) -> None:
-        self._groups = ShareGroups()
+        groups = ShareGroups()
         for key, value in self._log.records():
             record = decode(key, value)
             if record is not None:
-                self._groups.replay(record)
+                groups.replay(record)
+        self._groups = groups
         self._groups.restart_sessions(
             self._clock.now_ms(),
             session_timeout_ms=lambda group: self._settings.group_limits(group).session_timeout_ms,

@@ -144,11 +144,12 @@ class ShareCoordinator:
         return ticket
 
     def _reload(self) -> None:
-        self._states = self._no_states()
+        states = self._no_states()
         for key, value in self._log.records():
             record = decode(key, value)
             if record is not None:
-                self._states.replay(record)
+                states.replay(record)
+        self._states = states
 
     def _no_states(self) -> ShareStates:
         return ShareStates(updates_per_snapshot=self._config.updates_per_snapshot)

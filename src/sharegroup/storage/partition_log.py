@@ -343,6 +343,10 @@ class PartitionLog:
         end = self._readable_end(offset, end)
         return self._reader.read(offset, end=end, bytes_max=bytes_max)
 
+    def read_appended(self, offset: int, *, bytes_max: int) -> bytes:
+        """`read` for whoever wrote it, past the high watermark too."""
+        return self._reader.read(offset, end=self.end_offset, bytes_max=bytes_max)
+
     def read_range(self, first: int, end: int) -> bytes:
         """The bytes of exactly the batches that cover ``[first, end)``."""
         return self._reader.read_range(first, end=self._readable_end(first, end))
