@@ -18,7 +18,13 @@ from uuid import UUID
 import pytest
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.ids import TopicId, TopicPartition
+from sharegroup.ids import (
+    GroupId,
+    SharePartitionKey,
+    TopicId,
+    TopicPartition,
+    share_state_partition,
+)
 from sharegroup.storage import fence
 from sharegroup.storage.folders import folder_name
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -327,22 +333,80 @@ def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durabl
 def test_a_state_log_that_cannot_be_read_again_stops_its_groups() -> None:
     """After a failed write the state is read again; with damage in it, never just a part of it."""
 
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
-        assert await offsets(one, broker) == [0, 1, 2]
-        for offset in (0, 1):
+    async def scenario() -> None:
+        disk = PowerLossDisk(seed=1)
+        broker = await Broker.start(disk, **SETTINGS)
+        assert await broker.create_topic(TOPIC, 1) == 0
+        one = await joined(broker)
+        await produce(broker, b"zero", b"one", b"two", b"three")
+        for offset in (0, 1, 2):
+            assert await offsets(one, broker, 1) == [offset]
             assert await one.acknowledge(broker, accepting(offset)) == {0: 0}
-        await broker.running.directory.checkpoint()
         state = await broker.topic_id("__share_group_state")
         assert state is not None
+        await broker.stop()
+        broker = await Broker.start(disk, **SETTINGS)
+        one.broker_restarted()
+        assert await offsets(one, broker) == [3]
         path = str(log_file(Path(DATA), state))
         disk.flip_bit(path, disk.size(disk.open(path)) - 1)
         disk.fail_next_sync()
-        assert await one.acknowledge(broker, accepting(2)) == {0: KAFKA_STORAGE_ERROR}
+        assert await one.acknowledge(broker, accepting(3)) == {0: KAFKA_STORAGE_ERROR}
         for _ in range(50):
             assert await offsets(one, broker) == []
             await asyncio.sleep(0.001)
+        await broker.crash()
 
-    on_disk(scenario)
+    asyncio.run(scenario())
+
+
+def test_a_failed_sync_of_one_state_partition_forgets_nothing_of_another() -> None:
+    """Two groups whose states lie in different partitions: one write fails and its group's state
+    is read again while the other's accept is on its way to the disk.  Every write is a snapshot
+    here, so what was forgotten in memory would be gone for good with the next one."""
+
+    async def scenario() -> None:
+        disk = PowerLossDisk(seed=1)
+        settings = {
+            **SETTINGS,
+            "share_coordinator_state_topic_num_partitions": "2",
+            "share_coordinator_snapshot_update_records_per_snapshot": "0",
+        }
+        broker = await Broker.start(disk, **settings)
+        assert await broker.create_topic(TOPIC, 1) == 0
+        failing, going_on = await members_apart(broker)
+        await produce(broker, b"zero", b"one", b"two")
+        for one in (failing, going_on):
+            assert await offsets(one, broker) == [0, 1, 2]
+        disk.fail_next_sync()
+        assert await failing.acknowledge(broker, accepting(1)) == {0: KAFKA_STORAGE_ERROR}
+        on_its_way = asyncio.ensure_future(going_on.acknowledge(broker, accepting(1)))
+        reads_again = asyncio.ensure_future(failing.fetch(broker, records_max=1))
+        assert await on_its_way == {0: 0}
+        await reads_again
+        assert await going_on.acknowledge(broker, accepting(2)) == {0: 0}
+        await broker.stop()
+        broker = await Broker.start(disk, **settings)
+        going_on.broker_restarted()
+        assert await going_on.heartbeat(broker) == 0
+        assert await offsets(going_on, broker) == [0]
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+async def members_apart(broker: Broker) -> tuple[ShareMember, ShareMember]:
+    """Members of two groups whose states are in the first and in the second partition."""
+    topic_id = await broker.topic_id(TOPIC)
+    assert topic_id is not None
+    found: dict[int, ShareMember] = {}
+    for number in range(100):
+        group = f"group-{number}"
+        where = share_state_partition(SharePartitionKey(GroupId(group), TopicId(topic_id), 0), 2)
+        found.setdefault(where, ShareMember(group, "member", TOPIC, 1, connection_id=number))
+    for one in found.values():
+        assert await one.heartbeat(broker) == 0
+    return found[0], found[1]
 
 
 def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
