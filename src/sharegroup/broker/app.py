@@ -19,6 +19,7 @@ from sharegroup.broker.config import Config
 from sharegroup.broker.coordinator_log import CoordinatorLog
 from sharegroup.broker.group_coordinator import GroupCoordinator
 from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.producer_ids import ProducerIds
 from sharegroup.broker.server import Server, parse_listener
@@ -118,12 +119,14 @@ async def run_until(
         await running.stop()
 
 
-async def _build(config: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
+async def _build(started: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
+    config = LiveConfig(started)
     topics = Topics(config, directory, directory.journal("catalog.journal"))
+    config.apply(topics.catalog.broker_settings())
     await topics.start()
-    await _make_internal_topics(topics, config)
+    await _make_internal_topics(topics, started)
     waiting = WaitingRoom(clock)
-    settings = GroupSettings(config.share_group, topics.catalog)
+    settings = GroupSettings(config, topics.catalog)
     share_coordinator = ShareCoordinator(
         CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
     )

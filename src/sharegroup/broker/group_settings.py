@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sharegroup.broker.catalog import Catalog
-from sharegroup.broker.config import GroupConfig, ShareGroupConfig
+from sharegroup.broker.config import GroupConfig
+from sharegroup.broker.live_config import LiveConfig
 from sharegroup.core.delivery import Limits
 from sharegroup.core.share_group_heartbeat import GroupLimits
 from sharegroup.ids import GroupId
@@ -15,10 +16,10 @@ GROUPS_KEPT_MAX = 10_000
 class GroupSettings:
     """See the module's text."""
 
-    __slots__ = ("_broker", "_catalog", "_group_limits", "_limits")
+    __slots__ = ("_catalog", "_config", "_group_limits", "_limits")
 
-    def __init__(self, broker: ShareGroupConfig, catalog: Catalog) -> None:
-        self._broker = broker
+    def __init__(self, config: LiveConfig, catalog: Catalog) -> None:
+        self._config = config
         self._catalog = catalog
         self._limits: dict[GroupId, Limits] = {}
         self._group_limits: dict[GroupId, GroupLimits] = {}
@@ -29,7 +30,7 @@ class GroupSettings:
         if known is None:
             if len(self._limits) >= GROUPS_KEPT_MAX:
                 self._limits.clear()
-            own, broker = self._own(group_id), self._broker
+            own, broker = self._own(group_id), self._config.share_group
             known = self._limits[group_id] = Limits(
                 lock_ms=own.lock_ms or broker.lock_ms,
                 delivery_count_max=own.delivery_count_max or broker.delivery_count_max,
@@ -44,7 +45,7 @@ class GroupSettings:
         if known is None:
             if len(self._group_limits) >= GROUPS_KEPT_MAX:
                 self._group_limits.clear()
-            own, broker = self._own(group_id), self._broker
+            own, broker = self._own(group_id), self._config.share_group
             interval_ms = own.assignment_interval_ms
             known = self._group_limits[group_id] = GroupLimits(
                 session_timeout_ms=own.session_timeout_ms or broker.session_timeout_ms,
@@ -64,6 +65,11 @@ class GroupSettings:
         """The group's settings are others now."""
         self._limits.pop(group_id, None)
         self._group_limits.pop(group_id, None)
+
+    def all_changed(self) -> None:
+        """The broker's settings are others now."""
+        self._limits.clear()
+        self._group_limits.clear()
 
     def _own(self, group_id: GroupId) -> GroupConfig:
         return self._catalog.group_config(group_id)

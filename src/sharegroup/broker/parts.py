@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.config import Config
 from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
@@ -34,7 +34,7 @@ class Parts:
     """Everything that a handler may use."""
 
     node: Node
-    config: Config
+    config: LiveConfig
     clock: Clock
     topics: Topics
     waiting: WaitingRoom

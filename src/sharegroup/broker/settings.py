@@ -12,8 +12,9 @@ from dataclasses import Field, dataclass
 from enum import IntEnum
 from typing import Any
 
-from sharegroup.broker.config import Config, GroupConfig, ShareGroupConfig, TopicConfig
+from sharegroup.broker.config import GroupConfig, ShareGroupConfig, TopicConfig
 from sharegroup.broker.config_values import entries, parse_part, value_text
+from sharegroup.broker.live_config import LiveConfig, is_dynamic
 from sharegroup.errors import InvalidConfig, InvalidRequest
 
 
@@ -21,6 +22,7 @@ class Source(IntEnum):
     """Where a value comes from (DescribeConfigs' ConfigSource)."""
 
     DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
     DYNAMIC_GROUP = 8
@@ -66,19 +68,20 @@ class Change:
     value: str | None
 
 
-def describe_topic(config: Config, own: Mapping[str, str]) -> Iterator[Setting]:
+def describe_topic(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
     yield from _describe(TopicConfig, config, own, Source.DYNAMIC_TOPIC)
 
 
-def describe_group(config: Config, own: Mapping[str, str]) -> Iterator[Setting]:
+def describe_group(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
     yield from _describe(GroupConfig, config, own, Source.DYNAMIC_GROUP)
 
 
-def describe_broker(config: Config) -> Iterator[Setting]:
-    """What the broker was started with; it cannot be changed while it runs."""
-    for part in (config.server, config.log, config.share_group, config.coordinator):
+def describe_broker(config: LiveConfig) -> Iterator[Setting]:
+    """Every key of the broker; those that are fixed while it runs are read-only."""
+    started = config.started
+    for part in (started.server, started.log, started.share_group, started.coordinator):
         for entry in entries(type(part)):
-            yield _broker_setting(part, entry)
+            yield _broker_setting(part, entry, config.own)
 
 
 def changed(own: Mapping[str, str], changes: tuple[Change, ...]) -> dict[str, str]:
@@ -130,11 +133,11 @@ def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
 
 
 def _describe(
-    part: type, config: Config, own: Mapping[str, str], source: Source
+    part: type, config: LiveConfig, own: Mapping[str, str], source: Source
 ) -> Iterator[Setting]:
     broker = {
-        entry.metadata["name"]: _broker_setting(section, entry)
-        for section in (config.log, config.share_group)
+        entry.metadata["name"]: _broker_setting(section, entry, config.own)
+        for section in (config.started.log, config.started.share_group)
         for entry in entries(type(section))
     }
     for entry in entries(part):
@@ -155,19 +158,25 @@ def _describe(
         )
 
 
-def _broker_setting(section: object, entry: Field[Any]) -> Setting:
+def _broker_setting(section: object, entry: Field[Any], own: Mapping[str, str]) -> Setting:
+    """``section`` is what the broker was started with, ``own`` what was set since."""
     name = entry.metadata["name"]
-    default = (name, value_text(entry.default), Source.DEFAULT)
-    value = value_text(getattr(section, entry.name))
-    synonyms = (default,) if value == default[1] else ((name, value, Source.STATIC_BROKER), default)
+    synonyms: tuple[tuple[str, str, Source], ...] = (
+        (name, value_text(entry.default), Source.DEFAULT),
+    )
+    started = value_text(getattr(section, entry.name))
+    if started != synonyms[0][1]:
+        synonyms = ((name, started, Source.STATIC_BROKER), *synonyms)
+    if name in own:
+        synonyms = ((name, own[name], Source.DYNAMIC_BROKER), *synonyms)
     return Setting(
         name=name,
-        value=value,
+        value=synonyms[0][1],
         source=synonyms[0][2],
         kind=_kind(entry),
         text=entry.metadata["text"],
         synonyms=synonyms,
-        read_only=True,
+        read_only=not is_dynamic(name),
     )
 
 

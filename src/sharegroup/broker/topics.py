@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from sharegroup.broker.catalog import Catalog, Event, Topic, decode_event, encode_event
-from sharegroup.broker.config import Config, TopicConfig
+from sharegroup.broker.config import TopicConfig
 from sharegroup.broker.config_values import parse_part
+from sharegroup.broker.live_config import LiveConfig
 from sharegroup.errors import (
     InvalidPartitions,
     PolicyViolation,
@@ -55,7 +56,7 @@ class Topics:
         "catalog",
     )
 
-    def __init__(self, config: Config, directory: LogDirectory, journal: Journal) -> None:
+    def __init__(self, config: LiveConfig, directory: LogDirectory, journal: Journal) -> None:
         self.catalog = Catalog()
         self._config = config
         self._directory = directory

@@ -6,12 +6,14 @@ import pytest
 
 from sharegroup.broker.config import Config, ShareGroupConfig
 from sharegroup.broker.config_values import reset_duration_ms
+from sharegroup.broker.live_config import LiveConfig, check_dynamic
 from sharegroup.broker.settings import (
     Change,
     Operation,
     Source,
     changed,
     check_group,
+    describe_broker,
     describe_group,
     describe_topic,
 )
@@ -19,7 +21,7 @@ from sharegroup.errors import InvalidConfig, InvalidRequest
 
 
 def test_own_value_comes_before_the_brokers_and_the_default() -> None:
-    config = Config.parse({"group.share.record.lock.duration.ms": "20000"})
+    config = LiveConfig(Config.parse({"group.share.record.lock.duration.ms": "20000"}))
     own = {"share.record.lock.duration.ms": "15000"}
     setting = next(
         one for one in describe_group(config, own) if one.name == "share.record.lock.duration.ms"
@@ -32,8 +34,29 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
     )
 
 
+def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> None:
+    live = LiveConfig(Config.parse({"message.max.bytes": "5000"}))
+    live.apply({"message.max.bytes": "6000", "group.share.max.size": "7"})
+    assert (live.log.message_bytes_max, live.share_group.members_max) == (6000, 7)
+    setting = {one.name: one for one in describe_broker(live)}["message.max.bytes"]
+    assert (setting.value, setting.source, setting.read_only) == (
+        "6000",
+        Source.DYNAMIC_BROKER,
+        False,
+    )
+    live.apply({})
+    assert live.log.message_bytes_max == 5000
+
+
+def test_fixed_and_wrong_settings_of_the_broker_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"listeners cannot be changed while the broker runs"):
+        check_dynamic({"listeners": "PLAINTEXT://127.0.0.1:1"})
+    with pytest.raises(InvalidConfig, match="must be larger"):
+        LiveConfig(Config()).check({"group.share.session.timeout.ms": "5000"})
+
+
 def test_value_that_nobody_set_is_the_default() -> None:
-    found = {one.name: one for one in describe_topic(Config(), {})}
+    found = {one.name: one for one in describe_topic(LiveConfig(Config()), {})}
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == (
         "1073741824",
         Source.DEFAULT,

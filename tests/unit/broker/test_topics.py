@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.broker.config import Config
+from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.producer_ids import BLOCK_IDS, ProducerIds
 from sharegroup.broker.topics import Topics
 from sharegroup.errors import InvalidPartitions, PolicyViolation, UnknownTopicOrPartition
@@ -24,7 +25,8 @@ ORDERS = TopicName("orders")
 @asynccontextmanager
 async def opened(path: Path, settings: dict[str, str] | None = None) -> AsyncIterator[Topics]:
     directory = LogDirectory.open(str(path), wall_ms=lambda: 1_700_000_000_000)
-    topics = Topics(Config.parse(settings or {}), directory, directory.journal("catalog.journal"))
+    config = LiveConfig(Config.parse(settings or {}))
+    topics = Topics(config, directory, directory.journal("catalog.journal"))
     await topics.start()
     try:
         yield topics

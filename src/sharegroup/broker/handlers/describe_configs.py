@@ -69,10 +69,15 @@ def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[setting
         own = catalog.group_settings(GroupId(name))
         return settings.describe_group(parts.config, own)
     if wanted.resource_type == BROKER:
-        if name not in ("", str(parts.node.node_id)):
-            raise InvalidRequest(f"this is broker {parts.node.node_id}, not {name!r}")
+        check_is_this_broker(parts, name)
         return settings.describe_broker(parts.config)
     raise InvalidRequest(f"configurations of resource type {wanted.resource_type} are not served")
+
+
+def check_is_this_broker(parts: Parts, name: str) -> None:
+    """An empty name stands for all brokers of the cluster."""
+    if name not in ("", str(parts.node.node_id)):
+        raise InvalidRequest(f"this is broker {parts.node.node_id}, not {name!r}")
 
 
 def _result(

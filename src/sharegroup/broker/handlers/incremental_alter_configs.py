@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): settings of topics and groups; the broker's are fixed."""
+"""IncrementalAlterConfigs (44): settings of topics, groups and the broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from kio.schema.incremental_alter_configs.v1.response import (
 from sharegroup.broker import settings
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.handlers.describe_configs import BROKER, GROUP, TOPIC
+from sharegroup.broker.handlers.describe_configs import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    check_is_this_broker,
+)
+from sharegroup.broker.live_config import check_dynamic
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import InvalidConfig, InvalidRequest, InvalidTopic, KafkaError
+from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError
 from sharegroup.ids import GroupId, TopicName
 
 
@@ -52,10 +58,7 @@ async def _alter(parts: Parts, resource: AlterConfigsResource, *, validate_only:
     elif resource.resource_type == GROUP:
         await _alter_group(parts, GroupId(resource.resource_name), changes, validate_only)
     elif resource.resource_type == BROKER:
-        raise InvalidConfig(
-            "this broker's settings are fixed while it runs; "
-            "restart it with --set or a changed server.properties"
-        )
+        await _alter_broker(parts, resource.resource_name, changes, validate_only)
     else:
         raise InvalidRequest(f"configurations of type {resource.resource_type} are not served")
 
@@ -84,6 +87,20 @@ async def _alter_group(
             {"event": "group_settings", "group": group_id, "settings": outcome}
         )
         parts.group_coordinator.settings_changed(group_id)
+
+
+async def _alter_broker(
+    parts: Parts, name: str, changes: tuple[settings.Change, ...], validate_only: bool
+) -> None:
+    """Of this broker, or of all brokers (an empty name): with one broker the same."""
+    check_is_this_broker(parts, name)
+    outcome = settings.changed(parts.config.own, changes)
+    check_dynamic(outcome)
+    parts.config.check(outcome)
+    if not validate_only:
+        await parts.topics.record({"event": "broker_settings", "settings": outcome})
+        parts.config.apply(outcome)
+        parts.group_settings.all_changed()
 
 
 def _response(
