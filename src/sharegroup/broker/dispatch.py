@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 API_VERSIONS = 18
 
+UNEXPECTED_PAUSE_MS = 500
+
 ELEMENTS_MAX = 30_000
 """Array elements of one request.  A partition asked for costs 25 us and 2 KB until it is answered,
 and nobody else is served meanwhile; all the partitions that a broker may have fit in."""
@@ -159,35 +161,49 @@ def _answer(
 ) -> Reply | asyncio.Future[Reply]:
     try:
         result = handler.handle(parts, context, request)
-    except Exception as error:  # noqa: BLE001  _refused tells expected from unexpected.
-        result = _refused(handler, header, request, error)
+    except KafkaError as error:
+        result = handler.refuse(request, error)
+    except CloseConnection:
+        raise
+    except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+        result = _unexpected(parts, handler, header, request, error)
     if isinstance(result, Awaitable):
-        return asyncio.ensure_future(_later(result, handler, header, request))
+        return asyncio.ensure_future(_later(parts, result, handler, header, request))
     return _encode(handler, header, result)
 
 
 async def _later(
-    result: Awaitable[Any], handler: _Handler, header: RequestHeader, request: Any
+    parts: Parts, result: Awaitable[Any], handler: _Handler, header: RequestHeader, request: Any
 ) -> Reply:
     try:
         response = await result
-    except Exception as error:  # noqa: BLE001  As above.
-        response = _refused(handler, header, request, error)
+    except KafkaError as error:
+        response = handler.refuse(request, error)
+    except CloseConnection:
+        raise
+    except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+        response = await _unexpected(parts, handler, header, request, error)
     return _encode(handler, header, response)
 
 
-def _refused(handler: _Handler, header: RequestHeader, request: Any, error: Exception) -> Any:
-    """The response that carries ``error``; what nobody expected is logged with its trace."""
-    if not isinstance(error, KafkaError):
-        log.error(
-            "event=request_failed api=%s version=%d client=%r",
-            MODULES[header.api_key],
-            header.api_version,
-            header.client_id,
-            exc_info=error,
-        )
-        error = UnknownServerError(f"{type(error).__name__}; the broker's log has the trace")
-    return handler.refuse(request, error)
+async def _unexpected(
+    parts: Parts, handler: _Handler, header: RequestHeader, request: Any, error: Exception
+) -> Any:
+    """What nobody expected is logged, and answered after a pause.
+
+    Some clients ask again at once, for ever; the pause keeps them from filling the log.
+    """
+    log.error(
+        "event=request_failed api=%s version=%d client=%r",
+        MODULES[header.api_key],
+        header.api_version,
+        header.client_id,
+        exc_info=error,
+    )
+    deadline_ms = parts.clock.now_ms() + UNEXPECTED_PAUSE_MS
+    await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
+    text = f"{type(error).__name__}; the broker's log has the trace"
+    return handler.refuse(request, UnknownServerError(text))
 
 
 def _encode(handler: _Handler, header: RequestHeader, response: Any) -> Reply:

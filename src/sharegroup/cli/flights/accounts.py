@@ -64,6 +64,8 @@ class Account:
     doubtful_us: int = NEVER
     released_us: int = NEVER
     """When it was last given back: confirmed by the broker, or by its worker's death."""
+    is_counted: bool = False
+    """Whether it is among the settled ones of the progress bar."""
 
     @property
     def came_back(self) -> bool:
@@ -233,12 +235,18 @@ class Accounts:
         self.counters["confirmed"] += 1
         if outcome == AcknowledgeType.RELEASE:
             account.released_us = max(sent_us, account.released_us)
-            self.settled += account.last_delivery_count >= self.delivery_limit
+            if account.last_delivery_count >= self.delivery_limit:
+                self._count_settled(account)
             return
-        self.settled += account.confirmations == 0
+        self._count_settled(account)
         account.confirmations += 1
         account.final_outcome = outcome
         account.final_us = sent_us if account.final_us == NEVER else min(sent_us, account.final_us)
+
+    def _count_settled(self, account: Account) -> None:
+        """Count a record once, however many answers say that it came to its end."""
+        self.settled += not account.is_counted
+        account.is_counted = True
 
     def _measure(
         self, batch: _Batch, errors: Mapping[str, str | None], answered_wall_ms: int

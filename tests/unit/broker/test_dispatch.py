@@ -1,0 +1,71 @@
+"""From a frame to a reply: what cannot be answered, and what nobody expected."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.dispatch import UNEXPECTED_PAUSE_MS, CloseConnection, Reply, dispatch
+from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.testing.clock import ManualClock
+from sharegroup.wire.apis import request_class, response_class
+from sharegroup.wire.decoder import decode
+from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.headers import decode_response_header
+
+
+def frame(key: int, version: int, **fields: Any) -> memoryview:
+    message = request_class(key, version)(**fields)
+    return memoryview(b"".join(encode_request(7, "test", message)))[4:]
+
+
+def answered(reply: Reply, key: int, version: int) -> Any:
+    data = b"".join(reply)[4:]
+    correlation_id, position = decode_response_header(data, 1)
+    assert correlation_id == 7
+    return decode(response_class(key, version), data, position)[0]
+
+
+def test_unexpected_failure_is_logged_and_answered_after_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        # The mistake: these parts lack the node that the handler asks for.
+        parts: Any = SimpleNamespace(waiting=WaitingRoom(clock), clock=clock)
+        describe = frame(
+            60, 2, include_cluster_authorized_operations=False, include_fenced_brokers=False
+        )
+        reply = dispatch(parts, describe, connection_id=1, peer_host="127.0.0.1")
+        assert isinstance(reply, asyncio.Future)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not reply.done()
+        clock.advance(UNEXPECTED_PAUSE_MS / 1000)
+        response = answered(await reply, 60, 2)
+        assert response.error_code is ErrorCode.unknown_server_error
+        assert response.error_message == "AttributeError; the broker's log has the trace"
+
+    asyncio.run(run())
+    [record] = [one for one in caplog.records if "event=request_failed" in one.message]
+    assert "api=describe_cluster version=2 client='test'" in record.message
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"\x00\x03", "request header"),
+        (b"\x27\x0f\x00\x00\x00\x00\x00\x07\xff\xff", "api key 9999 is not served"),
+        (b"\x00\x4e\x00\x09\x00\x00\x00\x07\xff\xff\x00", "ShareFetch version 9 is not served"),
+        (b"\x00\x03\x00\x0d\x00\x00\x00\x07\xff\xff\x00\xff", "Metadata version 13"),
+    ],
+)
+def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
+    parts: Any = SimpleNamespace()
+    with pytest.raises(CloseConnection, match=reason):
+        dispatch(parts, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
