@@ -25,9 +25,17 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 """Resource types (KIP-133, KIP-848); the others are not served."""
 
 
+RESOURCES_MAX = 200
+"""Each is answered with dozens of keys: a small request must not ask for a large answer."""
+
+
 def handle(
     parts: Parts, context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
+    if len(request.resources) > RESOURCES_MAX:
+        raise InvalidRequest(
+            f"{len(request.resources)} resources in one request; {RESOURCES_MAX} are allowed"
+        )
     return DescribeConfigsResponse(
         throttle_time=NO_THROTTLE,
         results=tuple(_resource(parts, request, one) for one in request.resources),

@@ -61,7 +61,7 @@ def handle(parts: Parts, context: Context, request: Any) -> Any:
         forgotten=_forgotten(request),
     )
     fetch = _Fetch(parts, request, plan)
-    found = fetch.look(last=False)
+    found = fetch.look(last=request.max_wait <= timedelta(0))
     return found if found is not None else fetch.wait()
 
 

@@ -42,8 +42,10 @@ class Found:
     records: dict[TopicPartition, Fetched] = field(default_factory=dict)
     errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(self.records or self.errors)
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not self.records and not self.errors
 
 
 def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
@@ -67,7 +69,9 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
     fetch = _Fetch(parts, context, request, key=key, outcome=outcome)
-    found: Found | asyncio.Future[Found] = fetch.look() or fetch.wait()
+    found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
+    if found is None:
+        found = fetch.wait()
     reply.every_partition = outcome.partitions if outcome.opened else ()
     if not started and isinstance(found, Found):
         return reply.build({}, found)
@@ -159,7 +163,7 @@ class _Fetch:
                 found.records[partition] = fetched
                 records_left -= sum(one.end - one.first for one in fetched.acquired)
                 bytes_left -= len(fetched.records)
-        if not found and not last:
+        if found.nothing and not last:
             return None
         self._parts.share_sessions.records_returned(self._key, found.records)
         return found

@@ -1,0 +1,161 @@
+"""ShareFetch as raw requests on a clock moved by hand: what is answered at once, what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
+from kio.schema.share_fetch.v2.request import FetchTopic, ShareFetchRequest
+
+from sharegroup.core.delivery import Ack
+from sharegroup.wire.records import NewRecord, encode_batch
+from tests.faults.in_process import Broker, ShareMember
+
+Scenario = Callable[[Broker, ShareMember], Awaitable[None]]
+
+
+def run(scenario: Scenario, path: Path, **settings: str) -> None:
+    """A broker, a topic of one partition, a member that has joined and opened its session."""
+
+    async def main() -> None:
+        broker = await Broker.start(None, str(path), **settings)
+        try:
+            await broker.create_topic("orders", 1)
+            member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+            assert await member.heartbeat(broker) == 0
+            assert await member.fetch(broker, records_max=10) == ([], {})
+            await scenario(broker, member)
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def request(member: ShareMember, **fields: Any) -> ShareFetchRequest:
+    """The next fetch of a member, which may wait for half a second."""
+    values: dict[str, Any] = {
+        "group_id": member.group,
+        "member_id": member.member_id,
+        "share_session_epoch": member.session_epoch,
+        "max_wait": timedelta(milliseconds=500),
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 10,
+        "batch_size": 10,
+        "topics": (),
+        "forgotten_topics_data": (),
+    }
+    return ShareFetchRequest(**(values | fields))
+
+
+async def waiting(broker: Broker, message: ShareFetchRequest) -> asyncio.Task[Any]:
+    """The request under way, for as long as the clock stands still."""
+    task = asyncio.create_task(broker.ask(message))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task
+
+
+def records(answer: Any) -> list[tuple[int, int, int]]:
+    return [
+        (one.first_offset, one.last_offset, one.delivery_count)
+        for topic in answer.responses
+        for partition in topic.partitions
+        for one in partition.acquired_records
+    ]
+
+
+async def produce(broker: Broker, count: int = 1) -> None:
+    batch = encode_batch([NewRecord(None, b"x" * 100, 1)] * count)
+    assert (await broker.produce("orders", 0, batch))[0] == 0
+
+
+def test_waiting_fetch_is_answered_when_a_record_is_durable(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        task = await waiting(broker, request(member))
+        assert not task.done()
+        await produce(broker)
+        assert records(await task) == [(0, 0, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_fetch_of_no_records_is_answered_at_once(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        task = await waiting(broker, request(member, max_records=0))
+        assert records(task.result()) == []
+
+    run(scenario, tmp_path)
+
+
+def test_fetch_waits_for_min_bytes_and_locks_nothing_meanwhile(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        task = await waiting(broker, request(member, min_bytes=100_000))
+        assert not task.done()
+        [live] = broker.running.parts.share_partitions
+        assert live.state.snapshot().acquired_count == 0
+        broker.clock.advance(0.5)
+        assert records(await task) == [(0, 0, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_released_record_wakes_another_members_fetch(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        holder = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await holder.heartbeat(broker) == 0
+        taken, _ = await holder.fetch(broker, records_max=10)
+        assert [one.offset for one in taken] == [0]
+        task = await waiting(broker, request(member))
+        assert not task.done()
+        assert await holder.acknowledge(broker, {0: [(0, Ack.RELEASE)]}) == {0: 0}
+        assert records(await task) == [(0, 0, 2)]
+
+    run(scenario, tmp_path)
+
+
+def test_nothing_is_locked_for_a_member_whose_connection_is_gone(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        task = await waiting(broker, request(member))
+        broker.running.parts.share_sessions.release_connection("1")
+        await produce(broker)
+        broker.clock.advance(0.5)
+        assert records(await task) == []
+        late = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await late.heartbeat(broker) == 0
+        taken, _ = await late.fetch(broker, records_max=10)
+        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_full_broker_refuses_a_session_when_the_wait_is_over(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        topic = FetchTopic(
+            topic_id=member.topic_id,
+            partitions=(WirePartition(partition_index=0, acknowledgement_batches=()),),
+        )
+        message = request(member, member_id="other", share_session_epoch=0, topics=(topic,))
+        task = await waiting(broker, message)
+        assert not task.done()
+        broker.clock.advance(0.5)
+        assert (await task).error_code == 133
+
+    run(scenario, tmp_path, group_share_max_share_sessions="1")
+
+
+def test_what_this_broker_does_not_serve_yet_is_said(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        for fields in ({"share_acquire_mode": 1}, {"is_renew_ack": True}):
+            answer = await broker.ask(request(member, **fields))
+            assert answer.error_code == 42
+            assert "yet" in answer.error_message
+
+    run(scenario, tmp_path)
