@@ -108,7 +108,14 @@ def command_line() -> Iterator[str]:
 
 
 def page(command: click.Command, name: str) -> Iterator[str]:
-    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
+    context = click.Context(
+        command,
+        info_name=name,
+        terminal_width=96,
+        max_content_width=96,
+        # click remembers them with the command, from whoever asks first.
+        help_option_names=cli.context_settings["help_option_names"],
+    )
     yield f"## {name}\n"
     yield "```"
     yield command.get_help(context)
