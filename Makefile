@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 		uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
 	else \
 		[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
 			--constraint constraints.txt --editable '.[dev]'; \
 	fi
 	@touch $(STAMP)
