@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult
@@ -28,16 +28,18 @@ from sharegroup.client.admin_types import (
     ResourceType,
 )
 from sharegroup.client.cluster import Cluster
-from sharegroup.errors import KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError
 
 ANY_NODE = -1
+
+Result = TypeVar("Result")
 
 
 async def describe_configs(
     cluster: Cluster, resources: Iterable[ConfigResource], *, documentation: bool
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-    for node_id, part in _by_node(resources).items():
+    for node_id, part in (await _by_node(cluster, resources, results)).items():
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
@@ -50,7 +52,7 @@ async def describe_configs(
         response = await _ask(cluster, node_id, request, what="describe_configs")
         for one in response.results:
             resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
-            results[resource] = outcome(one.error_code, one.error_message, _name(resource)) or {
+            results[resource] = outcome(one.error_code, one.error_message, **_about(resource)) or {
                 config.name: _entry(config) for config in one.configs
             }
     return results
@@ -63,7 +65,7 @@ async def incremental_alter_configs(
     validate_only: bool,
 ) -> dict[ConfigResource, KafkaError | None]:
     results: dict[ConfigResource, KafkaError | None] = {}
-    for node_id, part in _by_node(changes).items():
+    for node_id, part in (await _by_node(cluster, changes, results)).items():
         request = IncrementalAlterConfigsRequest(
             resources=tuple(
                 AlterConfigsResource(
@@ -85,16 +87,34 @@ async def incremental_alter_configs(
         response = await _ask(cluster, node_id, request, what="incremental_alter_configs")
         for one in response.responses:
             resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
-            results[resource] = outcome(one.error_code, one.error_message, _name(resource))
+            results[resource] = outcome(one.error_code, one.error_message, **_about(resource))
     return results
 
 
-def _by_node(resources: Iterable[ConfigResource]) -> dict[int, list[ConfigResource]]:
+async def _by_node(
+    cluster: Cluster,
+    resources: Iterable[ConfigResource],
+    results: dict[ConfigResource, Result | KafkaError],
+) -> dict[int, list[ConfigResource]]:
+    """Which node to ask about what; a broker that is not there gets its error in ``results``."""
     parts: dict[int, list[ConfigResource]] = defaultdict(list)
+    brokers: list[ConfigResource] = []
     for one in resources:
         # The empty broker name means the defaults of all brokers; any of them takes it.
-        own = one.type is ResourceType.BROKER and one.name != ""
-        parts[int(one.name) if own else ANY_NODE].append(one)
+        if one.type is ResourceType.BROKER and one.name != "":
+            brokers.append(one)
+        else:
+            parts[ANY_NODE].append(one)
+    if brokers:
+        await cluster.retrying(lambda: cluster.refresh(()), what="the brokers of the cluster")
+    nodes = {str(node_id): node_id for node_id in cluster.nodes}
+    for one in brokers:
+        if one.name in nodes:
+            parts[nodes[one.name]].append(one)
+        else:
+            there_are = ", ".join(sorted(nodes))
+            text = f"broker {one.name!r} is not in the cluster; its brokers are {there_are}"
+            results[one] = InvalidRequest(text)
     return parts
 
 
@@ -103,8 +123,6 @@ async def _ask(cluster: Cluster, node_id: int, request: Any, *, what: str) -> An
         return await ask_any(cluster, request, what=what)
 
     async def attempt() -> Any:
-        if node_id not in cluster.nodes:
-            await cluster.refresh(())
         return await (await cluster.connection(node_id)).request(request)
 
     return await cluster.retrying(attempt, what=f"{what} of broker {node_id}")
@@ -122,5 +140,5 @@ def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     )
 
 
-def _name(resource: ConfigResource) -> str:
-    return f"{resource.type.name.lower()} {resource.name!r}"
+def _about(resource: ConfigResource) -> dict[str, str]:
+    return {resource.type.name.lower(): resource.name}

@@ -40,14 +40,13 @@ from sharegroup.client.admin_types import (
 )
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
-    NetworkException,
     NotCoordinator,
-    error_for,
 )
 
 LOOK_AGAIN = frozenset(
@@ -65,7 +64,7 @@ async def list_groups(
         for node_id in cluster.nodes:
             response = await (await cluster.connection(node_id)).request(request)
             if response.error_code != NONE:
-                raise error_for(response.error_code, f"list_groups on node {node_id}")
+                raise refused(response.error_code, None, request="list_groups", node=node_id)
             for one in response.groups:
                 listed[one.group_id] = GroupListing(
                     one.group_id, one.group_type.lower(), one.protocol_type, one.group_state
@@ -141,7 +140,9 @@ async def alter_share_group_offsets(
         TopicPartition(topic.topic_name, one.partition_index): outcome(
             one.error_code,
             one.error_message,
-            f"group {group_id!r} topic {topic.topic_name!r} partition {one.partition_index}",
+            group=group_id,
+            topic=topic.topic_name,
+            partition=one.partition_index,
         )
         for topic in response.responses
         for one in topic.partitions
@@ -160,7 +161,7 @@ async def delete_share_group_offsets(
     response = await _ask(cluster, group_id, request, lambda answer: (answer,))
     return {
         one.topic_name: outcome(
-            one.error_code, one.error_message, f"group {group_id!r} topic {one.topic_name!r}"
+            one.error_code, one.error_message, group=group_id, topic=one.topic_name
         )
         for one in response.responses
     }
@@ -186,15 +187,16 @@ async def _ask(cluster: Cluster, group_id: str, request: Any, answers: Any) -> A
         node_id = await cluster.coordinator(group_id)
         try:
             response = await (await cluster.connection(node_id)).request(request)
-        except NetworkException:
+        except KafkaError:
+            # It can't be reached, or is no broker any more: the group has moved by now, or will.
             cluster.forget_coordinator(group_id)
             raise
         for answer in answers(response):
             if answer.error_code in LOOK_AGAIN:
                 cluster.forget_coordinator(group_id)
             if answer.error_code != NONE:
-                text = getattr(answer, "error_message", None) or "refused"
-                raise error_for(answer.error_code, f"group {group_id!r}: {text}")
+                message = getattr(answer, "error_message", None)
+                raise refused(answer.error_code, message, group=group_id)
         return response
 
     return await cluster.retrying(attempt, what=f"group {group_id!r}")
@@ -212,10 +214,9 @@ def _asked(
 
 
 def _share_offset(topic: Any, one: Any) -> SharePartitionOffset | KafkaError:
-    where = f"topic {topic.topic_name!r} partition {one.partition_index}"
-    return outcome(one.error_code, one.error_message, where) or SharePartitionOffset(
-        _known(one.start_offset), _known(one.leader_epoch), _known(one.lag)
-    )
+    return outcome(
+        one.error_code, one.error_message, topic=topic.topic_name, partition=one.partition_index
+    ) or SharePartitionOffset(_known(one.start_offset), _known(one.leader_epoch), _known(one.lag))
 
 
 def _described(group: DescribedGroup, coordinator_id: int) -> ShareGroupDescription:

@@ -42,12 +42,12 @@ from sharegroup.client.admin_types import (
 )
 from sharegroup.client.cluster import NO_LEADER, Cluster, Topic
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
     KafkaError,
     LeaderNotAvailable,
     UnknownTopicOrPartition,
-    error_for,
 )
 
 CONSUMER_REPLICA_ID = -1
@@ -57,9 +57,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def outcome(code: int, message: str | None, what: str) -> KafkaError | None:
+def outcome(code: int, message: str | None, **about: str | int) -> KafkaError | None:
     """None for success, else the error with what it is about."""
-    return None if code == NONE else error_for(code, f"{what}: {message or 'refused'}")
+    return None if code == NONE else refused(code, message, **about)
 
 
 def timeout_of(cluster: Cluster) -> i32Timedelta:
@@ -98,7 +98,7 @@ async def create_topics(
     )
     response = await ask_any(cluster, request, what="create_topics")
     return {
-        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        one.name: outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.topics
     }
 
@@ -113,7 +113,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
     for name in wanted:
         cluster.outdate(name)
     return {
-        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        one.name: outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.responses
     }
 
@@ -133,7 +133,7 @@ async def create_partitions(
     for name in counts:
         cluster.outdate(name)
     return {
-        one.name: outcome(one.error_code, one.error_message, f"topic {one.name!r}")
+        one.name: outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.results
     }
 
@@ -157,7 +157,7 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
     )
     response = await ask_any(cluster, request, what="describe_cluster")
     if response.error_code != NONE:
-        raise error_for(response.error_code, f"describe_cluster: {response.error_message}")
+        raise refused(response.error_code, response.error_message, request="describe_cluster")
     return ClusterDescription(
         response.cluster_id,
         response.controller_id,
@@ -281,7 +281,7 @@ def _leader(where: TopicPartition, topic: Topic | KafkaError | None) -> int | Ka
 
 
 def _failed(cluster: Cluster, where: TopicPartition, code: int) -> KafkaError | None:
-    error = outcome(code, None, f"topic {where.topic!r} partition {where.partition}")
+    error = outcome(code, None, topic=where.topic, partition=where.partition)
     if error is not None and error.retriable:
         cluster.outdate(where.topic)
     return error

@@ -30,14 +30,15 @@ from kio.static.primitive import i8
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.config import ClientConfig, addresses_of
 from sharegroup.client.connection import Connection, open_connection
+from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
+    CoordinatorNotAvailable,
     KafkaError,
     LeaderNotAvailable,
     NetworkException,
     RequestTimedOut,
     UnknownTopicOrPartition,
-    error_for,
 )
 from sharegroup.ids import TopicId, TopicName
 
@@ -265,11 +266,11 @@ class Cluster:
         response: FindCoordinatorResponse = await connection.request(request)
         for one in response.coordinators:
             if one.error_code != NONE:
-                raise error_for(one.error_code, f"group {group_id!r}: {one.error_message}")
+                raise refused(one.error_code, one.error_message, group=group_id)
             self._nodes[one.node_id] = (one.host, one.port)
             self._coordinators[group_id] = one.node_id
             return int(one.node_id)
-        raise UnknownTopicOrPartition(f"group {group_id!r}: FindCoordinator answered nothing")
+        raise CoordinatorNotAvailable(f"group {group_id!r}: FindCoordinator answered nothing")
 
     def forget_coordinator(self, group_id: str) -> None:
         """The group moved, or its coordinator can't be reached: look again."""
@@ -289,7 +290,7 @@ def _topic(described: MetadataResponseTopic) -> Topic:
 def _refusal(described: MetadataResponseTopic) -> KafkaError:
     if described.error_code == UnknownTopicOrPartition.code:
         return UnknownTopicOrPartition(f"topic {described.name!r} does not exist")
-    return error_for(described.error_code, f"topic {described.name!r}")
+    return refused(described.error_code, None, topic=str(described.name))
 
 
 class _Pause:

@@ -25,6 +25,7 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32
 
 from sharegroup.client.cluster import Cluster
+from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
     CoordinatorLoadInProgress,
@@ -34,7 +35,6 @@ from sharegroup.errors import (
     NotCoordinator,
     TopicAuthorizationFailed,
     UnknownMemberId,
-    error_for,
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
 
@@ -217,8 +217,9 @@ class Heartbeats:
         if reaction is Reaction.FIND_COORDINATOR:
             self._cluster.forget_coordinator(group_id)
         elif reaction in (Reaction.REPORT, Reaction.FAIL):
-            text = f"group {group_id!r} member {membership.member_id}: {response.error_message}"
-            self._report(reaction, error_for(response.error_code, text))
+            code, message = int(response.error_code), response.error_message
+            refusal = refused(code, message, group=group_id, member=membership.member_id)
+            self._report(reaction, refusal)
         if membership.assignment != before:
             self._changed()
         return reaction

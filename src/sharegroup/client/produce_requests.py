@@ -15,7 +15,8 @@ from kio.static.primitive import Records, i16, i32, i32Timedelta
 
 from sharegroup.client.partition_queue import Batch, Written
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import NONE, KafkaError, error_for
+from sharegroup.client.refusals import refused
+from sharegroup.errors import NONE, KafkaError
 from sharegroup.wire.apis import request_class
 from sharegroup.wire.convert import downgrade
 
@@ -89,8 +90,10 @@ def answers(
             continue  # A topic that was not asked about; the batches asked about stay open.
         for one in topic.partition_responses:
             where = TopicPartition(str(name), int(one.index))
-            text = f"topic {name!r} partition {one.index}: {_message(one)}"
-            error = None if one.error_code == NONE else error_for(one.error_code, text)
+            error = None
+            if one.error_code != NONE:
+                message = getattr(one, "error_message", None)  # Old versions have none.
+                error = refused(one.error_code, message, topic=name, partition=one.index)
             yield where, Answered(Written(one.base_offset, _append_ms(one)), error)
 
 
@@ -102,10 +105,6 @@ def _records(batch: Batch) -> Records:
     assert batch.encoded is not None
     # The codec writes any buffer without a copy; the schema's type only names bytes.
     return batch.encoded  # type: ignore[return-value]
-
-
-def _message(answer: Any) -> str:
-    return getattr(answer, "error_message", None) or "refused"
 
 
 def _append_ms(answer: Any) -> int:

@@ -72,7 +72,7 @@ def test_deleted_topic_is_gone_and_an_unknown_one_beside_it_is_a_failure(run: Ru
     run("topics create doomed")
     deleted = run("topics delete doomed unknown")
     assert (deleted.code, deleted.out) == (1, "deleted topic doomed\n")
-    assert deleted.err.startswith("Error: UnknownTopicOrPartition: topic 'unknown'")
+    assert deleted.err.startswith("Error: UnknownTopicOrPartition: there is no topic 'unknown'")
     assert "doomed" not in run("topics list").out
     assert run("topics delete doomed --if-exists").code == 0
 

@@ -126,7 +126,7 @@ def test_a_fenced_member_joins_again_at_once() -> None:
 def test_a_full_group_stops_the_member() -> None:
     async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         assert isinstance(beats.failure, GroupMaxSizeReached)
-        assert "group 'g' member m: says the broker" in str(beats.failure)
+        assert "group 'g' member 'm': says the broker" in str(beats.failure)
 
     play(81, then=scenario)
 

@@ -1,0 +1,28 @@
+"""A broker's refusal as an exception whose text names what was refused, once.
+
+Most brokers name it themselves ("topic 'orders' exists already"), some answer with a bare code
+or a sentence without a name; so the names are put in front only where they are missing.
+"""
+
+from __future__ import annotations
+
+from sharegroup.errors import KafkaError, error_for
+
+
+def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
+    """The error of a code other than 0; ``about`` is what was asked about, by kind.
+
+    >>> refused(36, "Topic 'a' already exists.", topic="a")
+    TopicAlreadyExists("Topic 'a' already exists.")
+    >>> refused(3, None, topic="a", partition=7)
+    UnknownTopicOrPartition("topic 'a' partition 7: refused")
+    """
+    text = message or "refused"
+    if all(_names(text, kind, name) for kind, name in about.items()):
+        return error_for(code, text)
+    where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
+    return error_for(code, f"{where}: {text}")
+
+
+def _names(text: str, kind: str, name: str | int) -> bool:
+    return f"{kind} {name!r}" in text or f"{kind.capitalize()} {name!r}" in text
