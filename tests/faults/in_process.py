@@ -219,7 +219,7 @@ class ShareMember:
         error = int(answer.error_code)
         if error == 0:
             self.member_epoch, self.joined = answer.member_epoch, True
-        elif error != 56:
+        elif error != 16:  # The disk takes no writes: it is tried again.
             self.member_epoch = 0
         return error
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
@@ -18,7 +19,7 @@ from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group_records import by_topic
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, MemberId, TopicName
 
 
@@ -26,19 +27,20 @@ def handle(
     parts: Parts, context: Context, request: ShareGroupHeartbeatRequest
 ) -> Awaitable[ShareGroupHeartbeatResponse]:
     names = request.subscribed_topic_names
-    reply = parts.group_coordinator.heartbeat(
-        HeartbeatRequest(
-            group_id=GroupId(request.group_id),
-            member_id=MemberId(request.member_id),
-            member_epoch=request.member_epoch,
-            rack_id=request.rack_id,
-            subscribed_topic_names=(
-                None if names is None else tuple(TopicName(name) for name in names)
-            ),
-            client_id=context.client_id,
-            client_host=context.peer_host,
+    with _as_a_coordinator():
+        reply = parts.group_coordinator.heartbeat(
+            HeartbeatRequest(
+                group_id=GroupId(request.group_id),
+                member_id=MemberId(request.member_id),
+                member_epoch=request.member_epoch,
+                rack_id=request.rack_id,
+                subscribed_topic_names=(
+                    None if names is None else tuple(TopicName(name) for name in names)
+                ),
+                client_id=context.client_id,
+                client_host=context.peer_host,
+            )
         )
-    )
     return _respond(reply)
 
 
@@ -53,8 +55,21 @@ def refuse(request: ShareGroupHeartbeatRequest, error: KafkaError) -> ShareGroup
     )
 
 
+@contextmanager
+def _as_a_coordinator() -> Iterator[None]:
+    """A disk that fails is a coordinator that moved, as in Kafka: members try again.
+
+    Every client takes KAFKA_STORAGE_ERROR in a heartbeat for the end of its membership.
+    """
+    try:
+        yield
+    except KafkaStorageError as error:
+        raise NotCoordinator(str(error)) from error
+
+
 async def _respond(pending: Awaitable[HeartbeatReply]) -> ShareGroupHeartbeatResponse:
-    reply = await pending
+    with _as_a_coordinator():
+        reply = await pending
     return ShareGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

@@ -1,0 +1,28 @@
+"""ShareGroupHeartbeat as raw requests: what a member is told while the disk takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.faults.in_process import Broker, ShareMember
+
+NOT_COORDINATOR = 16
+
+
+def test_member_is_told_to_try_again_while_the_disk_is_full_and_joins_when_there_is_room() -> None:
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk)
+        await broker.create_topic("orders", 1)
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        disk.fill_up()
+        assert await member.heartbeat(broker) == NOT_COORDINATOR
+        disk.make_room()
+        async with asyncio.timeout(10):
+            while await member.heartbeat(broker) != 0:
+                await asyncio.sleep(0.05)
+        assert member.member_epoch == 2
+        await broker.stop()
+
+    asyncio.run(run())
