@@ -21,7 +21,7 @@ import base64
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -145,8 +145,7 @@ class ShareConsumer:
 
     async def start(self) -> None:
         """Begin to join the group; `poll` does it too."""
-        if self._closed:
-            raise IllegalStateError("this consumer is closed")
+        self._check_open()
         if self._runner is not None and self._runner.done():
             self._runner.result()  # It ends early by an error alone, which is raised here.
         if self._runner is None:
@@ -187,6 +186,7 @@ class ShareConsumer:
         if self._runner is not None:
             await self._runner
         self._run_callbacks()
+        self._log_failures(self._unreported)  # There is no next commit that could tell them.
 
     def subscribe(self, *topics: str) -> None:
         """Replace the subscription."""
@@ -200,6 +200,7 @@ class ShareConsumer:
 
     async def unsubscribe(self) -> None:
         """Leave the group as `close` does, and stay usable; what is not settled goes back."""
+        self._check_open()
         self._accept_open()
         self._membership.subscribe(())
         if self._runner is not None:
@@ -262,11 +263,13 @@ class ShareConsumer:
         """Send what is settled, wait until nothing is under way; what the broker said.
 
         By partition: None: durable.  NetworkException: in doubt, sent without an answer.  Any
-        other error: no effect.  Without a callback the outcomes of acknowledgements that went
-        with fetches since the last commit are told here as well, errors first.  After
+        other error: no effect.  A result is about what this commit sent.  For partitions that
+        it sent nothing of, and without a callback, it is about what went with fetches since the
+        last commit, errors first; an older failure that has no place here is logged.  After
         ``timeout`` seconds RequestTimedOut is raised; the outcome then goes to the callback,
         or comes with the next commit.
         """
+        self._check_open()
         limit = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         sent = self._send_acknowledgements()
         if sent:
@@ -276,13 +279,18 @@ class ShareConsumer:
                     f"group {self.group_id!r}: acknowledgements without an answer for {limit} s"
                 )
         self._run_callbacks()
-        results, self._unreported = self._unreported, {}
+        fresh: dict[TopicPartition, KafkaError | None] = {}
         for one in (result for task in sent for result in task.result().results):
-            results[one.topic_partition] = results.get(one.topic_partition) or one.error
-        return results
+            fresh[one.topic_partition] = fresh.get(one.topic_partition) or one.error
+        older, self._unreported = self._unreported, {}
+        self._log_failures(
+            {where: older[where] for where in fresh if older.get(where) is not fresh[where]}
+        )
+        return older | fresh
 
     def commit_async(self) -> None:
         """Send what is settled and don't wait; the callback gets the outcome."""
+        self._check_open()
         self._send_acknowledgements()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
@@ -291,6 +299,23 @@ class ShareConsumer:
         What the callback raises comes out of the call that it was called from.
         """
         self._callback = callback
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("this consumer is closed")
+
+    def _log_failures(self, failures: Mapping[TopicPartition, KafkaError | None]) -> None:
+        for (topic, partition), error in failures.items():
+            if error is not None:
+                log.warning(
+                    "acknowledgement.failed group=%s member=%s topic=%s partition=%s error=%r "
+                    "(set a callback to hear of each, with its offsets)",
+                    self.group_id,
+                    self._member_id,
+                    topic,
+                    partition,
+                    error,
+                )
 
     # Inside a poll.
 

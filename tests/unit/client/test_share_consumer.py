@@ -23,11 +23,13 @@ from sharegroup.client import (
     SharePartitionOffset,
     TopicPartition,
 )
-from sharegroup.errors import UnsupportedVersion
-from sharegroup.testing import broker
+from sharegroup.errors import InvalidRecordState, UnsupportedVersion
+from sharegroup.testing import ManualClock, broker
 
 WHERE = TopicPartition("t", 0)
 POLL_SECONDS = 10.0
+LOCK_SECONDS = 30.0
+"""How long a broker locks records unless told otherwise."""
 
 
 class Bench:
@@ -61,9 +63,11 @@ class Bench:
         return found.lag
 
 
-def play(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+def play(
+    scenario: Callable[[Bench], Coroutine[Any, Any, None]], *, clock: ManualClock | None = None
+) -> None:
     async def run() -> None:
-        async with broker() as running:
+        async with broker(clock=clock) as running:
             bench = Bench(running.bootstrap)
             async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
                 await admin.create_topics([NewTopic("t", 1)])
@@ -191,6 +195,90 @@ def test_what_went_with_a_fetch_is_told_by_the_next_commit() -> None:
         assert await bench.lag() == 0
 
     play(scenario)
+
+
+def test_a_commit_tells_of_what_it_sent_and_logs_an_older_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first accepts fail with a fetch, for their locks are over; the second are durable."""
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+            again = await member.poll(POLL_SECONDS)
+            assert [record.delivery_count for record in again] == [2] * 4
+            for record in again:
+                record.accept()
+            assert await member.commit() == {WHERE: None}
+            assert await member.commit() == {}
+        assert await bench.lag() == 0
+
+    play(scenario, clock=clock)
+    (logged,) = failures(caplog)
+    assert "group=g" in logged
+    assert "topic=t partition=0 error=InvalidRecordState(" in logged
+
+
+def test_a_failure_with_a_fetch_is_told_by_a_commit_that_sends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+            await member.poll(POLL_SECONDS)
+            assert [type(error) for error in (await member.commit()).values()] == [
+                InvalidRecordState
+            ]
+
+    play(scenario, clock=clock)
+    assert failures(caplog) == []
+
+
+def test_a_failure_of_the_last_acknowledgements_is_logged_at_close(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+        assert await bench.lag() == 4
+
+    play(scenario, clock=clock)
+    (logged,) = failures(caplog)
+    assert "topic=t partition=0 error=InvalidRecordState(" in logged
+
+
+def test_a_closed_consumer_says_so() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            records = await member.poll(POLL_SECONDS)
+        for record in records:
+            record.accept()
+        for late in (member.commit, member.unsubscribe, member.poll):
+            with pytest.raises(IllegalStateError, match="this consumer is closed"):
+                await late()
+        with pytest.raises(IllegalStateError, match="this consumer is closed"):
+            member.commit_async()
+
+    play(scenario)
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("acknowledgement.failed")
+    ]
 
 
 def test_a_value_that_cant_be_read_stops_a_poll_and_is_not_accepted() -> None:
