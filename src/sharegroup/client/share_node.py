@@ -112,6 +112,8 @@ class ShareNode:
             except KafkaError as error:
                 self._take(outcome)
                 outcome.failures.append(error)
+                # Whoever can't be reached may have lost its partitions to another broker.
+                outcome.outdated |= {self._where(key) for key in wanted}
                 return outcome
             sent = self._take(outcome)
             acks = {one.key: batches_of(one.runs) for one in sent}
@@ -239,17 +241,15 @@ class ShareNode:
     def _read_partition(
         self, key: TopicIdPartition, partition: Any, outcome: Outcome, lock_deadline: float
     ) -> None:
-        name = self._cluster.name_of(key.topic_id)
+        where = self._where(key)
         if partition.error_code != NONE:
-            where = TopicPartition(name or str(key.topic_id), key.partition)
             text = f"{where}: {partition.error_message or 'the fetch was refused'}"
             outcome.failures.append(error_for(partition.error_code, text))
             outcome.outdated.add(where)
-        if not partition.acquired_records or name is None:
+        if not partition.acquired_records or self._cluster.name_of(key.topic_id) is None:
             return
         held = self._held.get(key)
         if held is None:
-            where = TopicPartition(name, key.partition)
             held = self._held[key] = HeldRecords(key, where, explicit=self._config.explicit)
         acquired = [
             AcquiredRange(one.first_offset, one.last_offset + 1, one.delivery_count)
@@ -283,6 +283,10 @@ class ShareNode:
         if code == NONE:
             return None
         return error_for(code, f"{self._name()} {settled.topic_partition}: {message or 'refused'}")
+
+    def _where(self, key: TopicIdPartition) -> TopicPartition:
+        name = self._cluster.name_of(key.topic_id)
+        return TopicPartition(name or str(key.topic_id), key.partition)
 
     def _name(self) -> str:
         return (

@@ -1,8 +1,11 @@
 """What an AdminClient makes of answers, on a broker in the same process."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from sharegroup.client import (
     AdminClient,
@@ -11,7 +14,15 @@ from sharegroup.client import (
     NewTopic,
     ResourceType,
 )
-from sharegroup.errors import InvalidRequest, TopicAlreadyExists
+from sharegroup.client.admin_groups import delete_groups
+from sharegroup.errors import (
+    InvalidRequest,
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    RequestTimedOut,
+    TopicAlreadyExists,
+)
 from sharegroup.testing import broker
 
 SECONDS_MAX = 10
@@ -53,3 +64,44 @@ def test_a_topic_that_exists_is_named_once() -> None:
         assert str(error) == "topic 'orders' exists already"
 
     play(scenario)
+
+
+class MovedGroup:
+    """A cluster whose group was coordinated by a node that is gone; now node 1 has it."""
+
+    def __init__(self, gone: KafkaError) -> None:
+        self.gone = gone
+        self.known = 7
+
+    async def coordinator(self, group_id: str) -> int:
+        return self.known
+
+    def forget_coordinator(self, group_id: str) -> None:
+        self.known = 1
+
+    async def connection(self, node_id: int) -> "MovedGroup":
+        if node_id != 1:
+            raise self.gone
+        return self
+
+    async def request(self, message: Any) -> Any:
+        return SimpleNamespace(results=(SimpleNamespace(error_code=0),))
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], *, what: str) -> Any:
+        try:
+            return await attempt()
+        except KafkaError:
+            return await attempt()
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        LeaderNotAvailable("node 7 is not among the brokers"),
+        NetworkException("connection refused"),
+        RequestTimedOut("no connection in 10000 ms"),
+    ],
+)
+def test_a_coordinator_that_cant_be_reached_is_looked_for_again(gone: KafkaError) -> None:
+    cluster: Any = MovedGroup(gone)
+    assert asyncio.run(delete_groups(cluster, ["g"])) == {"g": None}

@@ -59,8 +59,11 @@ class ScriptedCluster:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.connections: list[ScriptedConnection] = []
+        self.refuses = False
 
     async def connection(self, node_id: int, lane: object) -> ScriptedConnection:
+        if self.refuses:
+            raise NetworkException("connection refused")
         self.connections.append(ScriptedConnection(self.answers))
         return self.connections[-1]
 
@@ -324,6 +327,16 @@ def test_a_partition_that_moved_is_named() -> None:
         assert node.is_open
 
     play(scenario, fetched(error=6))
+
+
+def test_partitions_of_a_broker_that_cant_be_reached_are_looked_for_elsewhere() -> None:
+    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
+        broker.refuses = True
+        outcome = await node.fetch([KEY], max_records=500)
+        assert outcome.outdated == {("t", 0)}
+        assert [type(error) for error in outcome.failures] == [NetworkException]
+
+    play(scenario)
 
 
 def test_a_changed_mind_counts_until_it_is_sent() -> None:
