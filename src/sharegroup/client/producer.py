@@ -132,6 +132,7 @@ class Producer:
             )
         if self._buffered_bytes + size > self._config.buffer_bytes:
             await self._wait_for_space(size)
+        self._check_running()  # It may have been closed during a wait; nobody sends any more.
         stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         where = TopicPartition(topic, self._partition(known, key, partition))
         batch, is_full = self._append(where, (key, value, stamp, headers), size)

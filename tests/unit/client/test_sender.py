@@ -21,6 +21,7 @@ from sharegroup.client import producer as producer_module
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.cluster import Topic
 from sharegroup.client.producer import Producer
+from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import (
     KafkaError,
     MessageTooLarge,
@@ -237,6 +238,22 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyP
         max_block_ms=20,
         delivery_timeout_ms=80,
     )
+
+
+def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        first = await producer.send("t", b"v" * 60)
+        waiting = asyncio.create_task(producer.send("t", b"v" * 60))
+        await asyncio.sleep(0)
+        await producer.close(timeout=0.02)
+        with pytest.raises(IllegalStateError, match="this producer is closed"):
+            await waiting
+        with pytest.raises(NetworkException, match="the producer was closed"):
+            await first
+
+    play(monkeypatch, scenario, *[NetworkException("cut") for _ in range(50)], buffer_bytes=100)
 
 
 def test_the_brokers_append_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
