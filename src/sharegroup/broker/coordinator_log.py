@@ -44,6 +44,9 @@ class CoordinatorLog:
         now_ms = self._clock.wall_ms()
         batch = encode_batch(NewRecord(key, value, now_ms) for key, value in records)
         _, log_ = self._topics.named(self._name, partition)
+        last = self._last.get(partition)
+        # One more append would hide that the one before is gone.
+        assert last is None or last.end_offset == log_.end_offset, f"{log_} was cut, unnoticed"
         ticket = log_.append(batch, now_ms=now_ms)
         self._last[partition] = ticket
         return ticket
@@ -64,6 +67,10 @@ class CoordinatorLog:
             return False
         _, log_ = self._topics.named(self._name, partition)
         return log_.end_offset != last.end_offset
+
+    def was_cut_anywhere(self) -> bool:
+        """The same of all partitions."""
+        return any(self.was_cut(partition) for partition in self._last)
 
     def records(self) -> Iterator[KeyAndValue]:
         """Every record of every partition, each partition from its start.

@@ -34,6 +34,7 @@ from sharegroup.core.share_group import (
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group_picture import TopicPicture
 from sharegroup.core.share_group_records import Records, ShareGroupRecord
+from sharegroup.core.share_group_sessions import MemberKey
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import (
@@ -244,6 +245,7 @@ class GroupCoordinator:
         """A topic is gone: so is what groups knew of it."""
         self._share_partitions.drop_topic(topic.topic_id)
         try:
+            self._forget_what_failed()
             self._share_coordinator.delete(self._share_coordinator.keys_of_topic(topic.topic_id))
             self._apply_all(self._groups.topic_deleted(topic.topic_id))
         except KafkaError as error:
@@ -252,16 +254,18 @@ class GroupCoordinator:
 
     def _expire_sessions(self) -> None:
         self._timer = None
-        records, expired = self._groups.expire_sessions(self._clock.now_ms())
-        for group_id, member_id in expired:
-            log.info("event=member_expired group=%r member=%s", group_id, member_id)
+        expired: tuple[MemberKey, ...] = ()
         try:
+            self._forget_what_failed()
+            records, expired = self._groups.expire_sessions(self._clock.now_ms())
             self._apply_all(records)
         except KafkaError as error:
             # They stay expired and are tried again, not before the disk had a moment.
             log.warning("event=expiry_not_written members=%d error=%r", len(expired), str(error))
             self._set_timer(not_before_ms=self._clock.now_ms() + EXPIRY_RETRY_MS)
         else:
+            for group_id, member_id in expired:
+                log.info("event=member_expired group=%r member=%s", group_id, member_id)
             self._set_timer()
 
     def _set_timer(self, *, not_before_ms: int = 0) -> None:
@@ -293,8 +297,13 @@ class GroupCoordinator:
             self._groups.replay(record)
         return ticket
 
-    def _forget_what_failed(self, group_id: GroupId) -> None:
-        if self._log.was_cut(group_partition(group_id, self._log.partition_count)):
+    def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
+        """Before anything is decided on what never happened; None stands for all groups."""
+        if group_id is None:
+            was_cut = self._log.was_cut_anywhere()
+        else:
+            was_cut = self._log.was_cut(group_partition(group_id, self._log.partition_count))
+        if was_cut:
             log.error("event=groups_reloaded reason='a group write failed'")
             self._reload()
 

@@ -233,15 +233,23 @@ class ShareGroups:
         return self._sessions.next_expiry_ms()
 
     def expire_sessions(self, now_ms: int) -> tuple[Records, tuple[MemberKey, ...]]:
-        """Remove the members that were not heard of in time."""
-        expired = self._sessions.expired(now_ms)
+        """Remove the members that were not heard of in time.
+
+        The heartbeat that began a session may not have been written: then there is no member.
+        """
+        expired: list[MemberKey] = []
         leaving: dict[GroupId, list[MemberId]] = {}
-        for group_id, member_id in expired:
+        for group_id, member_id in self._sessions.expired(now_ms):
+            group = self._groups.get(group_id)
+            if group is None or member_id not in group.members:
+                self._sessions.end((group_id, member_id))
+                continue
+            expired.append((group_id, member_id))
             leaving.setdefault(group_id, []).append(member_id)
         records: list[ShareGroupRecord] = []
         for group_id, member_ids in leaving.items():
             records.extend(_leave(self._groups[group_id], member_ids))
-        return tuple(records), expired
+        return tuple(records), tuple(expired)
 
     def restart_sessions(
         self, now_ms: int, *, session_timeout_ms: Callable[[GroupId], int]

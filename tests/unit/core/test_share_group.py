@@ -134,6 +134,17 @@ def test_expiry_that_was_not_replayed_can_be_made_again() -> None:
     assert group.groups.expire_sessions(45_000) == group.groups.expire_sessions(45_000)
 
 
+def test_session_of_a_join_that_was_not_replayed_ends_without_a_record() -> None:
+    group = GroupUnderTest(a=2)
+    group.heartbeat("m", 0, "a")
+    group.decide(group.request("n", 0, "a"))
+    group.decide(group.request("n", 0, "a", group_id=GroupId("returns")))
+    group.now_ms = 10_000
+    group.heartbeat("m", 2)
+    assert group.groups.expire_sessions(45_000) == ((), ())
+    assert group.groups.next_session_expiry_ms() == 55_000
+
+
 def test_refused_heartbeat_does_not_prolong_a_session() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
