@@ -170,8 +170,7 @@ class SharePartitions:
         """Lock and read what is available; None when there is nothing to take."""
         limits = self._settings.limits(live.key.group_id)
         log_ = live.log
-        if log_.start_offset > live.state.start_offset:
-            self._append_unattended(live, live.state.move_log_start(log_.start_offset))
+        self._follow_log_start(live)
         position = live.state.next_fetch_offset()
         if live.fenced or position >= log_.high_watermark or not self._can_settle(live):
             return None
@@ -201,6 +200,7 @@ class SharePartitions:
 
     def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
         """How many bytes of log batches a fetch would find, up to about ``bytes_max``."""
+        self._follow_log_start(live)
         position = live.state.next_fetch_offset()
         limits = self._settings.limits(live.key.group_id)
         if position >= live.log.high_watermark or not live.state.can_acquire(limits):
@@ -240,9 +240,12 @@ class SharePartitions:
             self._append_unattended(live, live.state.release_member(member_id, limits=limits))
 
     def unload_group(self, group_id: GroupId) -> None:
-        """Nobody of the group is connected: nothing is locked, and memory need not hold it."""
+        """Nobody of the group is connected: memory need not hold it.
+
+        Locks can be left where a member forgot a partition before it went; they end with it.
+        """
         for key in [key for key in self._live if key.group_id == group_id]:
-            del self._live[key]
+            self._live.pop(key).fenced = True  # Its timer must not speak for the next one.
 
     def drop_group(self, group_id: GroupId) -> None:
         """Forget what is in memory of a group whose state was changed from outside."""
@@ -253,6 +256,11 @@ class SharePartitions:
         """Forget the share partitions of a topic that is gone."""
         for key in [key for key in self._live if key.topic_id == topic_id]:
             self._fence(self._live[key])
+
+    def _follow_log_start(self, live: LiveSharePartition) -> None:
+        """What the log no longer holds is settled; nothing below its start can be read."""
+        if live.log.start_offset > live.state.start_offset:
+            self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
 
     def _read(
         self,

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
-from kio.schema.share_fetch.v2.request import FetchTopic, ShareFetchRequest
+from kio.schema.share_fetch.v2.request import FetchTopic, ForgottenTopic, ShareFetchRequest
 
+from sharegroup.broker.catalog import SHARE_GROUP_STATE
 from sharegroup.core.delivery import Ack
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
@@ -102,6 +104,48 @@ def test_fetch_waits_for_min_bytes_and_locks_nothing_meanwhile(tmp_path: Path) -
         assert live.state.snapshot().acquired_count == 0
         broker.clock.advance(0.5)
         assert records(await task) == [(0, 0, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        await produce(broker)
+        _, log = broker.running.parts.topics.named(TopicName("orders"), 0)
+        await log.delete_before(1)
+        task = await waiting(broker, request(member, min_bytes=2))
+        assert records(await task) == [(1, 1, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_locks_of_a_group_without_sessions_end_with_them(tmp_path: Path) -> None:
+    """A member forgets the partition that it holds a record of, and goes.
+
+    Who comes next gets the record at once; the lock's old end must not take it away again.
+    """
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        assert records(await broker.ask(request(member))) == [(0, 0, 1)]
+        forgotten = ForgottenTopic(topic_id=member.topic_id, partitions=(0,))
+        message = request(member, share_session_epoch=2, forgotten_topics_data=(forgotten,))
+        await broker.ask(message)
+        await broker.ask(request(member, share_session_epoch=-1))
+        broker.clock.advance(20)
+        late = ShareMember("g", "member-2", "orders", 1, connection_id=2)
+        assert await late.heartbeat(broker) == 0
+        taken, _ = await late.fetch(broker, records_max=10)
+        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert late.topic_id is not None
+        key = SharePartitionKey(GroupId("g"), TopicId(late.topic_id), 0)
+        _, state_log = broker.running.parts.topics.named(
+            SHARE_GROUP_STATE, share_state_partition(key, 50)
+        )
+        written = state_log.end_offset
+        broker.clock.advance(20)
+        assert state_log.end_offset == written
 
     run(scenario, tmp_path)
 

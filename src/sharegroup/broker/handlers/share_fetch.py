@@ -191,12 +191,11 @@ class _Fetch:
         total = 0
         for partition in self._outcome.partitions:
             try:
-                live = self._live(partition)
+                total += self._parts.share_partitions.available_bytes(
+                    self._live(partition), bytes_max=self._request.min_bytes
+                )
             except KafkaError:
                 return self._request.min_bytes  # An error is answered at once.
-            total += self._parts.share_partitions.available_bytes(
-                live, bytes_max=self._request.min_bytes
-            )
             if total >= self._request.min_bytes:
                 break
         return total
