@@ -127,19 +127,20 @@ async def _partitions(
         known = results[group]
         assert not isinstance(known, KafkaError)
         return list(known)
-    numbers = {name: part for name, _, part in (topic.partition(":") for topic in topics)}
-    described = await admin.describe_topics(numbers)
+    named = [(name, numbers) for name, _, numbers in (topic.partition(":") for topic in topics)]
+    described = await admin.describe_topics(dict.fromkeys(name for name, _ in named))
     refuse_errors(described)
     counts = {
         name: topic.partition_count
         for name, topic in described.items()
         if isinstance(topic, TopicDescription)
     }
-    return [
+    meant = (
         TopicPartition(name, partition)
-        for name, text in numbers.items()
-        for partition in _numbers(name, text, count=counts[name])
-    ]
+        for name, numbers in named
+        for partition in _numbers(name, numbers, count=counts[name])
+    )
+    return list(dict.fromkeys(meant))
 
 
 def _numbers(topic: str, text: str, *, count: int) -> list[int]:

@@ -183,6 +183,12 @@ def test_misuse_is_told(words: str, says: str, run: Run) -> None:
     assert says in refused.err
 
 
+def test_a_topic_named_twice_is_reset_in_all_the_partitions_named(run: Run) -> None:
+    run("topics create thrice --partitions 3")
+    words = "groups reset-offsets g --topic thrice:2 --topic thrice:0 --to-earliest --dry-run"
+    assert [row["partition"] for row in run(f"{words} --json").rows] == [0, 2]
+
+
 def test_reset_of_a_partition_that_is_not_there_names_those_that_are(run: Run) -> None:
     run("topics create two --partitions 2")
     refused = run("groups reset-offsets g --topic two:0,2 --to-earliest --dry-run")
