@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import doctest
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -19,8 +21,9 @@ from sharegroup.client import (
     NewTopic,
     Producer,
     ResourceType,
+    refusals,
 )
-from sharegroup.testing import broker
+from sharegroup.testing import broker, clock, embedded, power_loss, virtual_time
 from sharegroup.testing.embedded import TestBroker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +75,13 @@ def test_docstring_example_runs(name: str) -> None:
                 assert await lag(running, "billing") == 0
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("module", [clock, embedded, power_loss, refusals, virtual_time])
+def test_session_in_a_docstring_goes_as_written(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert failed == 0
+    assert tried > 0
 
 
 def test_there_are_examples_for_the_three_clients() -> None:

@@ -56,11 +56,11 @@ async def broker(
     `PowerLossDisk`.
 
     >>> import asyncio
-    >>> from sharegroup.client import AdminClient
+    >>> from sharegroup.client import AdminClient, NewTopic
     >>> async def topics() -> list[str]:
     ...     async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap) as admin:
-    ...         await admin.create_topics({"orders": 3})
-    ...         return [name for name in await admin.list_topics() if name[0] != "_"]
+    ...         await admin.create_topics([NewTopic("orders", num_partitions=3)])
+    ...         return await admin.list_topics()
     >>> asyncio.run(topics())
     ['orders']
     """
