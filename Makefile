@@ -6,7 +6,7 @@ STAMP := .venv/.setup-stamp
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench soak lock clean
+.PHONY: help setup demo test check format serve bench lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
