@@ -27,6 +27,7 @@ class ProducerIds:
         """An id that no producer ever had."""
         async with self._lock:
             if self._next >= self._topics.catalog.producer_ids_end:
-                await self._topics.record({"event": "producer_ids", "end": self._next + BLOCK_IDS})
+                end = self._next + BLOCK_IDS
+                await self._topics.alter(lambda: {"event": "producer_ids", "end": end})
             taken, self._next = self._next, self._next + 1
         return taken

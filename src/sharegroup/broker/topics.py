@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from sharegroup.broker.catalog import Catalog, Event, Topic, decode_event, encode_event
-from sharegroup.broker.config import TopicConfig
-from sharegroup.broker.config_values import parse_part
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.errors import (
     InvalidPartitions,
@@ -201,25 +199,22 @@ class Topics:
             tell(topic)
         self._directory.delete(topic.topic_id)
 
-    async def alter(self, name: TopicName, settings: Mapping[str, str]) -> None:
-        """Replace a topic's own settings."""
+    async def alter(self, event: Callable[[], Event]) -> None:
+        """Let settings or producer ids become others.
+
+        ``event`` is asked for when it is its turn: two changes of one thing at the same time must
+        not both begin from what was before.
+        """
         async with self._changing:
-            topic = self.catalog.topic(name)
-            parse_part(TopicConfig, settings)
-            await self._happen(
-                {"event": "topic_settings", "name": name, "settings": dict(settings)}
-            )
-        changed = self.catalog.topic(name)
+            await self._happen(event())
+
+    def apply_settings(self, topic: Topic) -> None:
+        """Let the topic's open logs have the settings that hold now."""
+        segment_bytes = self.settings(topic).segment_bytes
         for partition in range(topic.partition_count):
             found = self._directory.get(topic.topic_id, partition)
             if found is not None:
-                found.segment_bytes = self.settings(changed).segment_bytes
-        log.info("event=topic_settings topic=%s settings=%s", name, dict(settings))
-
-    async def record(self, event: Event) -> None:
-        """Let a change that concerns no topic happen: group or broker settings, producer ids."""
-        async with self._changing:
-            await self._happen(event)
+                found.segment_bytes = segment_bytes
 
     def _check_room(self, name: TopicName, partitions: int) -> None:
         most = self._config.server.partitions_max

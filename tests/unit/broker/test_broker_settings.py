@@ -14,6 +14,7 @@ from sharegroup.client import (
     ResourceType,
 )
 from sharegroup.errors import InvalidConfig, MessageTooLarge
+from sharegroup.ids import GroupId, TopicName
 from sharegroup.testing import broker
 
 THIS_BROKER = ConfigResource(ResourceType.BROKER, "1")
@@ -42,6 +43,41 @@ def test_changed_default_holds_at_once_and_after_a_restart(tmp_path: Path) -> No
             assert await too_large(running.bootstrap)
         async with broker(data=str(tmp_path)) as running:
             assert await too_large(running.bootstrap)
+
+    asyncio.run(run())
+
+
+def test_changes_of_one_group_at_the_same_time_all_hold() -> None:
+    async def run() -> None:
+        async with broker() as running, AdminClient(bootstrap_servers=running.bootstrap) as admin:
+            group = ConfigResource(ResourceType.GROUP, "g")
+            changes = [
+                AlterConfig("share.auto.offset.reset", "earliest"),
+                AlterConfig("share.delivery.count.limit", "7"),
+            ]
+            await asyncio.gather(
+                *(admin.incremental_alter_configs({group: [change]}) for change in changes)
+            )
+            assert running.running.parts.topics.catalog.group_settings(GroupId("g")) == {
+                "share.auto.offset.reset": "earliest",
+                "share.delivery.count.limit": "7",
+            }
+
+    asyncio.run(run())
+
+
+def test_changed_segment_size_holds_for_logs_that_are_open() -> None:
+    async def run() -> None:
+        async with broker() as running, AdminClient(bootstrap_servers=running.bootstrap) as admin:
+            await admin.create_topics([NewTopic("orders", num_partitions=1)])
+            _, log = running.running.parts.topics.named(TopicName("orders"), 0)
+            change = [AlterConfig("log.segment.bytes", "1048576")]
+            await admin.incremental_alter_configs({THIS_BROKER: change})
+            assert log.segment_bytes == 1_048_576
+            own = [AlterConfig("segment.bytes", "2097152")]
+            topic = ConfigResource(ResourceType.TOPIC, "orders")
+            await admin.incremental_alter_configs({topic: own})
+            assert log.segment_bytes == 2_097_152
 
     asyncio.run(run())
 

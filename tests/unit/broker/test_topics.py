@@ -69,7 +69,7 @@ def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) ->
             await topics.log_of(topic, 0).append(encode_batch([NewRecord(None, b"1", 1)]), now_ms=1)
         # As if the crash came between the journal's word and the removal of the files.
         async with opened(tmp_path) as topics:
-            await topics.record({"event": "topic_deleted", "id": topic.topic_id.hex})
+            await topics.alter(lambda: {"event": "topic_deleted", "id": topic.topic_id.hex})
             assert len(folders(tmp_path)) == 1
         async with opened(tmp_path):
             pass

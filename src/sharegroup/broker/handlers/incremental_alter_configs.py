@@ -1,6 +1,12 @@
-"""IncrementalAlterConfigs (44): settings of topics, groups and the broker."""
+"""IncrementalAlterConfigs (44): settings of topics, groups and the broker.
+
+A change is made of what holds when it is its turn to be written; before that, another request
+may have changed the same thing.
+"""
 
 from __future__ import annotations
+
+import logging
 
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -13,6 +19,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from sharegroup.broker import settings
+from sharegroup.broker.catalog import Event
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.handlers.describe_configs import (
@@ -25,6 +32,8 @@ from sharegroup.broker.live_config import check_dynamic
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError
 from sharegroup.ids import GroupId, TopicName
+
+log = logging.getLogger(__name__)
 
 
 async def handle(
@@ -66,13 +75,21 @@ async def _alter(parts: Parts, resource: AlterConfigsResource, *, validate_only:
 async def _alter_topic(
     parts: Parts, name: TopicName, changes: tuple[settings.Change, ...], validate_only: bool
 ) -> None:
-    topic = parts.topics.catalog.topic(name)
-    if topic.is_internal:
-        raise InvalidTopic(f"{name!r} is internal: its settings are the broker's")
-    outcome = settings.changed(topic.settings, changes)
-    settings.check_topic(outcome)
-    if not validate_only:
-        await parts.topics.alter(name, outcome)
+    def event() -> Event:
+        topic = parts.topics.catalog.topic(name)
+        if topic.is_internal:
+            raise InvalidTopic(f"{name!r} is internal: its settings are the broker's")
+        outcome = settings.changed(topic.settings, changes)
+        settings.check_topic(outcome)
+        return {"event": "topic_settings", "name": name, "settings": outcome}
+
+    if validate_only:
+        event()
+    else:
+        await parts.topics.alter(event)
+        topic = parts.topics.catalog.topic(name)
+        parts.topics.apply_settings(topic)
+        log.info("event=topic_settings topic=%s settings=%s", name, topic.settings)
 
 
 async def _alter_group(
@@ -80,12 +97,16 @@ async def _alter_group(
 ) -> None:
     if not group_id:
         raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
-    outcome = settings.changed(parts.topics.catalog.group_settings(group_id), changes)
-    settings.check_group(outcome, parts.config.share_group)
-    if not validate_only:
-        await parts.topics.record(
-            {"event": "group_settings", "group": group_id, "settings": outcome}
-        )
+
+    def event() -> Event:
+        outcome = settings.changed(parts.topics.catalog.group_settings(group_id), changes)
+        settings.check_group(outcome, parts.config.share_group)
+        return {"event": "group_settings", "group": group_id, "settings": outcome}
+
+    if validate_only:
+        event()
+    else:
+        await parts.topics.alter(event)
         parts.group_coordinator.settings_changed(group_id)
 
 
@@ -94,13 +115,21 @@ async def _alter_broker(
 ) -> None:
     """Of this broker, or of all brokers (an empty name): with one broker the same."""
     check_is_this_broker(parts, name)
-    outcome = settings.changed(parts.config.own, changes)
-    check_dynamic(outcome)
-    parts.config.check(outcome)
-    if not validate_only:
-        await parts.topics.record({"event": "broker_settings", "settings": outcome})
-        parts.config.apply(outcome)
+
+    def event() -> Event:
+        outcome = settings.changed(parts.topics.catalog.broker_settings(), changes)
+        check_dynamic(outcome)
+        parts.config.check(outcome)
+        return {"event": "broker_settings", "settings": outcome}
+
+    if validate_only:
+        event()
+    else:
+        await parts.topics.alter(event)
+        parts.config.apply(parts.topics.catalog.broker_settings())
         parts.group_settings.all_changed()
+        for topic in parts.topics.catalog.topics():
+            parts.topics.apply_settings(topic)
 
 
 def _response(
