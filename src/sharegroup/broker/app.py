@@ -26,7 +26,7 @@ from sharegroup.broker.server import Server, parse_listener
 from sharegroup.broker.share_coordinator import ShareCoordinator
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.broker.topics import Topics
-from sharegroup.broker.waiting import WaitingRoom
+from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
 from sharegroup.errors import InvalidConfig
@@ -100,6 +100,7 @@ async def start(
         directory.abandon()  # Nothing was begun that a clean end could bring in order.
         raise
     background = asyncio.create_task(_background(parts, directory))
+    background.add_done_callback(_background_ended)
     return Running(parts, server, directory, background)
 
 
@@ -170,8 +171,18 @@ async def _background(parts: Parts, directory: LogDirectory) -> None:
             parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms)
 
 
+def _background_ended(ended: asyncio.Task[None]) -> None:
+    """Without it the broker goes on, but recovers more slowly each day: say so at once."""
+    if not ended.cancelled() and ended.exception() is not None:
+        log.error(
+            "event=background_failed action='restart the broker: it makes no checkpoints any more'",
+            exc_info=ended.exception(),
+        )
+
+
 def _connection_closed(parts: Parts, connection_id: int) -> None:
-    """What a connection held goes with it: sessions, and the records locked through them."""
+    """What a connection held goes with it: long polls, sessions, and the records they locked."""
+    parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         share_requests.release(parts, closed)

@@ -67,11 +67,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio calls it so.
         self._closing = True
-        for reply in self._replies:
-            # A waiting poll is given up.  A task is not: it may be in the middle of a change.
-            if isinstance(reply, asyncio.Future) and not isinstance(reply, asyncio.Task):
-                reply.cancel()
-        self._replies.clear()
+        self._replies.clear()  # Not cancelled: one may be in the middle of a change.
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for something to happen, without a task for each.
+"""Long polls: requests that wait for something to happen.
 
 A parked request is a function that is tried again whenever one of its keys is woken, and a
 last time at its deadline.  Wake-ups within one turn of the event loop are tried once, in the
@@ -11,7 +11,7 @@ import asyncio
 import heapq
 from collections.abc import Callable, Hashable, Iterable
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Clock, Timer
 
@@ -19,6 +19,12 @@ T = TypeVar("T")
 
 ANSWERED_MIN = 256
 """Below this number of answered requests the heap of deadlines is left as it is."""
+
+
+class OfConnection(NamedTuple):
+    """The key of all requests that came through one connection."""
+
+    connection_id: int
 
 
 class Parked(Generic[T]):
@@ -119,6 +125,11 @@ class WaitingRoom:
         if not self._woken:
             self._loop.call_soon(self._try_woken)
         self._woken.update(waiting)
+
+    def give_up(self, key: Hashable) -> None:
+        """Nobody will read the answers of those that wait for ``key``: cancel them."""
+        for parked in list(self._by_key.get(key, {}).values()):
+            parked.answer.cancel()
 
     def _try_woken(self) -> None:
         woken, self._woken = self._woken, {}

@@ -109,5 +109,18 @@ async def cancelled() -> None:
     assert answer.cancelled()
 
 
+def test_requests_of_a_key_are_given_up() -> None:
+    async def run() -> None:
+        clock, waiting = room()
+        deadline_ms = clock.now_ms() + 500
+        gone = waiting.park(lambda last: last or None, keys=["a", "t"], deadline_ms=deadline_ms)
+        stays = waiting.park(lambda last: last or None, keys=["b", "t"], deadline_ms=deadline_ms)
+        waiting.give_up("a")
+        await turn()
+        assert (gone.cancelled(), stays.done(), len(waiting)) == (True, False, 1)
+
+    asyncio.run(run())
+
+
 def test_cancelled_request_is_forgotten() -> None:
     asyncio.run(cancelled())

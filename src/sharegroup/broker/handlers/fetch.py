@@ -21,6 +21,7 @@ from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.handlers.share_fetch import WAIT_MS_MAX
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.fetch_session import (
     FINAL_EPOCH,
     FetchKey,
@@ -29,7 +30,6 @@ from sharegroup.core.fetch_session import (
     Wanted,
 )
 from sharegroup.errors import (
-    FencedLeaderEpoch,
     KafkaError,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
@@ -60,7 +60,7 @@ def handle(parts: Parts, context: Context, request: Any) -> Any:
         named=_named(request),
         forgotten=_forgotten(request),
     )
-    fetch = _Fetch(parts, request, plan)
+    fetch = _Fetch(parts, context, request, plan)
     found = fetch.look(last=request.max_wait <= timedelta(0))
     return found if found is not None else fetch.wait()
 
@@ -76,10 +76,11 @@ def refuse(request: Any, error: KafkaError) -> Any:
 class _Fetch:
     """One request, looked at now and maybe again."""
 
-    __slots__ = ("_parts", "_plan", "_request")
+    __slots__ = ("_connection", "_parts", "_plan", "_request")
 
-    def __init__(self, parts: Parts, request: Any, plan: FetchPlan) -> None:
+    def __init__(self, parts: Parts, context: Context, request: Any, plan: FetchPlan) -> None:
         self._parts = parts
+        self._connection = OfConnection(context.connection_id)
         self._request = request
         self._plan = plan
 
@@ -101,9 +102,10 @@ class _Fetch:
 
     def wait(self) -> asyncio.Future[Any]:
         wait_ms = self._request.max_wait // timedelta(milliseconds=1)
+        partitions = [key for key in map(self._wake_key, self._plan.wanted) if key is not None]
         return self._parts.waiting.park(
             lambda last: self.look(last=last),
-            keys=[key for key in map(self._wake_key, self._plan.wanted) if key is not None],
+            keys=(self._connection, *partitions),
             deadline_ms=self._parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX),
         )
 
@@ -220,8 +222,8 @@ def _topic(one: Any) -> UUID | str:
 
 
 def _check_epoch(key: FetchKey, epoch: int) -> None:
-    where = f"{key[0]}-{key[1]}"
+    """There never was an older epoch than ours, so none is fenced; -1 does not say any."""
     if epoch > LEADER_EPOCH:
-        raise UnknownLeaderEpoch(f"{where}: the leader epoch is {LEADER_EPOCH}, not {epoch}")
-    if 0 <= epoch < LEADER_EPOCH:
-        raise FencedLeaderEpoch(f"{where}: the leader epoch is {LEADER_EPOCH}, not {epoch}")
+        raise UnknownLeaderEpoch(
+            f"{key[0]}-{key[1]}: the leader epoch is {LEADER_EPOCH}, not {epoch}"
+        )

@@ -24,6 +24,7 @@ from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_partitions import Fetched, FetchLimits, LiveSharePartition
+from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
@@ -62,7 +63,7 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
             has_acks=bool(acks),
         )
     except ShareSessionLimitReached as error:
-        return _refuse_later(parts, request, error)
+        return _refuse_later(parts, context, request, error)
     started = share_requests.start(parts, key, acks)
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
@@ -108,10 +109,16 @@ def _forgotten(request: ShareFetchRequest) -> list[TopicPartition]:
     ]
 
 
-async def _refuse_later(parts: Parts, request: ShareFetchRequest, error: KafkaError) -> Any:
+async def _refuse_later(
+    parts: Parts, context: Context, request: ShareFetchRequest, error: KafkaError
+) -> Any:
     """A full broker answers when the wait is over, so that clients do not try in a hot loop."""
     deadline_ms = parts.clock.now_ms() + _wait_ms(request)
-    await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
+    await parts.waiting.park(
+        lambda last: last or None,
+        keys=(OfConnection(context.connection_id),),
+        deadline_ms=deadline_ms,
+    )
     raise error
 
 
@@ -122,7 +129,7 @@ def _wait_ms(request: ShareFetchRequest) -> int:
 class _Fetch:
     """The fetching half of one request."""
 
-    __slots__ = ("_connection_id", "_key", "_outcome", "_parts", "_request")
+    __slots__ = ("_connection", "_key", "_outcome", "_parts", "_request")
 
     def __init__(
         self,
@@ -134,7 +141,7 @@ class _Fetch:
         outcome: Fetching,
     ) -> None:
         self._parts = parts
-        self._connection_id = str(context.connection_id)
+        self._connection = OfConnection(context.connection_id)
         self._request = request
         self._key = key
         self._outcome = outcome
@@ -144,7 +151,8 @@ class _Fetch:
         request = self._request
         if request.max_records <= 0 or request.max_bytes <= 0 or not self._outcome.partitions:
             return Found()
-        if not self._parts.share_sessions.is_on_connection(self._key, self._connection_id):
+        connection_id = str(self._connection.connection_id)
+        if not self._parts.share_sessions.is_on_connection(self._key, connection_id):
             return Found()  # Nobody reads the answer: nothing must be locked for it any more.
         found = Found()
         if not last and request.min_bytes > 1 and self._available_bytes() < request.min_bytes:
@@ -173,7 +181,11 @@ class _Fetch:
         group_id, partitions = self._key.group_id, self._outcome.partitions
         return self._parts.waiting.park(
             lambda last: self.look(last=last),
-            keys=(*partitions, *(SharePartitionKey(group_id, *one) for one in partitions)),
+            keys=(
+                self._connection,
+                *partitions,
+                *(SharePartitionKey(group_id, *one) for one in partitions),
+            ),
             deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
         )
 
