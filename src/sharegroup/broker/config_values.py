@@ -16,7 +16,9 @@ from sharegroup.errors import InvalidConfig
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 _BY_DURATION = re.compile(
-    r"by_duration:P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+    r"by_duration:P(?=.)(?:(\d{1,9})D)?"
+    r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    re.ASCII,
 )
 
 Part = TypeVar("Part")

@@ -93,7 +93,11 @@ def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
     """Host and port of ``PLAINTEXT://host:port``; beyond loopback only when told so."""
     brokers = [one for one in text.split(",") if not one.startswith("CONTROLLER://")]
     parsed = urlsplit(brokers[0] if len(brokers) == 1 else "")
-    if parsed.scheme.upper() != "PLAINTEXT" or parsed.port is None:
+    try:
+        port = parsed.port
+    except ValueError:  # No number, or above 65,535.
+        port = None
+    if parsed.scheme.upper() != "PLAINTEXT" or port is None:
         raise InvalidConfig(f"listeners must be one PLAINTEXT://host:port, not {text!r}")
     host = parsed.hostname or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
     if not insecure and not _is_loopback(host):
@@ -101,7 +105,7 @@ def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
             f"listeners={text!r} is open to other machines without TLS or a password; "
             "listen on 127.0.0.1, or say --insecure if that is what you want"
         )
-    return host, parsed.port
+    return host, port
 
 
 def _is_loopback(host: str) -> bool:

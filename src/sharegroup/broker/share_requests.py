@@ -14,7 +14,14 @@ from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery import AckBatch
 from sharegroup.core.share_session import Closed, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+from sharegroup.ids import (
+    GroupId,
+    MemberId,
+    SharePartitionKey,
+    TopicId,
+    TopicPartition,
+    topic_id_text,
+)
 
 MEMBER_ID_CHARACTERS_MAX = 36
 ZERO_ID = UUID(int=0)
@@ -70,15 +77,15 @@ def requested(topics: Iterable[WireTopic]) -> Iterable[tuple[TopicPartition, Wir
 
 
 def acks_of(topics: Iterable[WireTopic]) -> dict[TopicPartition, tuple[AckBatch, ...]]:
-    """The acknowledgements that a request carries, by partition."""
-    return {
-        partition: tuple(
-            AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
-            for batch in wire.acknowledgement_batches
-        )
-        for partition, wire in requested(topics)
-        if wire.acknowledgement_batches
-    }
+    """The acknowledgements that a request carries, by partition; one may be named twice."""
+    acks: dict[TopicPartition, tuple[AckBatch, ...]] = {}
+    for partition, wire in requested(topics):
+        if wire.acknowledgement_batches:
+            acks[partition] = acks.get(partition, ()) + tuple(
+                AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
+                for batch in wire.acknowledgement_batches
+            )
+    return acks
 
 
 def start(parts: Parts, session: SessionKey, acks: Acks) -> Started:
@@ -125,7 +132,10 @@ def _start_one(
     if live is None:
         topic = parts.topics.catalog.by_id(partition.topic_id)
         if topic is None:
-            raise UnknownTopicId(f"there is no topic with id {partition.topic_id}")
+            raise UnknownTopicId(
+                f"group {session.group_id!r} partition {partition.partition}: there is no topic "
+                f"with id {topic_id_text(partition.topic_id)}"
+            )
         raise UnknownTopicOrPartition(
             f"group {session.group_id!r} has acquired nothing from {topic.name!r} partition "
             f"{partition.partition} since this broker started; fetch before acknowledging"

@@ -15,12 +15,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, InvalidRequest
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+
+PARTITIONS_MAX = 30_000
+"""Of one session; many requests together must not name more than a single one could."""
 
 FetchKey = tuple[UUID | str, int]
 """A topic, by id or in older versions by name, and a partition of it."""
@@ -95,6 +98,13 @@ class FetchSessions:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id}: expected epoch {session.expected_epoch}, got {epoch}"
             )
+        if len(session.wanted) + len(named) > PARTITIONS_MAX:
+            count = len((session.wanted.keys() | named.keys()).difference(forgotten))
+            if count > PARTITIONS_MAX:
+                raise InvalidRequest(
+                    f"fetch session {session_id} would have {count} partitions, "
+                    f"{PARTITIONS_MAX} are allowed"
+                )
         session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         for key in forgotten:
             session.wanted.pop(key, None)

@@ -33,6 +33,9 @@ OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 
+PARTITIONS_MAX = 30_000
+"""Of one session; many requests together must not name more than a single one could."""
+
 
 class SessionKey(NamedTuple):
     """Whose session it is."""
@@ -119,8 +122,10 @@ class ShareSessions:
             return self._open(key, connection_id, partitions, has_acks)
         if epoch == CLOSE_EPOCH:
             return self._close(key)
+        named = dict.fromkeys(partitions)
+        self._check_room(key, named, forgotten)
         session = self._advance(key, epoch)
-        session.partitions.update(dict.fromkeys(partitions))
+        session.partitions.update(named)
         for partition in forgotten:
             session.partitions.pop(partition, None)
         return Fetching(_rotated(tuple(session.partitions), epoch), opened=False)
@@ -189,6 +194,22 @@ class ShareSessions:
             )
         session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return session
+
+    def _check_room(
+        self,
+        key: SessionKey,
+        named: dict[TopicPartition, None],
+        forgotten: Iterable[TopicPartition],
+    ) -> None:
+        """Refuse a request that would make the session too large; counts only when it might."""
+        have = self._find(key).partitions
+        if len(have) + len(named) <= PARTITIONS_MAX:
+            return
+        count = len((have.keys() | named.keys()).difference(forgotten))
+        if count > PARTITIONS_MAX:
+            raise InvalidRequest(
+                f"{_name(key)}: it would have {count} partitions, {PARTITIONS_MAX} are allowed"
+            )
 
     def _find(self, key: SessionKey) -> _Session:
         session = self._sessions.get(key)

@@ -104,6 +104,12 @@ def test_duration_of_a_reset(text: str, milliseconds: int) -> None:
     assert reset_duration_ms(text) == milliseconds
 
 
+@pytest.mark.parametrize("text", ["by_duration:P" + "9" * 400 + "D", "by_duration:PT\u0663S"])
+def test_duration_that_is_no_number_of_milliseconds_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"share\.auto\.offset\.reset must be"):
+        check_group({"share.auto.offset.reset": text}, ShareGroupConfig())
+
+
 def test_alteration_sets_and_deletes_keys() -> None:
     own = {"a": "1", "b": "2"}
     outcome = changed(own, (Change("a", Operation.DELETE, None), Change("c", Operation.SET, "3")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.core.fetch_session import FetchKey, FetchSessions, Picture, Wanted
-from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, InvalidRequest
 
 A: FetchKey = ("a", 0)
 B: FetchKey = ("b", 0)
@@ -42,6 +42,16 @@ def test_wrong_epoch_and_unknown_session_are_refused() -> None:
         sessions.plan(session_id, 2, connection_id=1, named={}, forgotten=())
     with pytest.raises(FetchSessionIdNotFound, match="77"):
         sessions.plan(77, 1, connection_id=1, named={}, forgotten=())
+
+
+def test_session_never_has_more_partitions_than_one_request_could_name() -> None:
+    sessions = FetchSessions(10)
+    session_id = opened(sessions)
+    more: dict[FetchKey, Wanted] = {("c", partition): FROM_5 for partition in range(29_999)}
+    with pytest.raises(InvalidRequest, match="would have 30001 partitions, 30000 are allowed"):
+        sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=())
+    plan = sessions.plan(session_id, 1, connection_id=1, named=more, forgotten=[A])
+    assert len(plan.wanted) == 30_000
 
 
 def test_full_cache_answers_without_a_session() -> None:

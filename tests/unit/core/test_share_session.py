@@ -74,6 +74,16 @@ def test_partition_both_named_and_forgotten_is_forgotten() -> None:
     assert fetch(opened(P0), 1, P1, forgotten=(P1,)) == Fetching((P0,), opened=False)
 
 
+def test_session_never_has_more_partitions_than_one_request_could_name() -> None:
+    many = tuple(TopicPartition(TOPIC, partition) for partition in range(30_001))
+    sessions = opened(*many[:20_000])
+    with pytest.raises(InvalidRequest, match="would have 30001 partitions, 30000 are allowed"):
+        fetch(sessions, 1, *many[15_000:])
+    assert sessions.partition_count() == 20_000
+    fetch(sessions, 1, *many[15_000:], forgotten=(P0,))
+    assert sessions.partition_count() == 30_000
+
+
 def test_partitions_that_returned_records_move_to_the_end() -> None:
     sessions = opened(P0, P1, P2)
     sessions.records_returned(KEY, [P0, TopicPartition(TOPIC, 9)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import (
     CreatableTopicConfigs,
@@ -30,11 +32,11 @@ BROKER_DEFAULT = -1
 async def handle(
     parts: Parts, context: Context, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    names = [topic.name for topic in request.topics]
+    named = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         try:
-            if names.count(topic.name) > 1:
+            if named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
             results.append(await _create(parts, topic, validate_only=request.validate_only))
         except KafkaError as error:

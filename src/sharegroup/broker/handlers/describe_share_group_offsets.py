@@ -32,7 +32,8 @@ def handle(
     parts: Parts, context: Context, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE, groups=tuple(_group(parts, group) for group in request.groups)
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_group(parts, group) for group in dict.fromkeys(request.groups)),
     )
 
 

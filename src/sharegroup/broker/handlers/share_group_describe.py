@@ -30,7 +30,7 @@ def handle(
 ) -> ShareGroupDescribeResponse:
     return ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_group(parts, group_id) for group_id in request.group_ids),
+        groups=tuple(_group(parts, group_id) for group_id in dict.fromkeys(request.group_ids)),
     )
 
 
