@@ -23,7 +23,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
-from sharegroup.errors import KafkaStorageError, OffsetOutOfRange, UnknownTopicOrPartition
+from sharegroup.errors import (
+    KafkaError,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from sharegroup.ids import TopicPartition, topic_id_text
 from sharegroup.storage.batch_scan import PlacedBatch, header_of, stamp
 from sharegroup.storage.boundaries import BatchMap, BatchSpans
@@ -179,12 +184,15 @@ class PartitionLog:
         return self._write(None, batches, headers)
 
     def _check_producer(self, header: PlacedBatch) -> ProducedBatch | None:
-        return self._producers.check(
-            header.producer_id,
-            epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            count=header.offset_count,
-        )
+        try:
+            return self._producers.check(
+                header.producer_id,
+                epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+                count=header.offset_count,
+            )
+        except KafkaError as error:
+            raise type(error)(f"{self}: {error}") from error
 
     def _duplicate_ticket(self, batch: ProducedBatch) -> Ticket:
         """A ticket for a batch that is in the log, though perhaps not yet durable."""

@@ -91,11 +91,6 @@ def newest_request_class(key: int) -> type[Any]:
     return request_class(key, APIS[key].newest)
 
 
-def newest_response_class(key: int) -> type[Any]:
-    """The class that handlers answer with."""
-    return response_class(key, APIS[key].newest)
-
-
 def is_flexible(key: int, version: int) -> bool:
     """Whether this version has compact lengths, tagged fields and request header 2."""
     return version >= APIS[key].flexible
