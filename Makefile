@@ -40,8 +40,8 @@ check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/python -m pytest -q tests/test_tidy.py
 
 format: setup ## Format the code.
+	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
-	@$(BIN)/ruff check --fix --quiet . || true
 
 serve: setup ## Start a broker on port 9092; data in build/serve.
 	@$(BIN)/python -m sharegroup serve --port 9092 --data build/serve

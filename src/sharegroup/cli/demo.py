@@ -19,6 +19,9 @@ from sharegroup.cli.flights.departures import PACKAGE, ROWS_MAX
 T = TypeVar("T")
 
 OUTPUT = Path("build/demo")
+ROWS_MIN = 1_000
+"""With fewer all is done before a worker can be killed half way."""
+
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """They end the demo as Ctrl-C does: no process and no data stay behind."""
 
@@ -26,7 +29,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 @click.command("demo")
 @click.option(
     "--rows",
-    type=click.IntRange(1, ROWS_MAX),
+    type=click.IntRange(ROWS_MIN, ROWS_MAX),
     default=ROWS_MAX,
     show_default=True,
     help="How many flights.",

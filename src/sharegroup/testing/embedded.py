@@ -24,6 +24,7 @@ from sharegroup.broker.config import Config
 from sharegroup.storage.files import Files
 
 START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def run_broker(
     finally:
         if thread.is_alive():
             loop.call_soon_threadsafe(stop.set)
-        thread.join(START_SECONDS_MAX)
+        thread.join(STOP_SECONDS_MAX)
+        assert not thread.is_alive(), f"the broker did not stop within {STOP_SECONDS_MAX} s"
         if failed and started:
             raise failed[0]
