@@ -208,21 +208,36 @@ class LogDirectory:
         async with self._checkpointing:
             self._bytes_since_checkpoint = 0
             self._bytes_due.clear()
-            begun = self._begin_checkpoints()
-            if not begun:
-                return
-            points = dict(self._recovery_points)
-            points.update((checkpoint.log.key, checkpoint.point) for checkpoint in begun)
-            try:
-                await self._parts.syncer.in_thread(lambda: self._write_checkpoint(begun, points))
-            except OSError as error:
+            begun, error = self._begin_checkpoints(), None
+            while begun:
+                error = await self._try_checkpoint(begun)
+                gone = [one for one in begun if self._logs.get(one.log.key) is not one.log]
+                if error is None or not gone:
+                    break
+                # A topic was deleted meanwhile and took its folder away, which is no failure of
+                # the disk: once more, without it.
+                for checkpoint in gone:
+                    checkpoint.log.end_checkpoint(checkpoint, done=False)
+                begun = [one for one in begun if self._logs.get(one.log.key) is one.log]
+            if begun and error is not None:
                 log.warning("event=checkpoint_failed error=%r", str(error))
-                done = False
-            else:
-                self._recovery_points = points
-                done = True
             for checkpoint in begun:
-                checkpoint.log.end_checkpoint(checkpoint, done=done)
+                checkpoint.log.end_checkpoint(checkpoint, done=error is None)
+
+    async def _try_checkpoint(self, begun: list[Checkpoint]) -> OSError | None:
+        """Write the recovery points of these logs, and those of all others as they were."""
+        points = dict(self._recovery_points)
+        points.update((checkpoint.log.key, checkpoint.point) for checkpoint in begun)
+        try:
+            await self._parts.syncer.in_thread(lambda: self._write_checkpoint(begun, points))
+        except OSError as error:
+            return error
+        self._recovery_points = {
+            key: point
+            for key, point in points.items()
+            if key in self._logs or key in self._recovery_points  # Not deleted meanwhile.
+        }
+        return None
 
     async def close(self) -> None:
         """Make everything durable, say that this was done in order, give the directory back."""

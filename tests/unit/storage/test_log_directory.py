@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.storage.checkpoint_files import read_checkpoint, write_checkpoint
 from sharegroup.storage.files import RealFiles
 from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.unit.storage.logs import FOLDER, NOW_MS, ROOT, TOPIC, batch, open_directory, run
 
@@ -42,6 +44,37 @@ def test_a_log_that_was_never_written_has_no_folder() -> None:
         assert directory.partitions() == []
         await log.append(batch(), now_ms=NOW_MS)
         assert directory.partitions() == [TopicPartition(TOPIC, 0)]
+
+    run(main())
+
+
+class InterruptedDisk(PowerLossDisk):
+    """Lets something happen in front of the next sync of a file."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.interrupt: Callable[[], None] | None = None
+
+    def sync(self, fd: int) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()
+        super().sync(fd)
+
+
+def test_topic_that_is_deleted_during_a_checkpoint_does_not_fail_it_for_the_others() -> None:
+    async def main() -> None:
+        disk = InterruptedDisk()
+        directory = open_directory(disk, Durability.OS)
+        stays, goes = directory.create(TOPIC, 0), directory.create(TopicId(UUID(int=8)), 0)
+        producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+        for log in (stays, goes):
+            await log.append(batch(4, **producer), now_ms=NOW_MS)
+        disk.interrupt = lambda: directory.delete(TopicId(UUID(int=8)))
+        await directory.checkpoint()
+        assert (stays.recovery_point, stays.is_fenced) == (4, False)
+        points = text_of(disk, "recovery-point-offset-checkpoint")
+        assert points == "0\n1\nAAAAAAAAAAAAAAAAAAAABw 0 4\n"
 
     run(main())
 
