@@ -161,6 +161,7 @@ class GroupCoordinator:
     ) -> Awaitable[None]:
         """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
         self._forget_what_failed(group_id)
+        self._check_writable(group_id)
         pictures = {topic.name: _picture(topic) for topic in topics}
         records, altered = self._groups.alter_offsets(group_id, offsets, pictures)
         tickets: list[Ticket | None] = [
@@ -177,6 +178,7 @@ class GroupCoordinator:
     def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
         """Forget a topic; the group begins anew if it subscribes to it again."""
         self._forget_what_failed(group_id)
+        self._check_writable(group_id)
         records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
         if not keys:
             raise UnknownTopicOrPartition(
@@ -196,6 +198,7 @@ class GroupCoordinator:
     def delete(self, group_id: GroupId) -> Awaitable[None]:
         """Delete an empty group and all that is known of its records."""
         self._forget_what_failed(group_id)
+        self._check_writable(group_id)
         records, keys = self._groups.delete_group(group_id)
         tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
         tickets.append(self._apply(group_id, records))
@@ -296,6 +299,10 @@ class GroupCoordinator:
         for record in records:
             self._groups.replay(record)
         return ticket
+
+    def _check_writable(self, group_id: GroupId) -> None:
+        """Before the share coordinator writes what the group's own log has to write, too."""
+        self._log.check_writable(group_partition(group_id, self._log.partition_count))
 
     def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
         """Before anything is decided on what never happened; None stands for all groups."""

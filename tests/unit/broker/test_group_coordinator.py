@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from sharegroup.ids import GroupId
+from sharegroup.errors import KafkaStorageError
+from sharegroup.ids import GroupId, TopicName
 from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import NewRecord, encode_batch
@@ -59,6 +60,34 @@ def test_expiry_of_members_does_not_hide_a_write_that_was_lost() -> None:
         await broker.produce("returns", 0, encode_batch([NewRecord(None, b"one", 1)]))
         taken, _ = await member.fetch(broker, records_max=1)
         assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_offsets_are_not_deleted_by_half_while_the_groups_log_takes_no_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fence, "PROBE_SECONDS", 3_600.0)
+
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk)
+        await broker.create_topic("orders", 1)
+        coordinator = broker.running.parts.group_coordinator
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.fill_up()
+        ghost = ShareMember("g", "ghost", "no-such-topic", 1, connection_id=2)
+        assert await ghost.heartbeat(broker) != 0
+        disk.make_room()
+        with pytest.raises(KafkaStorageError):
+            coordinator.delete_offsets(
+                GroupId("g"), broker.running.parts.topics.catalog.topic(TopicName("orders"))
+            )
+        with pytest.raises(KafkaStorageError):
+            coordinator.delete(GroupId("g"))
+        assert await broker.group_offsets("g", "orders", 1) == [(0, 0)]
         await broker.stop()
 
     asyncio.run(run())
