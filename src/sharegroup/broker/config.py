@@ -102,13 +102,25 @@ class LogConfig:
         choices=("CreateTime", "LogAppendTime"),
     )
     retention_ms: int = key(
-        "log.retention.ms", 604_800_000, "How long records are kept; -1 for ever.", low=-1
+        "log.retention.ms",
+        604_800_000,
+        "How long records are kept; -1 for ever.",
+        low=-1,
+        effect=False,
     )
     retention_bytes: int = key(
-        "log.retention.bytes", -1, "How many bytes a partition keeps; -1 no limit.", low=-1
+        "log.retention.bytes",
+        -1,
+        "How many bytes a partition keeps; -1 no limit.",
+        low=-1,
+        effect=False,
     )
     cleanup_policy: str = key(
-        "log.cleanup.policy", "delete", "What happens to old records.", choices=("delete",)
+        "log.cleanup.policy",
+        "delete",
+        "What happens to old records.",
+        choices=("delete",),
+        effect=False,
     )
 
 
@@ -261,10 +273,20 @@ class TopicConfig:
         synonym="log.message.timestamp.type",
     )
     retention_ms: int | None = key(
-        "retention.ms", None, "How long records are kept.", low=-1, synonym="log.retention.ms"
+        "retention.ms",
+        None,
+        "How long records are kept.",
+        low=-1,
+        synonym="log.retention.ms",
+        effect=False,
     )
     retention_bytes: int | None = key(
-        "retention.bytes", None, "How much is kept.", low=-1, synonym="log.retention.bytes"
+        "retention.bytes",
+        None,
+        "How much is kept.",
+        low=-1,
+        synonym="log.retention.bytes",
+        effect=False,
     )
     cleanup_policy: str | None = key(
         "cleanup.policy",

@@ -38,8 +38,8 @@ def key(
     """A field of a configuration class.
 
     ``synonym`` names the broker key whose value holds while this one is not set.
-    ``effect=False`` marks a key that is accepted for compatibility and changes nothing on a
-    single node.
+    ``effect=False`` marks a key that is accepted for compatibility and changes nothing: on a
+    single node, or because what it governs is not there yet.
     """
     metadata = {
         "name": name,
