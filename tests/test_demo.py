@@ -101,4 +101,4 @@ def test_more_rows_than_there_are_is_a_misuse(tmp_path: Path) -> None:
     demo = start(tmp_path, 336_777)
     printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
     assert demo.returncode == 2
-    assert "336777 is not in the range 1<=x<=336776" in printed
+    assert "336777 is not in the range 1000<=x<=336776" in printed
