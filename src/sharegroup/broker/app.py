@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 PRODUCER_CHECK_SECONDS = 600.0
 
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be refused.
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -83,6 +85,11 @@ async def start(
     """Start a broker on the running event loop; it accepts connections when this returns."""
     clock = clock or SystemClock()
     host, port = parse_listener(config.server.listeners, insecure=insecure)
+    if host in EVERY_ADDRESS and not config.server.advertised_host:
+        raise InvalidConfig(
+            f"listeners={config.server.listeners!r} listens on every address; say which one "
+            "clients connect to: --set sharegroup.advertised.host=..."
+        )
     directory = LogDirectory.open(
         _data_directory(config),
         durability=Durability(config.server.durability),

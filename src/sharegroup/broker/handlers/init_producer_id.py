@@ -13,8 +13,6 @@ from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import CoordinatorNotAvailable, KafkaError
 
-EPOCH_MAX = 2**15 - 2
-
 
 async def handle(
     parts: Parts, context: Context, request: InitProducerIdRequest
@@ -23,17 +21,13 @@ async def handle(
         raise CoordinatorNotAvailable(
             f"transactional id {request.transactional_id!r}: transactions are not served"
         )
-    if request.producer_id >= 0 and request.producer_epoch < EPOCH_MAX:
-        # A producer that recovers from an error keeps its id under a higher epoch, so that
-        # what it sent before cannot arrive late.
-        producer_id, epoch = int(request.producer_id), request.producer_epoch + 1
-    else:
-        producer_id, epoch = await parts.producer_ids.take(), 0
+    # Whatever id the producer had: without a transactional id it gets a new one, as in Kafka.
+    producer_id = await parts.producer_ids.take()
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         producer_id=ProducerId(producer_id),
-        producer_epoch=i16(epoch),
+        producer_epoch=i16(0),
     )
 
 
