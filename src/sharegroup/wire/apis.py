@@ -106,9 +106,19 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if is_flexible(key, version) and key != API_VERSIONS else 0
 
 
+@cache
+def response_module(key: int, version: int) -> Any:
+    """The module with a response's class and those of its parts, for who answers natively."""
+    return _message_module(key, version, "Response")
+
+
 def _message_class(key: int, version: int, direction: str) -> type[Any]:
+    module = _message_module(key, version, direction)
+    return cast("type[Any]", getattr(module, APIS[key].name + direction))
+
+
+def _message_module(key: int, version: int, direction: str) -> Any:
     api = APIS[key]
     assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not served"
     folder = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api.name)
-    module = import_module(f"kio.schema.{folder[1:]}.v{version}.{direction.lower()}")
-    return cast("type[Any]", getattr(module, api.name + direction))
+    return import_module(f"kio.schema.{folder[1:]}.v{version}.{direction.lower()}")

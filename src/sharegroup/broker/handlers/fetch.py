@@ -11,7 +11,6 @@ import asyncio
 import dataclasses
 from datetime import timedelta
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -36,6 +35,7 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.wire.apis import response_module
 
 NATIVE = True
 TOPIC_ID_VERSION = 13
@@ -157,7 +157,7 @@ class _Messages:
     """The response classes of one version, and how to fill them."""
 
     def __init__(self, version: int) -> None:
-        module = import_module(f"kio.schema.fetch.v{version}.response")
+        module = response_module(1, version)
         self.FetchResponse = module.FetchResponse
         self._topic = module.FetchableTopicResponse
         self._partition = module.PartitionData

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Awaitable
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -32,6 +31,7 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
+from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import stamp_append_time, validate
 
 NATIVE = True
@@ -144,7 +144,7 @@ async def _when_durable(version: int, results: Results) -> Any:
 
 
 def _response(version: int, results: Results) -> Any:
-    messages = import_module(f"kio.schema.produce.v{version}.response")
+    messages = response_module(0, version)
     responses = []
     for topic, partitions in results:
         which = (

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -28,6 +27,7 @@ from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
+from sharegroup.wire.apis import response_module
 
 WAIT_MS_MAX = 5 * 60 * 1000
 """No request is parked for longer, whatever it asks for."""
@@ -237,7 +237,7 @@ class _Reply:
 
     def build(self, acks: share_requests.Outcomes, found: Found) -> Any:
         """The response in the client's version: a path where every microsecond counts."""
-        messages = import_module(f"kio.schema.share_fetch.v{self._context.api_version}.response")
+        messages = response_module(78, self._context.api_version)
         named = dict.fromkeys((*self.every_partition, *acks, *found.records, *found.errors))
         topics: dict[TopicId, list[Any]] = {}
         for partition in named:
