@@ -1,0 +1,1 @@
+"""A share group as a PySpark streaming source and a Kafka sink: format ``kafka-share``."""
