@@ -1,40 +1,22 @@
-"""The settings of the three clients: names, defaults and ranges, checked once.
+"""The settings that all clients and the producer take: names, defaults, ranges, checked once.
 
-Names are Kafka's with underscores for dots; times are int milliseconds and say so.  What the
-share protocol decides on the broker, per group, is refused here with a hint where it lives
-now: a setting that is taken and ignored costs its user a day.
+Names are Kafka's with underscores for dots; times are int milliseconds and say so.  The share
+consumer's own are in `consumer_config`.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 from sharegroup.errors import InvalidConfig
 
-Deserializer = Callable[[bytes], Any]
 Bootstrap = str | list[str]
 Compression = Literal["gzip", "snappy", "lz4", "zstd"]
-AcknowledgementMode = Literal["implicit", "explicit"]
-AcquireMode = Literal["batch_optimized", "record_limit"]
 Acks = Literal["all", 0, 1, -1]
-
-GROUP_CONFIGS: dict[str, str] = {
-    "auto_offset_reset": "the group config share.auto.offset.reset",
-    "isolation_level": "the group config share.isolation.level",
-    "session_timeout_ms": "the group config share.session.timeout.ms",
-    "heartbeat_interval_ms": "the group config share.heartbeat.interval.ms",
-    "enable_auto_commit": "share_acknowledgement_mode",
-    "group_instance_id": "nothing: share groups have no static members",
-    "partition_assignment_strategy": "the broker's group.share.assignors",
-    "group_remote_assignor": "the broker's group.share.assignors",
-    "group_protocol": "nothing: a ShareConsumer is always in a share group",
-    "interceptor_classes": "set_acknowledgement_commit_callback",
-    "max_partition_fetch_bytes": "fetch_max_bytes",
-}
-"""What a share consumer does not take, and what to use instead."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -67,25 +49,12 @@ class ProducerOptions(ClientOptions, total=False):
     in_flight_max: int
 
 
-class ShareConsumerOptions(ClientOptions, total=False):
-    """Options of a ShareConsumer."""
-
-    group_id: str
-    client_rack: str | None
-    share_acknowledgement_mode: AcknowledgementMode
-    share_acquire_mode: AcquireMode
-    max_poll_records: int
-    fetch_min_bytes: int
-    fetch_max_bytes: int
-    fetch_max_wait_ms: int
-    decompressed_bytes_max: int
-    key_deserializer: Deserializer | None
-    value_deserializer: Deserializer | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """What every client needs to find its brokers and to give up in time."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Options of Kafka's that this client does not take, and what to use instead."""
 
     bootstrap_servers: Bootstrap = "127.0.0.1:9092"
     client_id: str = "sharegroup"
@@ -106,7 +75,7 @@ class ClientConfig:
             raise InvalidConfig(
                 f"security_protocol={self.security_protocol!r}: only 'PLAINTEXT' is built so far"
             )
-        _positive(
+        positive(
             self,
             "request_timeout_ms",
             "default_api_timeout_ms",
@@ -156,7 +125,7 @@ class ProducerConfig(ClientConfig):
             raise InvalidConfig(f"in_flight_max={self.in_flight_max}; expected 1 to 5")
         if self.linger_ms < 0:
             raise InvalidConfig(f"linger_ms={self.linger_ms}; expected 0 or more")
-        _positive(
+        positive(
             self,
             "batch_bytes",
             "buffer_bytes",
@@ -171,39 +140,6 @@ class ProducerConfig(ClientConfig):
         return -1 if self.acks == "all" else self.acks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareConsumerConfig(ClientConfig):
-    """See docs/config.md and Kafka's share consumer configs of the same names."""
-
-    group_id: str = ""
-    client_rack: str | None = None
-    share_acknowledgement_mode: AcknowledgementMode = "implicit"
-    share_acquire_mode: AcquireMode = "batch_optimized"
-    max_poll_records: int = 500
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 50 * 1024 * 1024
-    fetch_max_wait_ms: int = 500
-    decompressed_bytes_max: int = 128 * 1024 * 1024
-    """A record batch that grows beyond this is treated as corrupt."""
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
-
-    def __post_init__(self) -> None:
-        super(ShareConsumerConfig, self).__post_init__()
-        if not self.group_id:
-            raise InvalidConfig("group_id is missing: a ShareConsumer is a member of a share group")
-        _one_of(self, "share_acknowledgement_mode", "implicit", "explicit")
-        _one_of(self, "share_acquire_mode", "batch_optimized", "record_limit")
-        _positive(self, "max_poll_records", "fetch_max_bytes", "decompressed_bytes_max")
-        if self.fetch_min_bytes < 0 or self.fetch_max_wait_ms < 0:
-            raise InvalidConfig("fetch_min_bytes and fetch_max_wait_ms must be 0 or more")
-
-    @property
-    def explicit(self) -> bool:
-        """Whether the application settles every record itself."""
-        return self.share_acknowledgement_mode == "explicit"
-
-
 Config = TypeVar("Config", bound=ClientConfig)
 
 
@@ -213,8 +149,8 @@ def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
     for name in options:
         if name in known:
             continue
-        if name in GROUP_CONFIGS and kind is ShareConsumerConfig:
-            raise InvalidConfig(f"{name} is no option of a share consumer; use {_instead(name)}")
+        if name in kind.elsewhere:
+            raise InvalidConfig(f"{name} is no option of this client; use {kind.elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidConfig(f"unknown option {name}{hint}")
@@ -234,17 +170,14 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _instead(name: str) -> str:
-    hint = GROUP_CONFIGS[name]
-    return f"{hint} (AdminClient.incremental_alter_configs)" if "group config" in hint else hint
-
-
-def _positive(config: ClientConfig, *names: str) -> None:
+def positive(config: ClientConfig, *names: str) -> None:
+    """Check that each of these options is 1 or more."""
     for name in names:
         if getattr(config, name) < 1:
             raise InvalidConfig(f"{name}={getattr(config, name)}; expected 1 or more")
 
 
-def _one_of(config: ClientConfig, name: str, *allowed: str) -> None:
+def one_of(config: ClientConfig, name: str, *allowed: str) -> None:
+    """Check that this option has one of these values."""
     if getattr(config, name) not in allowed:
         raise InvalidConfig(f"{name}={getattr(config, name)!r}; expected {' or '.join(allowed)}")

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sharegroup.client.config import Deserializer, ShareConsumerConfig
+from sharegroup.client.consumer_config import Deserializer, ShareConsumerConfig
 from sharegroup.client.held_records import Acquired, HeldRecords
 from sharegroup.client.records import AcknowledgeType, DeserializationError, Record
 from sharegroup.errors import CorruptMessage

@@ -27,7 +27,8 @@ from typing import Self, Unpack
 
 from sharegroup.client.assigned import AssignedPartitions
 from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ShareConsumerConfig, ShareConsumerOptions, config_from
+from sharegroup.client.config import config_from
+from sharegroup.client.consumer_config import ShareConsumerConfig, ShareConsumerOptions
 from sharegroup.client.deliveries import Inbox
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.membership import Heartbeats, Membership

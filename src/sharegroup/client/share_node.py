@@ -25,8 +25,8 @@ from typing import Any
 
 from sharegroup.client.acknowledgements import batches_of
 from sharegroup.client.cluster import Cluster, Lane
-from sharegroup.client.config import ShareConsumerConfig
 from sharegroup.client.connection import Connection
+from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.deliveries import AcquiredRange, Delivery, read_deliveries
 from sharegroup.client.held_records import HeldRecords, Settled
 from sharegroup.client.node_session import CLOSE_EPOCH, NodeSession

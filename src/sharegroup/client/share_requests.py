@@ -32,7 +32,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from sharegroup.client.acknowledgements import AckBatch
-from sharegroup.client.config import ShareConsumerConfig
+from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.node_session import Acks, SessionRequest
 from sharegroup.ids import TopicPartition
 

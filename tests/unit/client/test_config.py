@@ -7,15 +7,17 @@ import pytest
 
 from sharegroup.client import AdminClient, Producer, ShareConsumer
 from sharegroup.client.config import (
-    GROUP_CONFIGS,
     ClientConfig,
     ClientOptions,
     ProducerConfig,
     ProducerOptions,
-    ShareConsumerConfig,
-    ShareConsumerOptions,
     addresses_of,
     config_from,
+)
+from sharegroup.client.consumer_config import (
+    GROUP_CONFIGS,
+    ShareConsumerConfig,
+    ShareConsumerOptions,
 )
 from sharegroup.errors import InvalidConfig
 
@@ -35,7 +37,7 @@ def test_options_and_configs_name_the_same_things(options: type[Any], config: ty
 
 @pytest.mark.parametrize("name", sorted(GROUP_CONFIGS))
 def test_what_lives_on_the_broker_is_refused_with_a_hint(name: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"{name} is no option of a share consumer; use"):
+    with pytest.raises(InvalidConfig, match=f"{name} is no option of this client; use"):
         config_from(ShareConsumerConfig, {"group_id": "g", name: 1})
 
 

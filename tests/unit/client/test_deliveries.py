@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.config import ShareConsumerConfig
+from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.deliveries import AcquiredRange, Delivery, Inbox, read_deliveries
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.records import DeserializationError, TopicPartition

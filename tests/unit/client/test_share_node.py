@@ -14,7 +14,7 @@ from kio.schema.share_acknowledge.v2 import response as acknowledge
 from kio.schema.share_fetch.v2 import response as fetch
 
 from sharegroup.client.backoff import Backoff
-from sharegroup.client.config import ShareConsumerConfig
+from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.records import AcknowledgeType, Record
 from sharegroup.client.share_node import Outcome, ShareNode
 from sharegroup.errors import (
