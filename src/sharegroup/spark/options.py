@@ -1,0 +1,328 @@
+"""Options of the format ``kafka-share``: the names and meanings of Spark's own Kafka source.
+
+Three tables say which options a streaming read, a batch read and a write take; what is not in
+them is refused by name, with the nearest option that there is, or with what to use instead
+where Spark's Kafka source has an option that a share group has no use for.  An option that is
+taken and ignored costs its user a day.
+
+``kafka.`` options go to the client under Kafka's own names.  Spark hands over all names in
+lower case.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from sharegroup.client.config import ClientConfig, ProducerConfig, config_from
+from sharegroup.errors import InvalidConfig
+
+EARLIEST = -2
+LATEST = -1
+"""In JSON offsets, as Spark's Kafka source has them."""
+
+Offsets = int | Mapping[str, Mapping[int, int]]
+"""EARLIEST or LATEST for everything, or an offset (or one of these) by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What streaming and batch reads have in common."""
+
+    topics: tuple[str, ...]
+    client: Mapping[str, Any] = field(repr=False)
+    """Keyword arguments of the client's classes; passwords may be among them."""
+    include_headers: bool = False
+    include_delivery_count: bool = False
+    fail_on_data_loss: bool = True
+    partitions_min: int | None = None
+    """About so many tasks at least; None: as few as the rows need."""
+    records_per_partition_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions(ReadOptions):
+    """A streaming read: one member of the share group."""
+
+    group: str
+    records_per_trigger_max: int | None = None
+    outcomes_location: str | None = None
+    """The directory of the files with per-row outcomes; None: the default one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions(ReadOptions):
+    """A batch read: plain offsets, no share group."""
+
+    starting_offsets: Offsets = EARLIEST
+    ending_offsets: Offsets = LATEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """A write."""
+
+    client: Mapping[str, Any] = field(repr=False)
+    topic: str | None = None
+    """For all rows; None: each row names its own in the column ``topic``."""
+
+
+class _Option(NamedTuple):
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+    aliases: tuple[str, ...] = ()
+
+
+def _positive(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("expected a whole number of 1 or more")
+    return int(text)
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.strip().lower() == "true"
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected a name")
+    return text.strip()
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not topics:
+        raise ValueError("expected topic names with commas between them")
+    return topics
+
+
+def _offsets(text: str) -> Offsets:
+    """``earliest``, ``latest``, or JSON as in ``{"topic": {"0": 23, "1": -2}}``."""
+    match text.strip().lower():
+        case "earliest":
+            return EARLIEST
+        case "latest":
+            return LATEST
+    try:
+        return {
+            topic: {int(partition): int(offset) for partition, offset in partitions.items()}
+            for topic, partitions in json.loads(text).items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(
+            'expected earliest, latest or JSON like {"orders": {"0": 23, "1": -2}}'
+        ) from None
+
+
+def _starting(text: str) -> Offsets:
+    offsets = _offsets(text)
+    if offsets == LATEST:
+        raise ValueError("a batch read from the latest offset has no rows; expected earliest")
+    return offsets
+
+
+def _ending(text: str) -> Offsets:
+    offsets = _offsets(text)
+    if offsets == EARLIEST:
+        raise ValueError("a batch read to the earliest offset has no rows; expected latest")
+    return offsets
+
+
+_READ = (
+    _Option("subscribe", "topics", _topics),
+    _Option("includeHeaders", "include_headers", _boolean),
+    _Option("includeDeliveryCount", "include_delivery_count", _boolean, aliases=("deliveryCount",)),
+    _Option("failOnDataLoss", "fail_on_data_loss", _boolean),
+    _Option("minPartitions", "partitions_min", _positive),
+    _Option("maxRecordsPerPartition", "records_per_partition_max", _positive),
+)
+_STREAM = (
+    *_READ,
+    _Option("share.group", "group", _text, aliases=("kafka.share.group.id", "kafka.group.id")),
+    _Option("maxOffsetsPerTrigger", "records_per_trigger_max", _positive),
+    _Option("outcomesLocation", "outcomes_location", _text),
+)
+_BATCH = (
+    *_READ,
+    _Option("startingOffsets", "starting_offsets", _starting),
+    _Option("endingOffsets", "ending_offsets", _ending),
+)
+_SINK = (_Option("topic", "topic", _text),)
+
+_BOOTSTRAP = "kafka.bootstrap.servers"
+_SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
+"""What Spark's writer passes on to every sink."""
+
+_NO_START = (
+    "a share group keeps its own position; "
+    "the group config share.auto.offset.reset says where a new one starts"
+)
+_NO_PATTERN = "share groups subscribe to topics by name: use subscribe"
+_NO_TIMES = "offsets by time are not taken: use startingOffsets and endingOffsets"
+_RAW = "keys and values are columns of bytes; cast them in the query"
+_REFUSED_ANYWHERE = {
+    "subscribepattern": _NO_PATTERN,
+    "assign": _NO_PATTERN,
+    "groupidprefix": "the group's name is share.group",
+    "startingtimestamp": _NO_TIMES,
+    "startingoffsetsbytimestamp": _NO_TIMES,
+    "startingoffsetsbytimestampstrategy": _NO_TIMES,
+    "endingtimestamp": _NO_TIMES,
+    "endingoffsetsbytimestamp": _NO_TIMES,
+    "minoffsetspertrigger": "a batch starts as soon as there are records: lengthen the trigger",
+    "maxtriggerdelay": "a batch starts as soon as there are records: lengthen the trigger",
+    "path": "topics are named by subscribe, or topic in a write; load and save take no path",
+    "kafka.auto.offset.reset": _NO_START,
+    "kafka.isolation.level": "the group config share.isolation.level says it",
+    "kafka.enable.auto.commit": "records are accepted when their batch is committed",
+    "kafka.key.deserializer": _RAW,
+    "kafka.value.deserializer": _RAW,
+    "kafka.key.serializer": _RAW,
+    "kafka.value.serializer": _RAW,
+}
+_REFUSED_IN_STREAM = {
+    "startingoffsets": _NO_START,
+    "endingoffsets": "a streaming read has no end; use spark.read, or the trigger availableNow",
+}
+_REFUSED_IN_BATCH = {
+    name.lower(): "a batch read acquires nothing: use readStream with the trigger availableNow"
+    for option in _STREAM
+    if option not in _READ
+    for name in (option.name, *option.aliases)
+}
+_REFUSED_IN_SINK = {
+    name.lower(): "this is an option of reads"
+    for option in (*_STREAM, *_BATCH)
+    for name in (option.name, *option.aliases)
+}
+
+_CLIENT_NAMES = {
+    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
+    "batch.size": "batch_bytes",
+    "buffer.memory": "buffer_bytes",
+    "compression.type": "compression",
+    "enable.idempotence": "idempotent",
+    "max.in.flight.requests.per.connection": "in_flight_max",
+    "max.request.size": "request_bytes_max",
+}
+"""Kafka's options that the client calls otherwise than with underscores for dots."""
+
+
+def stream_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of ``spark.readStream``; InvalidConfig names what is wrong."""
+    parsed = _parse(given, _STREAM, _REFUSED_ANYWHERE | _REFUSED_IN_STREAM, ClientConfig)
+    _require(parsed, "topics", "subscribe")
+    _require(parsed, "group", "share.group")
+    return SourceOptions(**parsed)
+
+
+def batch_options(given: Mapping[str, str]) -> BatchOptions:
+    """The options of ``spark.read``; InvalidConfig names what is wrong."""
+    parsed = _parse(given, _BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
+    _require(parsed, "topics", "subscribe")
+    return BatchOptions(**parsed)
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of ``df.write`` and ``df.writeStream``; InvalidConfig names what is wrong."""
+    return SinkOptions(**_parse(given, _SINK, _REFUSED_ANYWHERE | _REFUSED_IN_SINK, ProducerConfig))
+
+
+def column_options(given: Mapping[str, str]) -> tuple[bool, bool]:
+    """Whether there are headers and delivery counts: all that decides the schema.
+
+    Spark asks for the schema before it says whether this is a streaming or a batch read.
+    """
+    columns = {"include_headers": False, "include_delivery_count": False}
+    for option in _READ:
+        if option.field in columns:
+            for name in (option.name, *option.aliases):
+                if (text := _lowered(given).get(name.lower())) is not None:
+                    columns[option.field] = _value(option, option.name, text)
+    return columns["include_headers"], columns["include_delivery_count"]
+
+
+def _parse(
+    given: Mapping[str, str],
+    options: Iterable[_Option],
+    refused: Mapping[str, str],
+    client: type[ClientConfig],
+) -> dict[str, Any]:
+    known = {name.lower(): option for option in options for name in (option.name, *option.aliases)}
+    parsed: dict[str, Any] = {"client": {}}
+    said_by: dict[str, str] = {}
+    for name, text in _lowered(given).items():
+        if name in _SPARKS_OWN:
+            continue
+        if (option := known.get(name)) is not None:
+            if option.field in said_by:
+                raise InvalidConfig(f"option {name} says the same as {said_by[option.field]}")
+            said_by[option.field] = name
+            parsed[option.field] = _value(option, name, text)
+        elif (hint := refused.get(name)) is not None:
+            raise InvalidConfig(f"option {name} has no meaning here: {hint}")
+        elif name.startswith("kafka."):
+            keyword = _client_keyword(name, client)
+            parsed["client"][keyword] = _client_value(client, keyword, name, text)
+        else:
+            raise InvalidConfig(f"unknown option {name}{_nearest(name, known)}")
+    if "bootstrap_servers" not in parsed["client"]:
+        raise InvalidConfig(f"option {_BOOTSTRAP} is missing: expected host:port[,host:port]")
+    config_from(client, parsed["client"])
+    return parsed
+
+
+def _lowered(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): text for name, text in given.items()}
+
+
+def _require(parsed: Mapping[str, Any], field_name: str, option: str) -> None:
+    if field_name not in parsed:
+        raise InvalidConfig(f"option {option} is missing")
+
+
+def _value(option: _Option, name: str, text: str) -> Any:
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise InvalidConfig(f"option {name}={text!r}: {error}") from None
+
+
+def _nearest(name: str, known: Mapping[str, _Option]) -> str:
+    near = difflib.get_close_matches(name, [*known, _BOOTSTRAP], n=1)
+    if not near:
+        return ""
+    option = known.get(near[0])
+    return f"; did you mean {_BOOTSTRAP if option is None else option.name}?"
+
+
+def _client_keyword(name: str, client: type[ClientConfig]) -> str:
+    """The client's name of a ``kafka.`` option."""
+    keywords = {one.name for one in fields(client)}
+    kafka_name = name.removeprefix("kafka.")
+    keyword = _CLIENT_NAMES.get(kafka_name, kafka_name.replace(".", "_"))
+    if keyword in keywords:
+        return keyword
+    kafka_names = {one.replace("_", "."): one for one in keywords} | _CLIENT_NAMES
+    near = difflib.get_close_matches(kafka_name, kafka_names, n=1)
+    hint = f"; did you mean kafka.{near[0]}?" if near else ""
+    raise InvalidConfig(f"unknown option {name}{hint}")
+
+
+def _client_value(client: type[ClientConfig], keyword: str, name: str, text: str) -> Any:
+    """The text as the type of the option's default."""
+    (default,) = (one.default for one in fields(client) if one.name == keyword)
+    try:
+        if isinstance(default, bool):
+            return _boolean(text)
+        if isinstance(default, int) or (keyword == "acks" and text.lstrip("-").isdecimal()):
+            return int(text)
+    except ValueError as error:
+        raise InvalidConfig(f"option {name}={text!r}: {error}") from None
+    return None if keyword == "compression" and text == "none" else text
