@@ -1,0 +1,33 @@
+# A broker in a container: small, not root, one volume.
+#
+#     docker build --tag sharegroup .
+#     docker run --publish 127.0.0.1:9092:9092 --volume sharegroup:/data sharegroup
+#
+# Clients connect to the name that the broker tells them: localhost unless another is given by
+# --env SHAREGROUP_HOST=...  Publishing on 127.0.0.1 alone keeps the unprotected port on this
+# machine.  Any other command of `sharegroup` runs too: docker run sharegroup groups list --help
+
+FROM python:3.12-slim AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src ./src
+RUN python -m venv /opt/sharegroup \
+    && /opt/sharegroup/bin/pip install --no-cache-dir --disable-pip-version-check \
+        --constraint constraints.txt . \
+    && /opt/sharegroup/bin/pip uninstall --yes --quiet pip \
+    && /opt/sharegroup/bin/python -m compileall -q /opt/sharegroup/lib
+
+FROM python:3.12-slim
+RUN useradd --uid 10001 --no-create-home --home-dir /data --shell /usr/sbin/nologin sharegroup \
+    && install --directory --owner sharegroup --mode 0700 /data
+COPY --from=build /opt/sharegroup /opt/sharegroup
+COPY container/entry /usr/local/bin/sharegroup-entry
+ENV PATH="/opt/sharegroup/bin:$PATH" PYTHONUNBUFFERED=1 SHAREGROUP_HOST=localhost
+USER sharegroup
+WORKDIR /data
+VOLUME /data
+EXPOSE 9092
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
+    CMD ["sharegroup", "topics", "list", "--bootstrap", "127.0.0.1:9092", "--timeout", "4000"]
+ENTRYPOINT ["sharegroup-entry"]
+CMD ["broker"]
