@@ -21,6 +21,10 @@ class UnknownErrorCode(KafkaError):
     """A broker answered with a code that this version of sharegroup does not know."""
 
 
+class TlsHandshakeFailed(KafkaError):
+    """The two sides found no TLS that both accept, or a certificate is not to be trusted."""
+
+
 class UnknownServerError(KafkaError):
     """The server failed in a way that it did not expect."""
 
@@ -150,6 +154,18 @@ class ClusterAuthorizationFailed(KafkaError):
     code = 31
 
 
+class UnsupportedSaslMechanism(KafkaError):
+    """The broker does not offer this SASL mechanism."""
+
+    code = 33
+
+
+class IllegalSaslState(KafkaError):
+    """The SASL message does not fit the conversation."""
+
+    code = 34
+
+
 class UnsupportedVersion(KafkaError):
     """This version of the request is not served."""
 
@@ -236,6 +252,12 @@ class KafkaStorageError(KafkaError):
     retriable = True
 
 
+class SaslAuthenticationFailed(KafkaError):
+    """The broker does not believe that this is the user."""
+
+    code = 58
+
+
 class UnknownProducerId(KafkaError):
     """The broker does not remember this producer."""
 
@@ -301,10 +323,42 @@ class GroupMaxSizeReached(KafkaError):
     code = 81
 
 
+class GroupSubscribedToTopic(KafkaError):
+    """A member of the group reads the topic."""
+
+    code = 86
+
+
 class InvalidRecord(KafkaError):
     """A record contradicts its batch or the topic."""
 
     code = 87
+
+
+class UnstableOffsetCommit(KafkaError):
+    """A transaction that is not over has offsets of this group."""
+
+    code = 88
+    retriable = True
+
+
+class ThrottlingQuotaExceeded(KafkaError):
+    """There were more changes than the quota allows."""
+
+    code = 89
+    retriable = True
+
+
+class InvalidUpdateVersion(KafkaError):
+    """The feature cannot have this version."""
+
+    code = 95
+
+
+class FeatureUpdateFailed(KafkaError):
+    """The feature could not be changed."""
+
+    code = 96
 
 
 class UnknownTopicId(KafkaError):
@@ -379,6 +433,8 @@ BY_CODE: dict[int, type[KafkaError]] = {
         TopicAuthorizationFailed,
         GroupAuthorizationFailed,
         ClusterAuthorizationFailed,
+        UnsupportedSaslMechanism,
+        IllegalSaslState,
         UnsupportedVersion,
         TopicAlreadyExists,
         InvalidPartitions,
@@ -393,6 +449,7 @@ BY_CODE: dict[int, type[KafkaError]] = {
         DuplicateSequenceNumber,
         InvalidProducerEpoch,
         KafkaStorageError,
+        SaslAuthenticationFailed,
         UnknownProducerId,
         NonEmptyGroup,
         GroupIdNotFound,
@@ -403,7 +460,12 @@ BY_CODE: dict[int, type[KafkaError]] = {
         UnsupportedCompressionType,
         OffsetNotAvailable,
         GroupMaxSizeReached,
+        GroupSubscribedToTopic,
         InvalidRecord,
+        UnstableOffsetCommit,
+        ThrottlingQuotaExceeded,
+        InvalidUpdateVersion,
+        FeatureUpdateFailed,
         UnknownTopicId,
         FencedMemberEpoch,
         InvalidRecordState,

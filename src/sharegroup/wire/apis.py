@@ -73,6 +73,29 @@ APIS: dict[int, Api] = {
     )
 }
 
+"""What our broker serves."""
+
+PEER_APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        # From version 10 on offsets are kept by topic id, which an admin is not given.
+        Api(8, "OffsetCommit", 8, 9, flexible=8),
+        Api(9, "OffsetFetch", 8, 9, flexible=6),
+        Api(15, "DescribeGroups", 0, 6, flexible=5),
+        Api(17, "SaslHandshake", 0, 1, flexible=2),
+        Api(36, "SaslAuthenticate", 0, 2, flexible=2),
+        Api(47, "OffsetDelete", 0, 0, flexible=1),
+        Api(57, "UpdateFeatures", 0, 2, flexible=0),
+        Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
+    )
+}
+"""What our clients ask of Apache Kafka beside that, and our broker does not serve."""
+
+
+def api_of(key: int) -> Api:
+    """One request type, whoever serves it; KeyError when it is in neither table."""
+    return APIS.get(key) or PEER_APIS[key]
+
 
 @cache
 def request_class(key: int, version: int) -> type[Any]:
@@ -93,7 +116,7 @@ def newest_request_class(key: int) -> type[Any]:
 
 def is_flexible(key: int, version: int) -> bool:
     """Whether this version has compact lengths, tagged fields and request header 2."""
-    return version >= APIS[key].flexible
+    return version >= api_of(key).flexible
 
 
 def request_header_version(key: int, version: int) -> int:
@@ -114,11 +137,11 @@ def response_module(key: int, version: int) -> Any:
 
 def _message_class(key: int, version: int, direction: str) -> type[Any]:
     module = _message_module(key, version, direction)
-    return cast("type[Any]", getattr(module, APIS[key].name + direction))
+    return cast("type[Any]", getattr(module, api_of(key).name + direction))
 
 
 def _message_module(key: int, version: int, direction: str) -> Any:
-    api = APIS[key]
-    assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not served"
+    api = api_of(key)
+    assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not in the tables"
     folder = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api.name)
     return import_module(f"kio.schema.{folder[1:]}.v{version}.{direction.lower()}")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
-from sharegroup.wire.apis import APIS, response_header_version
+from sharegroup.wire.apis import response_header_version
 from sharegroup.wire.encoder_source import Owner, encoder_source
 from sharegroup.wire.headers import encode_request_header
 from sharegroup.wire.schema import message_fields
@@ -60,7 +60,6 @@ def encode_request(correlation_id: int, client_id: str | None, message: Any) -> 
     """A request frame for ``writelines``; records are not copied."""
     parts, large = _parts(message)
     key, version = message.__api_key__, message.__version__
-    assert key in APIS, f"api key {key} is not in the table"
     header = encode_request_header(key, version, correlation_id, client_id)
     size = len(header) + sum(map(len, parts))
     return _joined(_pack_size(size) + header, parts, large)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.apis import APIS, api_of
 from sharegroup.wire.decoder import Buffer, DecodeError
 from sharegroup.wire.decoder_source import Malformed, skip_tags
 
@@ -66,7 +66,7 @@ def encode_request_header(
     """The header of a request."""
     raw = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(raw)
-    tags = b"\0" if version >= APIS[key].flexible else b""
+    tags = b"\0" if version >= api_of(key).flexible else b""
     return _request_header.pack(key, version, correlation_id, length) + raw + tags
 
 

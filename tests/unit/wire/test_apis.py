@@ -9,10 +9,12 @@ import pytest
 from kio.schema.index import api_key_map, schema_name_map
 
 from sharegroup.wire import apis
-from sharegroup.wire.apis import APIS
+from sharegroup.wire.apis import APIS, PEER_APIS
 
 EVERY = [
-    (api.key, version) for api in APIS.values() for version in range(api.oldest, api.newest + 1)
+    (api.key, version)
+    for api in (*APIS.values(), *PEER_APIS.values())
+    for version in range(api.oldest, api.newest + 1)
 ]
 
 
@@ -20,6 +22,11 @@ def test_table_has_the_apis_of_the_design():
     assert sorted(APIS) == [
         0, 1, 2, 3, 10, 16, 18, 19, 20, 21, 22, 32, 37, 42, 44, 60, 76, 77, 78, 79, 90, 91, 92,
     ]  # fmt: skip
+
+
+def test_what_is_asked_of_other_brokers_is_not_served_by_ours():
+    assert sorted(PEER_APIS) == [8, 9, 15, 17, 36, 47, 57, 69]
+    assert not set(PEER_APIS) & set(APIS)
 
 
 def test_versions_are_all_that_kio_has():
