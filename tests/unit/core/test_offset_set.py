@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.core.offset_set import EMPTY, OffsetSet
+
+offsets = st.frozensets(st.integers(0, 60))
+
+
+def as_set(ranges: OffsetSet) -> frozenset[int]:
+    ranges.check()
+    return frozenset(offset for first, end in ranges for offset in range(first, end))
+
+
+def of(*members: int) -> OffsetSet:
+    return OffsetSet.of((member, member + 1) for member in members)
+
+
+def test_ranges_in_any_order_are_sorted_and_joined() -> None:
+    assert OffsetSet.of([(9, 11), (3, 5), (5, 6), (4, 4)]).ranges == ((3, 6), (9, 11))
+
+
+def test_taking_away_cuts_a_range_in_pieces() -> None:
+    whole = OffsetSet.of([(0, 10), (12, 20)])
+    assert (whole - OffsetSet.of([(2, 4), (6, 7), (9, 14)])).ranges == (
+        (0, 2),
+        (4, 6),
+        (7, 9),
+        (14, 20),
+    )
+
+
+def test_what_lies_below_an_offset_is_dropped() -> None:
+    assert OffsetSet.of([(0, 10), (12, 20)]).from_offset(5).ranges == ((5, 10), (12, 20))
+    assert OffsetSet.of([(0, 10), (12, 20)]).from_offset(20) == EMPTY
+
+
+def test_an_empty_set_is_false_and_counts_nothing() -> None:
+    assert not EMPTY
+    assert EMPTY.count == 0
+    assert OffsetSet.of([(0, 10), (12, 20)]).count == 18
+
+
+@given(offsets, offsets, st.integers(0, 61))
+def test_operations_are_those_of_a_set(
+    left: frozenset[int], right: frozenset[int], offset: int
+) -> None:
+    one, other = of(*left), of(*right)
+    assert as_set(one) == left
+    assert as_set(one | other) == left | right
+    assert as_set(one & other) == left & right
+    assert as_set(one - other) == left - right
+    assert as_set(one.from_offset(offset)) == {member for member in left if member >= offset}
