@@ -25,18 +25,11 @@ from typing import Any, NamedTuple
 from sharegroup.client.consumer_config import Deserializer, ShareConsumerConfig
 from sharegroup.client.held_records import Acquired, HeldRecords
 from sharegroup.client.records import AcknowledgeType, DeserializationError, Record
+from sharegroup.client.share_session import AcquiredRange
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import scan
 from sharegroup.wire.records import Record as RawRecord
 from sharegroup.wire.records import batch_records
-
-
-class AcquiredRange(NamedTuple):
-    """Offsets ``first`` to ``end`` (excluded) that the broker locked for this member."""
-
-    first: int
-    end: int
-    delivery_count: int
 
 
 class Delivery(NamedTuple):

@@ -7,9 +7,10 @@ import pytest
 
 from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.deliveries import AcquiredRange, Delivery, Inbox, read_deliveries
+from sharegroup.client.deliveries import Delivery, Inbox, read_deliveries
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.records import DeserializationError, TopicPartition
+from sharegroup.client.share_session import AcquiredRange
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.ids import TopicPartition as TopicIdPartition
