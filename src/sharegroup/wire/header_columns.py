@@ -1,0 +1,119 @@
+"""The headers of many records as one Arrow column, and the cutting of byte strings into one.
+
+Records have few headers or none, so they are read in rounds: the first header of all records
+that have one, then the second, and so on.  A record with more than ``ROUNDS_MAX`` headers is
+read one by one from there, or somebody's record with a million of them would take a million
+rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sharegroup.errors import CorruptMessage
+from sharegroup.wire.batches import Buffer
+from sharegroup.wire.varints import INT_BYTES_MAX, Integers, Octets, read_varints
+
+HEADER_BYTES_MIN = 2
+"""An empty name and no value."""
+ROUNDS_MAX = 16
+
+NAME_FIRST, NAME_END, VALUE_FIRST, VALUE_END, VALUE_ABSENT = range(5)
+"""The rows of a table of headers; the last is 1 for a header without a value."""
+
+HEADERS = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+
+def cut(
+    body: Buffer, first: Integers, end: Integers, absent: npt.NDArray[np.bool_]
+) -> pa.BinaryArray:
+    """The byte strings [first, end) of ``body``, which must ascend; null where ``absent``.
+
+    All boundaries in one array make an Arrow array of strings and the gaps between them, over
+    the bytes where they are; taking every second element copies the strings together.
+    """
+    count = len(first)
+    bounds = np.empty(2 * count, dtype=np.int32)
+    bounds[0::2] = first
+    bounds[1::2] = end
+    pieces = pa.Array.from_buffers(
+        pa.binary(), max(0, 2 * count - 1), [None, pa.py_buffer(bounds), pa.py_buffer(body)]
+    )
+    strings = np.arange(0, 2 * count, 2, dtype=np.int32)
+    return pieces.take(pa.array(strings, mask=absent) if absent.any() else pa.array(strings))
+
+
+def read_headers(
+    body: Buffer, octets: Octets, at: Integers, counts: Integers, ends: Integers
+) -> pa.ListArray:
+    """The headers of each record, null for none; ``at`` is where a record's first one begins."""
+    if (counts > (ends - at) // HEADER_BYTES_MIN).any():
+        raise CorruptMessage("a record has less room than its count of headers needs")
+    bounds = np.concatenate(([0], np.cumsum(counts)))
+    table = np.empty((VALUE_ABSENT + 1, int(bounds[-1])), dtype=np.int64)
+    at = at.copy()
+    for done in range(min(ROUNDS_MAX, int(counts.max(initial=0)))):
+        records = np.flatnonzero(counts > done)
+        table[:, bounds[records] + done] = row = _round(octets, at[records], ends[records])
+        at[records] = row[VALUE_END]
+    for record in np.flatnonzero(counts > ROUNDS_MAX).tolist():
+        rest = table[:, bounds[record] + ROUNDS_MAX : bounds[record + 1]]
+        at[record] = _one_by_one(body, int(at[record]), int(ends[record]), rest)
+    if (at != ends).any():
+        raise CorruptMessage("something follows a record's headers")
+    return _lists(body, table, bounds, counts)
+
+
+def _round(octets: Octets, at: Integers, ends: Integers) -> Integers:
+    """One header at each position."""
+    sizes, name_first = read_varints(octets, at, INT_BYTES_MAX)
+    name_end = name_first + sizes
+    if ((sizes < 0) | (name_end >= ends)).any():
+        raise CorruptMessage("a header's name goes beyond its record")
+    sizes, value_first = read_varints(octets, name_end, INT_BYTES_MAX)
+    value_end = value_first + np.maximum(sizes, 0)
+    if (value_end > ends).any():
+        raise CorruptMessage("a header's value goes beyond its record")
+    return np.stack((name_first, name_end, value_first, value_end, sizes < 0))
+
+
+def _one_by_one(body: Buffer, at: int, end: int, table: Integers) -> int:
+    """The same for headers of one record behind each other; returns where they end."""
+    for slot in range(table.shape[1]):
+        size, name_first = _number(body, at)
+        name_end = name_first + size
+        if size < 0 or name_end >= end:
+            raise CorruptMessage("a header's name goes beyond its record")
+        size, value_first = _number(body, name_end)
+        at = value_first + max(size, 0)
+        if at > end:
+            raise CorruptMessage("a header's value goes beyond its record")
+        table[:, slot] = name_first, name_end, value_first, at, size < 0
+    return at
+
+
+def _number(body: Buffer, at: int) -> tuple[int, int]:
+    """What `read_varints` reads, once."""
+    number = 0
+    for index in range(INT_BYTES_MAX):
+        octet = body[at + index]
+        number |= (octet & 0x7F) << 7 * index
+        if octet < 0x80:
+            return (number >> 1) ^ -(number & 1), at + index + 1
+    raise CorruptMessage(f"expected a number of {INT_BYTES_MAX} bytes at most")
+
+
+def _lists(body: Buffer, table: Integers, bounds: Integers, counts: Integers) -> pa.ListArray:
+    names = cut(body, table[NAME_FIRST], table[NAME_END], np.zeros(table.shape[1], dtype=bool))
+    values = cut(body, table[VALUE_FIRST], table[VALUE_END], table[VALUE_ABSENT] == 1)
+    try:
+        pairs = pa.StructArray.from_arrays([names.cast(pa.string()), values], ["key", "value"])
+    except pa.ArrowInvalid as error:
+        raise CorruptMessage(f"a header's name is not UTF-8: {error}") from error
+    return pa.ListArray.from_arrays(
+        pa.array(bounds, type=pa.int32()), pairs, type=HEADERS, mask=pa.array(counts == 0)
+    )

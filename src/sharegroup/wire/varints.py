@@ -1,0 +1,40 @@
+"""Variable-length numbers of records, many at once: zigzag, seven bits to a byte, with numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sharegroup.errors import CorruptMessage
+
+Octets = npt.NDArray[np.uint8]
+Integers = npt.NDArray[np.int64]
+
+INT_BYTES_MAX = 5
+LONG_BYTES_MAX = 10
+
+_BITS = np.uint8(0x7F)
+_MORE = np.uint8(0x80)
+_ONE = np.uint64(1)
+
+
+def read_varints(octets: Octets, at: Integers, bytes_max: int) -> tuple[Integers, Integers]:
+    """The numbers that begin at these positions, and the positions behind them.
+
+    Raises CorruptMessage for one of more than ``bytes_max`` bytes and IndexError for one that
+    leaves ``octets`` at their end; positions below 0 are the caller's mistake.
+    """
+    first = octets[at]
+    numbers = (first & _BITS).astype(np.uint64)
+    after = at + 1
+    longer = np.flatnonzero(first >= _MORE)
+    for shift in range(7, 7 * bytes_max, 7):
+        if not longer.size:
+            break
+        following = octets[after[longer]]
+        numbers[longer] |= (following & _BITS).astype(np.uint64) << np.uint64(shift)
+        after[longer] += 1
+        longer = longer[following >= _MORE]
+    if longer.size:
+        raise CorruptMessage(f"expected a number of {bytes_max} bytes at most")
+    return (numbers >> _ONE).view(np.int64) ^ -(numbers & _ONE).view(np.int64), after

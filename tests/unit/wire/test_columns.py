@@ -1,0 +1,269 @@
+"""Columns hold what the records' decoder reads, whatever the bytes are."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
+from sharegroup.wire.batches import (
+    CONTROL,
+    HEADER_BYTES,
+    checksum,
+    parse_header,
+    stamp,
+    stamp_append_time,
+)
+from sharegroup.wire.columns import Ranges, record_columns
+from sharegroup.wire.compression import CODECS
+from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+
+RECORDS = [
+    NewRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
+    NewRecord(None, None, 999),
+    NewRecord(b"", b"x" * 300, 2_000),
+]
+
+new_records = st.builds(
+    NewRecord,
+    st.none() | st.binary(max_size=80),
+    st.none() | st.binary(max_size=200),
+    st.integers(0, 2**42),
+    st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=9)), max_size=20),
+)
+batches = st.tuples(
+    st.lists(new_records, min_size=1, max_size=6),
+    st.sampled_from([0, 0, 1, 2, 3, 4]),
+    st.integers(0, 3),
+    st.none() | st.integers(0, 2**42),
+)
+
+
+def log_of(parts) -> bytes:
+    """Batches behind each other with gaps between their offsets, some with the broker's time."""
+    log = bytearray()
+    offset = 0
+    for records, codec, gap, append_time in parts:
+        batch = encode_batch(records, codec=codec)
+        offset += gap
+        stamp(batch, base_offset=offset, leader_epoch=0)
+        if append_time is not None:
+            stamp_append_time(batch, append_time)
+        offset += len(records)
+        log += batch
+    return bytes(log)
+
+
+def rows(groups):
+    """All columns as tuples, in the shape of `expected`."""
+    found = []
+    for group in groups:
+        headers = group.headers.to_pylist() if group.headers is not None else None
+        for index, (key, value) in enumerate(
+            zip(group.keys.to_pylist(), group.values.to_pylist(), strict=True)
+        ):
+            found.append(
+                (
+                    int(group.offsets[index]),
+                    int(group.timestamps[index]),
+                    key,
+                    value,
+                    [(one["key"], one["value"]) for one in (headers[index] or ())]
+                    if headers is not None
+                    else [],
+                )
+            )
+    return found
+
+
+def expected(buffer, *, headers=True):
+    return [
+        (
+            one.offset,
+            -1 if one.timestamp is None else one.timestamp,
+            one.key,
+            one.value,
+            [tuple(header) for header in one.headers] if headers else [],
+        )
+        for one in decode_records(buffer, check_crc=True)
+    ]
+
+
+@settings(deadline=None)  # The first call loads Arrow's functions.
+@given(parts=st.lists(batches, max_size=5), group_bytes=st.sampled_from([1, 300, 1 << 20]))
+def test_columns_are_equal_to_records(parts, group_bytes):
+    log = log_of(parts)
+    assert rows(record_columns(log, headers=True, group_bytes=group_bytes)) == expected(log)
+    assert rows(record_columns(log)) == expected(log, headers=False)
+
+
+@settings(deadline=None)
+@given(
+    parts=st.lists(batches, min_size=1, max_size=5),
+    bounds=st.lists(st.integers(0, 40), unique=True, max_size=8).map(sorted),
+)
+def test_only_records_within_the_ranges_are_read(parts, bounds):
+    pairs = list(zip(bounds[0::2], bounds[1::2], strict=False))
+    log = log_of(parts)
+    groups = list(record_columns(log, Ranges.of(pairs), headers=True, group_bytes=500))
+    inside = [row for row in expected(log) if any(a <= row[0] < b for a, b in pairs)]
+    assert rows(groups) == inside
+    for group in groups:
+        for offset, index in zip(group.offsets, group.range_index, strict=True):
+            assert pairs[index][0] <= offset < pairs[index][1]
+
+
+def test_columns_have_the_types_that_spark_compares():
+    (group,) = record_columns(log_of([(RECORDS, 0, 0, None)]), headers=True)
+    assert group.keys.type == group.values.type == pa.binary()
+    assert group.headers.type == HEADERS
+    assert str(HEADERS) == "list<element: struct<key: string, value: binary>>"
+    assert group.offsets.dtype == group.timestamps.dtype == np.int64
+    assert group.headers.to_pylist()[1:] == [None, None]
+    group.keys.validate(full=True)
+    group.values.validate(full=True)
+    group.headers.validate(full=True)
+
+
+def test_time_of_appending_is_told_from_the_producers():
+    log = log_of([(RECORDS, 0, 0, None), (RECORDS, 0, 0, 77)])
+    (group,) = record_columns(log)
+    assert group.timestamps.tolist() == [1_000, 999, 2_000, 77, 77, 77]
+    assert group.timestamp_types.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_control_batches_are_passed_over():
+    control = encode_batch([NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", 5)])
+    control[22] |= CONTROL
+    log = log_of([(RECORDS, 0, 0, None)])
+    assert rows(record_columns(log + bytes(control) + log)) == expected(log + log, headers=False)
+
+
+def test_incomplete_batch_at_the_end_is_left_out():
+    first, both = log_of([(RECORDS, 0, 0, None)]), log_of([(RECORDS, 0, 0, None)] * 2)
+    for cut in range(len(first), len(both)):
+        assert len(rows(record_columns(both[:cut]))) == 3
+
+
+def test_nothing_comes_of_nothing():
+    assert list(record_columns(b"")) == []
+    assert list(record_columns(log_of([(RECORDS, 0, 0, None)]), Ranges.of([]))) == []
+
+
+def test_batch_that_compaction_emptied_has_no_records():
+    empty = encode_batch(RECORDS[:1])[:HEADER_BYTES]
+    empty[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    empty[57:61] = bytes(4)
+    sealed(empty)
+    log = log_of([(RECORDS, 0, 0, None)])
+    assert rows(record_columns(bytes(empty) + log)) == expected(log, headers=False)
+
+
+@pytest.mark.parametrize("group_bytes", [1, 2_000, 1 << 20])
+def test_groups_end_with_the_batch_that_fills_them(group_bytes):
+    log = log_of([([NewRecord(None, bytes(93), 0)], 0, 0, None)] * 100)
+    sizes = [len(group.offsets) for group in record_columns(log, group_bytes=group_bytes)]
+    assert sizes == {1: [1] * 100, 2_000: [20] * 5, 1 << 20: [100]}[group_bytes]
+
+
+def test_record_with_thousands_of_headers_is_read():
+    many = [(f"name {index}", None if index % 3 else b"v") for index in range(5_000)]
+    log = log_of([([NewRecord(b"k", b"v", 0, many), *RECORDS], 0, 0, None)])
+    assert rows(record_columns(log, headers=True)) == expected(log)
+
+
+def sealed(batch: bytearray) -> bytes:
+    """The batch with the checksum that belongs to what it has become."""
+    header = parse_header(batch)
+    batch[17:21] = checksum(batch, 0, header).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def test_flipped_bit_is_found():
+    batch = encode_batch(RECORDS)
+    batch[-2] ^= 1
+    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not hold"):
+        list(record_columns(bytes(batch)))
+
+
+@pytest.mark.parametrize("lie", [0, 2, 4, 2**31 - 1, -1])
+def test_count_that_lies_is_refused(lie):
+    batch = encode_batch(RECORDS)
+    batch[57:61] = lie.to_bytes(4, "big", signed=True)
+    with pytest.raises(CorruptMessage, match="at offsets? 0"):
+        list(record_columns(sealed(batch)))
+
+
+def test_old_format_is_refused():
+    batch = encode_batch(RECORDS)
+    batch[16] = 1
+    with pytest.raises(CorruptMessage, match="expected magic 2 .* found magic 1"):
+        list(record_columns(bytes(batch)))
+
+
+def test_batch_that_decompresses_above_the_limit_is_refused():
+    batch = bytes(encode_batch([NewRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"]))
+    assert len(rows(record_columns(batch, decompressed_bytes_max=1_000_100))) == 1
+    with pytest.raises(CorruptMessage, match="batch at offset 0: .* more than 999999 bytes"):
+        list(record_columns(batch, decompressed_bytes_max=999_999))
+
+
+def test_codec_that_does_not_exist_is_refused():
+    batch = encode_batch(RECORDS)
+    batch[22] |= 5
+    with pytest.raises(UnsupportedCompressionType):
+        list(record_columns(sealed(batch)))
+
+
+def same_or_refused(buffer: bytes) -> None:
+    """What the two decoders make of the same bytes; columns may refuse more."""
+    try:
+        found = rows(record_columns(buffer, headers=True, decompressed_bytes_max=100_000))
+    except (CorruptMessage, UnsupportedCompressionType):
+        return
+    assert found == expected(buffer)
+
+
+@settings(deadline=None)
+@given(
+    records=st.lists(new_records, min_size=1, max_size=4),
+    codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
+    places=st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=5)), min_size=1, max_size=3),
+)
+def test_damaged_records_are_read_alike_or_refused(records, codec, places):
+    batch = encode_batch(records, codec=codec)
+    for place, octets in places:
+        at = 21 + int(place * (len(batch) - 22))
+        batch[at : at + 1] = octets
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    if len(batch) >= HEADER_BYTES:
+        same_or_refused(sealed(batch))
+
+
+@settings(deadline=None)
+@given(body=st.binary(max_size=60), count=st.integers(-1, 9))
+def test_any_bytes_as_records_are_read_alike_or_refused(body, count):
+    batch = encode_batch(RECORDS)[:HEADER_BYTES] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    same_or_refused(sealed(batch) + log_of([(RECORDS, 0, 0, None)]))
+
+
+@pytest.mark.parametrize("codec", CODECS.values())
+def test_much_damage_is_read_alike_or_refused(codec):
+    dice = random.Random(codec)
+    for _ in range(600):
+        batch = encode_batch(RECORDS[: dice.randint(1, 3)], codec=codec)
+        for _ in range(dice.randint(1, 3)):
+            at = dice.randrange(12, len(batch))
+            batch[at : at + 1] = dice.choice((b"\xff", b"\x7f", b"\x80", dice.randbytes(4), b""))
+        if len(batch) < HEADER_BYTES:
+            continue
+        batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+        same_or_refused(sealed(batch))
