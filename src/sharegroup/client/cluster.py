@@ -28,9 +28,12 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i8
 
 from sharegroup.client.backoff import Backoff
+from sharegroup.client.client_metrics import ConnectionMetrics
 from sharegroup.client.config import ClientConfig, addresses_of
 from sharegroup.client.connection import Connection, open_connection
+from sharegroup.client.metrics import Metrics
 from sharegroup.client.refusals import refused
+from sharegroup.client.tls import tls_context
 from sharegroup.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -76,6 +79,10 @@ class Cluster:
         self.config = config
         self.cluster_id: str | None = None
         self.controller_id = -1
+        self.metrics = Metrics(config.client_id)
+        """The client's instruments; those of its connections are among them."""
+        self._connection_metrics = ConnectionMetrics(self.metrics, config.metrics_group)
+        self._tls = tls_context(config)
         self._bootstrap = addresses_of(config.bootstrap_servers)
         self._nodes: dict[int, Address] = {}
         self._connections: dict[tuple[Address, Lane], Connection] = {}
@@ -128,7 +135,9 @@ class Cluster:
             pause = self._pauses.setdefault(address, _Pause(self.backoff()))
             await asyncio.sleep(pause.remaining_seconds())
             try:
-                connection = await open_connection(address, self.config)
+                connection = await open_connection(
+                    address, self.config, metrics=self._connection_metrics, tls=self._tls
+                )
             except KafkaError:
                 pause.failed()
                 raise

@@ -7,8 +7,9 @@ consumer's own are in `consumer_config`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
@@ -17,6 +18,18 @@ from sharegroup.errors import InvalidConfig
 Bootstrap = str | list[str]
 Compression = Literal["gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", 0, 1, -1]
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+TokenProvider = Callable[[], str | Awaitable[str]]
+"""Returns a bearer token, at once or when awaited; called for each login.
+
+A plain function is called in a thread, so it may ask a server.
+"""
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+CREDENTIALS = ("sasl_plain_username", "sasl_plain_password")
 
 
 class ClientOptions(TypedDict, total=False):
@@ -31,7 +44,17 @@ class ClientOptions(TypedDict, total=False):
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
     response_bytes_max: int
-    security_protocol: str
+    security_protocol: SecurityProtocol
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanism | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
 
 
 class ProducerOptions(ClientOptions, total=False):
@@ -56,6 +79,9 @@ class ClientConfig:
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Options of Kafka's that this client does not take, and what to use instead."""
 
+    metrics_group: ClassVar[str] = "admin-client-metrics"
+    """Where this client's connections are counted, as in Kafka's own clients."""
+
     bootstrap_servers: Bootstrap = "127.0.0.1:9092"
     client_id: str = "sharegroup"
     request_timeout_ms: int = 30_000
@@ -68,13 +94,25 @@ class ClientConfig:
     metadata_max_age_ms: int = 300_000
     response_bytes_max: int = 128 * 1024 * 1024
     """A broker that announces a longer answer is disconnected."""
-    security_protocol: str = "PLAINTEXT"
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = None
+    """A context of the application's own, instead of the files below."""
+    ssl_cafile: str | None = None
+    """Who may sign a broker's certificate, as PEM; None: whom the system trusts."""
+    ssl_certfile: str | None = None
+    """The client's own certificate, as PEM, for brokers that ask for one."""
+    ssl_keyfile: str | None = None
+    """The certificate's key, if it is not in the same file."""
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_plain_username: str | None = None
+    """For PLAIN and for SCRAM, as with other Python clients."""
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.security_protocol != "PLAINTEXT":
-            raise InvalidConfig(
-                f"security_protocol={self.security_protocol!r}: only 'PLAINTEXT' is built so far"
-            )
+        _check_security(self)
         positive(
             self,
             "request_timeout_ms",
@@ -92,10 +130,22 @@ class ClientConfig:
         if not addresses_of(self.bootstrap_servers):
             raise InvalidConfig("bootstrap_servers is empty; expected 'host:port[,host:port]'")
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections begin with a login."""
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
     """See docs/config.md and Kafka's producer configs of the same names."""
+
+    metrics_group: ClassVar[str] = "producer-metrics"
 
     acks: Acks = "all"
     idempotent: bool = True
@@ -145,7 +195,7 @@ Config = TypeVar("Config", bound=ClientConfig)
 
 def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
     """The checked config; an option that there is none of is named, with what was meant."""
-    known = {field.name for field in fields(kind)}
+    known = {one.name for one in fields(kind)}
     for name in options:
         if name in known:
             continue
@@ -181,3 +231,47 @@ def one_of(config: ClientConfig, name: str, *allowed: str) -> None:
     """Check that this option has one of these values."""
     if getattr(config, name) not in allowed:
         raise InvalidConfig(f"{name}={getattr(config, name)!r}; expected {' or '.join(allowed)}")
+
+
+def _check_security(config: ClientConfig) -> None:
+    """A setting that the protocol does not use is refused: who sets it expects it to protect."""
+    one_of(config, "security_protocol", *PROTOCOLS)
+    protocol = config.security_protocol
+    given = [name for name in TLS_FILES if getattr(config, name) is not None]
+    if not config.ssl_check_hostname:
+        given.append("ssl_check_hostname")
+    if config.ssl_context is not None and given:
+        raise InvalidConfig(f"ssl_context excludes {', '.join(given)}: set them in the context")
+    if config.ssl_context is not None:
+        given = ["ssl_context"]
+    if given and not config.uses_tls:
+        raise InvalidConfig(
+            f"{', '.join(given)} with security_protocol={protocol!r}; expected SSL or SASL_SSL"
+        )
+    if config.ssl_certfile is None and (config.ssl_keyfile or config.ssl_password):
+        raise InvalidConfig("ssl_keyfile and ssl_password need ssl_certfile")
+    _check_sasl(config, protocol)
+
+
+def _check_sasl(config: ClientConfig, protocol: str) -> None:
+    names = ("sasl_mechanism", *CREDENTIALS, "sasl_oauth_token_provider")
+    given = {name for name in names if getattr(config, name) is not None}
+    if not config.uses_sasl:
+        if given:
+            raise InvalidConfig(
+                f"{', '.join(sorted(given))} with security_protocol={protocol!r}; "
+                f"expected SASL_SSL or SASL_PLAINTEXT"
+            )
+        return
+    one_of(config, "sasl_mechanism", *MECHANISMS)
+    with_token = config.sasl_mechanism == "OAUTHBEARER"
+    needed = {"sasl_oauth_token_provider"} if with_token else set(CREDENTIALS)
+    needed.add("sasl_mechanism")
+    for what, differing in (("needs", needed - given), ("excludes", given - needed)):
+        if differing:
+            names_text = " and ".join(sorted(differing))
+            raise InvalidConfig(f"sasl_mechanism={config.sasl_mechanism!r} {what} {names_text}")
+    if not with_token and not all(getattr(config, name) for name in CREDENTIALS):
+        raise InvalidConfig("sasl_plain_username and sasl_plain_password must not be empty")
+    if any("\0" in (getattr(config, name) or "") for name in CREDENTIALS):
+        raise InvalidConfig("sasl_plain_username and sasl_plain_password must not contain NUL")

@@ -11,26 +11,39 @@ broker serves (ApiVersions, asked on opening) and what comes in is brought up ag
 A connection that failed in any way is over: an answer that can't be read, an unknown
 correlation id, a timeout (its answer might still come and be taken for another's).  Everything
 that waits then gets NetworkException, which means in doubt: sent, and nobody knows.
+
+Opening one is: TCP, TLS where the config says so, ApiVersions, and with SASL the login.  A
+broker may limit how long a login lasts (KIP-368); then the client logs in again, on the same
+connection, before that time is over.  A new connection would do for most things, but a share
+session ends with its connection, and with it every lock.  During the second login other
+requests are held back, because the broker takes nothing else then.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import random
+import ssl
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
 import sharegroup
+from sharegroup.client.client_metrics import ConnectionMetrics
 from sharegroup.client.config import ClientConfig
+from sharegroup.client.sasl import log_in
 from sharegroup.errors import (
     NONE,
+    KafkaError,
     NetworkException,
     RequestTimedOut,
+    TlsHandshakeFailed,
     UnsupportedVersion,
     error_for,
 )
-from sharegroup.wire.apis import API_VERSIONS, APIS, request_class, response_class
+from sharegroup.wire.apis import API_VERSIONS, api_of, request_class, response_class
 from sharegroup.wire.apis import response_header_version as header_version_of
 from sharegroup.wire.convert import downgrade, upgrade
 from sharegroup.wire.decoder import DecodeError, decode
@@ -42,7 +55,15 @@ IN_FLIGHT_MAX = 64
 """Requests under way on one connection; further ones wait their turn."""
 
 RESPONSE_BYTES_MIN = 4
+OPENING_BYTES_MAX = 512 * 1024
+"""Until it is open, a peer may be anybody: its answers must be short."""
 WRITE_BUFFER_BYTES = 1024 * 1024
+
+LOGIN_LIFETIME_PART = (0.85, 0.95)
+"""When, within a login's lifetime, the next login begins; at random, so that not all clients of
+a broker come at once."""
+LOGIN_SECONDS_MIN = 1.0
+LOGIN_SECONDS_MAX = 86_400.0
 
 
 class Versions(NamedTuple):
@@ -56,15 +77,20 @@ class _Waiting(NamedTuple):
     future: asyncio.Future[Any]
     key: int
     version: int
+    sent_at: float
 
 
 class Connection(asyncio.Protocol):
     """See the module's text.  Made by `open_connection`, over at the first failure."""
 
-    def __init__(self, address: tuple[str, int], config: ClientConfig) -> None:
+    def __init__(
+        self, address: tuple[str, int], config: ClientConfig, metrics: ConnectionMetrics
+    ) -> None:
         self.address = address
         self._config = config
-        self._frames = Frames(config.response_bytes_max, RESPONSE_BYTES_MIN)
+        self._metrics = metrics
+        opening_bytes_max = min(OPENING_BYTES_MAX, config.response_bytes_max)
+        self._frames = Frames(opening_bytes_max, RESPONSE_BYTES_MIN)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._slots = asyncio.Semaphore(IN_FLIGHT_MAX)
@@ -73,6 +99,11 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
+        self._answers = 0
+        self._held: list[Iterable[bytes | bytearray | memoryview]] | None = None
+        """What waits for a login on this open connection to end; None: there is none."""
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._login: asyncio.Task[None] | None = None
 
     @property
     def peer(self) -> str:
@@ -86,7 +117,7 @@ class Connection(asyncio.Protocol):
 
     def version_of(self, key: int) -> int:
         """The newest version that both sides speak; UnsupportedVersion when there is none."""
-        api = APIS[key]
+        api = api_of(key)
         served = self._versions.get(key)
         if served is None:
             raise UnsupportedVersion(
@@ -103,12 +134,8 @@ class Connection(asyncio.Protocol):
 
     async def request(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message (of its newest version) and return the answer (of its newest)."""
-        version = self.version_of(message.__api_key__)
-        if version != message.__version__:
-            message = downgrade(message, request_class(message.__api_key__, version))
-        answer = await self.request_as_is(message, timeout_ms=timeout_ms)
-        newest = response_class(message.__api_key__, APIS[message.__api_key__].newest)
-        return answer if type(answer) is newest else upgrade(answer, newest)
+        answer = await self.request_as_is(self._lowered(message), timeout_ms=timeout_ms)
+        return _raised(answer)
 
     async def request_as_is(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message of the version the broker serves; the answer has that version too."""
@@ -117,31 +144,50 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(limit_ms / 1000), self._slots:
                 return await self.send(message)
         except TimeoutError:
-            name = APIS[message.__api_key__].name
+            name = api_of(message.__api_key__).name
             error = NetworkException(f"broker {self.peer}: no answer to {name} in {limit_ms} ms")
             self.fail(error)
             raise error from None
 
-    def send(self, message: Any) -> asyncio.Future[Any]:
+    def send(self, message: Any, *, during_login: bool = False) -> asyncio.Future[Any]:
         """Write a request now; the future gets the answer, in the request's version."""
-        if self._failure is not None or self._transport is None:
-            raise NetworkException(f"broker {self.peer}: {self._failure or 'not connected'}")
-        assert len(self._waiting) < IN_FLIGHT_MAX, f"{self.peer}: too many requests under way"
+        self._check_open()
+        # A login on an open connection takes no slot: those that hold them may wait for it.
+        assert len(self._waiting) <= IN_FLIGHT_MAX, f"{self.peer}: too many requests under way"
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[self._correlation_id] = _Waiting(
-            future, message.__api_key__, message.__version__
+            future, message.__api_key__, message.__version__, time.monotonic()
         )
-        self._transport.writelines(
-            encode_request(self._correlation_id, self._config.client_id, message)
-        )
+        self._write(self._correlation_id, message, during_login=during_login)
         return future
 
     def send_only(self, message: Any) -> None:
         """Write a request that gets no answer (Produce with acks=0)."""
+        self._check_open()
+        self._write(0, message)
+
+    def _check_open(self) -> None:
         if self._failure is not None or self._transport is None:
             raise NetworkException(f"broker {self.peer}: {self._failure or 'not connected'}")
-        self._transport.writelines(encode_request(0, self._config.client_id, message))
+
+    def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
+        chunks = encode_request(correlation_id, self._config.client_id, message)
+        size = sum(map(len, chunks))
+        self._metrics.request.add()
+        self._metrics.request_bytes.observe(size)
+        self._metrics.outgoing_bytes.add(size)
+        if self._held is not None and not during_login:
+            self._held.append(chunks)
+            return
+        assert self._transport is not None
+        self._transport.writelines(chunks)
+
+    def _lowered(self, message: Any) -> Any:
+        version = self.version_of(message.__api_key__)
+        if version == message.__version__:
+            return message
+        return downgrade(message, request_class(message.__api_key__, version))
 
     async def drained(self) -> None:
         """Wait while the transport's buffer is full."""
@@ -154,6 +200,11 @@ class Connection(asyncio.Protocol):
         self._failure = error
         if self._transport is not None:
             self._transport.abort()
+            self._metrics.closed.add()
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        if self._login is not None and self._login is not asyncio.current_task():
+            self._login.cancel()
         waiting, self._waiting = self._waiting, {}
         for one in waiting.values():
             if not one.future.done():
@@ -180,6 +231,63 @@ class Connection(asyncio.Protocol):
             one.api_key: Versions(one.min_version, one.max_version) for one in answer.api_keys
         }
 
+    async def log_in(self) -> None:
+        """Log in for the first time, and from now on whenever the login's time is nearly over."""
+        try:
+            lifetime_ms = await log_in(self._ask_during_login, self._config)
+        except KafkaError as error:
+            self._metrics.authentication_failed.add()
+            raise type(error)(f"broker {self.peer}: {error}") from error
+        self._metrics.authentication.add()
+        self._log_in_later(lifetime_ms)
+
+    def opened(self) -> None:
+        """The peer is who it should be: take answers of any length from now on."""
+        if self._frames.buffered_bytes:
+            count = self._frames.buffered_bytes
+            raise NetworkException(f"broker {self.peer}: {count} bytes that nobody asked for")
+        self._frames = Frames(self._config.response_bytes_max, RESPONSE_BYTES_MIN)
+
+    def _log_in_later(self, lifetime_ms: int) -> None:
+        if lifetime_ms <= 0 or self._failure is not None:
+            return
+        part = random.uniform(*LOGIN_LIFETIME_PART)  # noqa: S311  Spreads load, hides nothing.
+        seconds = lifetime_ms / 1000 * part
+        seconds = min(max(seconds, LOGIN_SECONDS_MIN), LOGIN_SECONDS_MAX)
+        self._login_timer = asyncio.get_running_loop().call_later(seconds, self._start_login)
+
+    def _start_login(self) -> None:
+        # Nobody awaits it: what comes of it is the connection's going on or its end.
+        self._login = asyncio.create_task(self._log_in_again(), name=f"login {self.peer}")
+
+    async def _log_in_again(self) -> None:
+        self._held = []
+        started_at = time.monotonic()
+        try:
+            lifetime_ms = await log_in(self._ask_during_login, self._config)
+        except KafkaError as error:
+            self._metrics.authentication_failed.add()
+            self.fail(error)
+            return
+        self._metrics.reauthentication.add()
+        self._metrics.reauthentication_ms.observe((time.monotonic() - started_at) * 1000)
+        held, self._held = self._held, None
+        if self._failure is None and self._transport is not None:
+            for chunks in held:
+                self._transport.writelines(chunks)
+        self._log_in_later(lifetime_ms)
+
+    async def _ask_during_login(self, message: Any) -> Any:
+        limit_ms = self._config.request_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                return _raised(await self.send(self._lowered(message), during_login=True))
+        except TimeoutError:
+            name = api_of(message.__api_key__).name
+            raise NetworkException(
+                f"broker {self.peer}: {name}: no answer in {limit_ms} ms"
+            ) from None
+
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -187,9 +295,17 @@ class Connection(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self._transport = transport
+        self._metrics.created.add()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.fail(error or NetworkException("the broker closed the connection"))
+        self.fail(error or NetworkException("the broker closed the connection" + self._hint()))
+
+    def _hint(self) -> str:
+        """What may be wrong when a broker hangs up before it has answered anything of use."""
+        protocol = self._config.security_protocol
+        if self._config.uses_sasl or self._answers > 1:
+            return ""
+        return f"; with security_protocol={protocol} is that what this listener speaks?"
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -198,11 +314,16 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def data_received(self, chunk: bytes) -> None:
+        self._metrics.incoming_bytes.add(len(chunk))
         self._frames.feed(chunk)
         try:
             while (frame := self._frames.next()) is not None:
                 self._answered(frame)
-        except (FrameError, DecodeError) as error:
+        except FrameError as error:
+            tls = not self._answers and chunk.startswith(_TLS_ALERT)
+            hint = " (this is TLS: try security_protocol=SSL)" if tls else ""
+            self.fail(DecodeError(f"{error}{hint}"))
+        except DecodeError as error:
             self.fail(error)
 
     def _answered(self, frame: memoryview) -> None:
@@ -215,6 +336,9 @@ class Connection(asyncio.Protocol):
         except DecodeError:
             self._waiting[correlation_id] = waiting  # It gets its error with the others.
             raise
+        self._answers += 1
+        self._metrics.response.add()
+        self._metrics.request_latency_ms.observe((time.monotonic() - waiting.sent_at) * 1000)
         if not waiting.future.done():
             waiting.future.set_result(answer)
 
@@ -225,23 +349,46 @@ class Connection(asyncio.Protocol):
             version = 0  # KIP-511: the refusal always has the oldest form.
         answer, end = decode(response_class(waiting.key, version), frame, position)
         if end != len(frame):
-            name = APIS[waiting.key].name
+            name = api_of(waiting.key).name
             raise DecodeError(f"{name} response: {len(frame) - end} bytes follow its end")
         return answer
 
 
 _VERSION_REFUSED = UnsupportedVersion.code.to_bytes(2, "big")
+_TLS_ALERT = b"\x15\x03"
 
 
-async def open_connection(address: tuple[str, int], config: ClientConfig) -> Connection:
-    """Connect and negotiate, within ``connect_timeout_ms``; NetworkException when it fails."""
+def _raised(answer: Any) -> Any:
+    """The same answer as the newest version of its kind."""
+    key = answer.__api_key__
+    newest = response_class(key, api_of(key).newest)
+    return answer if type(answer) is newest else upgrade(answer, newest)
+
+
+async def open_connection(
+    address: tuple[str, int],
+    config: ClientConfig,
+    *,
+    metrics: ConnectionMetrics,
+    tls: ssl.SSLContext | None = None,
+) -> Connection:
+    """Connect, negotiate and log in, within ``connect_timeout_ms``.
+
+    NetworkException when the broker can't be reached; SaslAuthenticationFailed or
+    TlsHandshakeFailed when it can and trying again would change nothing.
+    """
     loop = asyncio.get_running_loop()
     host, port = address
-    connection = Connection(address, config)
+    connection = Connection(address, config, metrics)
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
-            await loop.create_connection(lambda: connection, host, port)
+            await loop.create_connection(
+                lambda: connection, host, port, ssl=tls, server_hostname=host if tls else None
+            )
             await connection.negotiate()
+            if config.uses_sasl:
+                await connection.log_in()
+            connection.opened()
     except TimeoutError:
         connection.close()
         raise RequestTimedOut(
@@ -249,7 +396,10 @@ async def open_connection(address: tuple[str, int], config: ClientConfig) -> Con
         ) from None
     except OSError as error:
         connection.close()
-        raise NetworkException(f"broker {host}:{port}: {error}") from error
+        # A connection that ends in the middle of a handshake may well work the next time.
+        fatal = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+        kind = TlsHandshakeFailed if fatal else NetworkException
+        raise kind(f"broker {host}:{port}: {error}") from error
     except BaseException:
         connection.close()
         raise

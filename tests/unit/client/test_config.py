@@ -1,5 +1,6 @@
 """Options: checked once, and a wrong one is named with what was meant."""
 
+import ssl
 from dataclasses import fields
 from typing import Any, get_type_hints
 
@@ -20,6 +21,14 @@ from sharegroup.client.consumer_config import (
     ShareConsumerOptions,
 )
 from sharegroup.errors import InvalidConfig
+
+TLS = ssl.create_default_context()
+PLAIN = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "billing",
+    "sasl_plain_password": "correct horse",
+}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +63,38 @@ def test_a_misspelt_option_gets_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (ClientConfig, {"security_protocol": "SASL_SSL"}, "only 'PLAINTEXT' is built"),
+        (ClientConfig, {"security_protocol": "TLS"}, "expected PLAINTEXT or SSL or SASL_PLAIN"),
+        (ClientConfig, {"ssl_cafile": "ca.pem"}, "ssl_cafile with security_protocol='PLAINTEXT'"),
+        (ClientConfig, {"security_protocol": "SSL", "ssl_keyfile": "k"}, "need ssl_certfile"),
+        (
+            ClientConfig,
+            {"security_protocol": "SSL", "ssl_context": TLS, "ssl_cafile": "ca.pem"},
+            "ssl_context excludes ssl_cafile",
+        ),
+        (
+            ClientConfig,
+            {"security_protocol": "SSL", "ssl_context": TLS, "ssl_check_hostname": False},
+            "ssl_context excludes ssl_check_hostname",
+        ),
+        (ClientConfig, {"security_protocol": "SASL_SSL"}, "sasl_mechanism=None; expected PLAIN"),
+        (
+            ClientConfig,
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"},
+            "'PLAIN' needs sasl_plain_password and sasl_plain_username",
+        ),
+        (
+            ClientConfig,
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            "'OAUTHBEARER' needs sasl_oauth_token_provider",
+        ),
+        (ClientConfig, {**PLAIN, "sasl_oauth_token_provider": str}, "'PLAIN' excludes sasl_oauth"),
+        (ClientConfig, {**PLAIN, "sasl_plain_password": ""}, "must not be empty"),
+        (ClientConfig, {**PLAIN, "sasl_plain_username": "a\0b"}, "must not contain NUL"),
+        (
+            ClientConfig,
+            {**PLAIN, "security_protocol": "SSL"},
+            "sasl_plain_username with security_protocol='SSL'; expected SASL_SSL",
+        ),
         (ClientConfig, {"bootstrap_servers": " , "}, "bootstrap_servers is empty"),
         (ClientConfig, {"bootstrap_servers": "host"}, "expected host:port"),
         (ClientConfig, {"bootstrap_servers": "host:99999"}, "expected host:port"),
@@ -96,3 +136,11 @@ def test_clients_are_made_without_a_network() -> None:
     AdminClient(bootstrap_servers="nowhere.invalid:1")
     Producer(bootstrap_servers="nowhere.invalid:1")
     ShareConsumer("t", bootstrap_servers="nowhere.invalid:1", group_id="g")
+
+
+def test_secrets_are_not_shown() -> None:
+    config = config_from(ClientConfig, PLAIN)
+    with_key = {"security_protocol": "SSL", "ssl_certfile": "c.pem", "ssl_password": "battery"}
+    assert "billing" in repr(config)
+    assert "correct horse" not in repr(config)
+    assert "battery" not in repr(config_from(ClientConfig, with_key))

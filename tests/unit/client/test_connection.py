@@ -10,8 +10,10 @@ from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse
 from kio.schema.metadata.v13.request import MetadataRequest
 from kio.schema.metadata.v13.response import MetadataResponse
 
+from sharegroup.client.client_metrics import ConnectionMetrics
 from sharegroup.client.config import ClientConfig
 from sharegroup.client.connection import Connection, open_connection
+from sharegroup.client.metrics import Metrics
 from sharegroup.errors import NetworkException, UnsupportedVersion
 from sharegroup.wire.apis import request_class, response_class
 from sharegroup.wire.convert import downgrade
@@ -21,6 +23,7 @@ Respond = Callable[[int, int, int], bytes]
 """From key, version and correlation id to the bytes that the peer writes."""
 
 METADATA = 3
+METRICS = ConnectionMetrics(Metrics("test"), "test-metrics")
 CONFIG = ClientConfig(request_timeout_ms=5_000, response_bytes_max=100_000)
 
 
@@ -85,7 +88,7 @@ def play(
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            connection = await open_connection(("127.0.0.1", port), CONFIG)
+            connection = await open_connection(("127.0.0.1", port), CONFIG, metrics=METRICS)
             try:
                 await scenario(connection)
             finally:
@@ -203,7 +206,7 @@ def test_nobody_listens() -> None:
         server.close()
         await server.wait_closed()
         with pytest.raises(NetworkException, match=f"broker 127.0.0.1:{port}"):
-            await open_connection(("127.0.0.1", port), CONFIG)
+            await open_connection(("127.0.0.1", port), CONFIG, metrics=METRICS)
 
     asyncio.run(run())
 
