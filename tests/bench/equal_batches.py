@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
@@ -25,17 +25,30 @@ BATCH_BYTES_MAX = 1_000_000
 
 
 def fill(
-    bootstrap: str, topic: str, *, records: int, record_bytes: int, batch_records: int
+    bootstrap: str,
+    topic: str,
+    *,
+    records: int,
+    record_bytes: int,
+    batch_records: int,
+    partitions: int = 1,
 ) -> None:
-    """Create the topic with one partition and write the records into it."""
-    if records % batch_records:
-        raise BenchError(f"{records} records don't divide into batches of {batch_records}")
-    create_topic(bootstrap, topic)
-    asyncio.run(_send(bootstrap, topic, records // batch_records, batch_records, record_bytes))
+    """Create the topic and write the records into it, as many into each partition."""
+    if records % (batch_records * partitions):
+        raise BenchError(
+            f"{records} records don't divide into {partitions} times batches of {batch_records}"
+        )
+    create_topic(bootstrap, topic, partitions=partitions)
+    partition_of_batch = [n % partitions for n in range(records // batch_records)]
+    asyncio.run(_send(bootstrap, topic, partition_of_batch, batch_records, record_bytes))
 
 
 async def _send(
-    bootstrap: str, topic: str, batches: int, batch_records: int, record_bytes: int
+    bootstrap: str,
+    topic: str,
+    partition_of_batch: Sequence[int],
+    batch_records: int,
+    record_bytes: int,
 ) -> None:
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES_MAX
@@ -44,12 +57,12 @@ async def _send(
     first_ms = int(time.time() * 1000)  # Records of another day would fall to retention.
     waiting: list[asyncio.Future[object]] = []
     async with producer:
-        for _ in range(batches):
+        for partition in partition_of_batch:
             batch = producer.create_batch()
             for number in range(batch_records):
                 if batch.append(key=None, value=value, timestamp=first_ms + number) is None:
                     raise BenchError(f"{batch_records} records don't fit into one batch")
-            waiting.append(await producer.send_batch(batch, topic, partition=0))
+            waiting.append(await producer.send_batch(batch, topic, partition=partition))
             if len(waiting) == IN_FLIGHT_MAX:
                 await asyncio.gather(*waiting)
                 waiting.clear()

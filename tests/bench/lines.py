@@ -23,6 +23,8 @@ class Line:
     reach_os: float
     rival: str | None = None
     """Compare with this line of the same peer; None: with the same line of Apache Kafka."""
+    value_max: float | None = None
+    """To reach is a value of at most this, in the line's unit; None: the ratio counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,15 @@ class Scale:
     record_bytes: int = 100
     batch_records: int = 500
     big_log_bytes: int = 1_000_000_000
+    spark_batches: int = 50
+    """Micro-batches at the default limit of locks."""
     latency_seconds: int = 20
     latency_rate: int = 1_000
 
     @classmethod
     def quick(cls) -> Scale:
         """Enough to see that every workload works; not enough to quote."""
-        return cls(records=200_000, big_log_bytes=50_000_000, latency_seconds=3)
+        return cls(records=200_000, big_log_bytes=50_000_000, spark_batches=10, latency_seconds=3)
 
 
 class Workload(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -48,6 +48,8 @@ class Peer(Protocol):
     name: str
     durability: str
     ours: bool
+    company: ExitStack
+    """What must live as long as the peer: clients that have to stay warm."""
 
     @property
     def data(self) -> Path:
@@ -75,6 +77,7 @@ class Ours:
         self.name = f"ours {durability}"
         self.durability = durability
         self._folder = folder / f"ours-{durability}"
+        self.company = ExitStack()
         self._spares = count(1)
         self._broker = self._new("main")
 
@@ -95,6 +98,7 @@ class Ours:
         return self._broker.syncs()
 
     def end(self) -> None:
+        self.company.close()
         self._broker.kill9()
 
     def _new(self, name: str) -> ServeProcess:
@@ -111,6 +115,7 @@ class ApacheKafka:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "kafka"
+        self.company = ExitStack()
         self._spares = count(1)
         self._broker = KafkaNode(self._folder / "main", SLEEPER_SETTINGS)
         self._started = False
@@ -140,6 +145,7 @@ class ApacheKafka:
         return None
 
     def end(self) -> None:
+        self.company.close()
         self._broker.kill()
 
 

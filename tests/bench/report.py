@@ -68,18 +68,22 @@ def _ratio_rows(workloads: dict[str, Any]) -> Iterator[str]:
             for value, rival, reach in zip(
                 (fsync, durable_os), rivals, (line["reach_fsync"], line["reach_os"]), strict=True
             ):
-                cells += _ratio_cells(value, rival, reach, higher=line["higher_is_better"])
+                cells += _ratio_cells(value, rival, reach, line)
             yield _row(cells)
 
 
 def _ratio_cells(
-    value: float | None, rival: float | None, reach: float, *, higher: bool
+    value: float | None, rival: float | None, reach: float, line: dict[str, Any]
 ) -> list[str]:
-    wanted = f"≥ {reach:g}" if reach else NONE
+    limit = line.get("value_max")  # Results that were kept from before there were limits.
+    if limit is not None:
+        wanted = f"≤ {limit:g} {line['unit']}"
+    else:
+        wanted = f"≥ {reach:g}" if reach else NONE
     if value is None or rival is None:
         return [NONE, wanted]
-    ratio = value / rival if higher else rival / value
-    reached = ratio >= reach
+    ratio = value / rival if line["higher_is_better"] else rival / value
+    reached = ratio >= reach if limit is None else value <= limit
     text = f"{ratio:.2f}"
     return [f"**{text}**" if reached else f"{text} ✗", wanted]
 

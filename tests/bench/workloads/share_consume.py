@@ -145,9 +145,12 @@ class Coverage:
         first, last = batch[0], batch[-1]
         if first.error() or last.error():
             raise BenchError(f"an error came instead of a record: {first.error() or last.error()}")
-        if first.offset() != self.records or last.offset() != self.records + len(batch) - 1:
+        self.add_range(first.offset(), last.offset(), len(batch))
+
+    def add_range(self, first: int, last: int, count: int) -> None:
+        """As many records, of which the first and the last have these offsets."""
+        if first != self.records or last != self.records + count - 1:
             raise BenchError(
-                f"expected {len(batch)} records from offset {self.records}, "
-                f"got {first.offset()} to {last.offset()}"
+                f"expected {count} records from offset {self.records}, got {first} to {last}"
             )
-        self.records += len(batch)
+        self.records += count

@@ -1,0 +1,201 @@
+"""Spark reads a topic of four partitions to its end: ``availableNow``, a sink that keeps nothing.
+
+Ours is PySpark with the source ``kafka-share`` on our broker, a new share group each time with
+200,000 locks a partition.  The rival is Spark 4.0.0 with its own Kafka source, in Scala and
+without a share group, on Apache Kafka.  Each session lives through all rounds, and its first
+query doesn't count.
+
+A batch takes as long as Spark says, from the question for new offsets to the commit log; the
+speed in the batches is their rows by the sum of their times, on both sides.  The speed of the
+whole query is by the clock, from ``start()`` to its end, with all that happens once a query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from functools import cache
+from statistics import median
+from typing import Any
+
+from sharegroup.client import AdminClient
+from sharegroup.errors import KafkaError
+from tests.bench.equal_batches import fill
+from tests.bench.lines import BenchError, Line, Measured, Scale
+from tests.bench.peers import Broker, Peer
+from tests.bench.spark_process import RIVAL_VERSION, SparkProcess, our_spark, rival_spark
+from tests.bench.workloads.share_consume import new_group
+from tests.confluent_calls import set_group
+from tests.processes import cpu_seconds
+
+PARTITIONS = 4
+LOCKS_MAX = 200_000
+DEFAULT_LOCKS_MAX = 2_000
+DEFAULT_LIMITS = f"Spark kafka-share at the default {DEFAULT_LOCKS_MAX:,} locks, 4 partitions"
+CEILING = f"ceiling of that: {DEFAULT_LOCKS_MAX:,} locks x 4 partitions : median batch time"
+
+
+class Spark:
+    """Values of 100 B and of 1 KiB, in batches of about as many bytes."""
+
+    name = "spark"
+    warms_up = True
+    lines = tuple(
+        Line(
+            what=f"Spark kafka-share : Spark {RIVAL_VERSION} kafka, {size}, {part}",
+            unit="rows/s",
+            higher_is_better=True,
+            reach_fsync=reach,
+            reach_os=reach,
+        )
+        for size, reached in (("100 B", 0.7), ("1 KiB", 1.2))
+        for part, reach in (("in the batches", reached), ("whole query", 0))
+    )
+
+    def applies_to(self, peer: Peer) -> bool:
+        return True
+
+    def prepare(self, peer: Peer, scale: Scale) -> str:
+        with peer.awake() as broker:
+            for topic, records, record_bytes, batch_records in topics(scale):
+                fill(
+                    broker.bootstrap,
+                    topic,
+                    records=records,
+                    record_bytes=record_bytes,
+                    batch_records=batch_records,
+                    partitions=PARTITIONS,
+                )
+        return ""
+
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+        measured: list[Measured] = []
+        for topic, records, _, _ in topics(scale):
+            with peer.awake() as broker:
+                ran = read_all(peer, broker, topic, records, locks_max=LOCKS_MAX)
+            batch_s = sum(batch["milliseconds"] for batch in with_rows(ran)) / 1000
+            cpu = {name: ran[name] for name in ("broker_cpu_s", "client_cpu_s")}
+            batches = f"{len(with_rows(ran))} batches"
+            measured += (
+                Measured(value=records / batch_s, syncs=peer.syncs(), note=batches, **cpu),
+                Measured(value=records / ran["seconds"], syncs=peer.syncs(), **cpu),
+            )
+        return tuple(measured)
+
+
+class SparkDefaultLimits:
+    """The locks bound a batch: are all batches full, and does one follow upon the other?"""
+
+    name = "spark-default-limits"
+    warms_up = True
+    lines = (
+        Line(
+            what=DEFAULT_LIMITS,
+            unit="rows/s",
+            higher_is_better=True,
+            reach_fsync=0.9,
+            reach_os=0.9,
+            rival=CEILING,
+        ),
+        Line(what=CEILING, unit="rows/s", higher_is_better=True, reach_fsync=0, reach_os=0),
+    )
+
+    def applies_to(self, peer: Peer) -> bool:
+        return peer.ours
+
+    def prepare(self, peer: Peer, scale: Scale) -> str:
+        with peer.awake() as broker:
+            fill(
+                broker.bootstrap,
+                "spark-default-limits",
+                records=scale.spark_batches * PARTITIONS * DEFAULT_LOCKS_MAX,
+                record_bytes=scale.record_bytes,
+                batch_records=scale.batch_records,
+                partitions=PARTITIONS,
+            )
+        return ""
+
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+        records = scale.spark_batches * PARTITIONS * DEFAULT_LOCKS_MAX
+        with peer.awake() as broker:
+            ran = read_all(
+                peer, broker, "spark-default-limits", records, locks_max=DEFAULT_LOCKS_MAX
+            )
+        reached, ceiling = against_ceiling(with_rows(ran), PARTITIONS * DEFAULT_LOCKS_MAX)
+        cpu = {name: ran[name] for name in ("broker_cpu_s", "client_cpu_s")}
+        return (
+            Measured(
+                value=reached, syncs=peer.syncs(), note=f"{len(with_rows(ran))} batches", **cpu
+            ),
+            Measured(value=ceiling, syncs=peer.syncs(), **cpu),
+        )
+
+
+def topics(scale: Scale) -> tuple[tuple[str, int, int, int], ...]:
+    """Name, records, bytes of a record, records of a batch."""
+    return (
+        ("spark-100", scale.records, 100, 500),
+        ("spark-1024", scale.records // 4, 1_024, 50),
+    )
+
+
+def read_all(
+    peer: Peer, broker: Broker, topic: str, records: int, *, locks_max: int
+) -> dict[str, Any]:
+    """One query over the whole topic; every record must come once, and end acknowledged."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    broker_cpu_s = cpu_seconds(broker.pid)
+    if peer.ours:
+        group = new_group(broker.bootstrap)
+        set_group(broker.bootstrap, group, partition_max_record_locks=str(locks_max))
+        ran = session_of(peer).run("kafka-share", {**options, "share.group": group})
+    else:
+        ran = session_of(peer).run("kafka", {**options, "startingOffsets": "earliest"})
+    ran["broker_cpu_s"] = cpu_seconds(broker.pid) - broker_cpu_s
+    rows = sum(batch["rows"] for batch in ran["batches"])
+    if rows != records:
+        raise BenchError(f"expected {records} rows of {topic}, got {rows}")
+    if peer.ours and (lag := asyncio.run(group_lag(broker.bootstrap, group))):
+        raise BenchError(f"group {group} read all of {topic}, and its lag is {lag}")
+    return ran
+
+
+@cache
+def session_of(peer: Peer) -> SparkProcess:
+    """The Spark that goes with a broker, warm from the second query on."""
+    folder = peer.data.with_name(peer.data.name + "-spark").absolute()
+    session = our_spark(folder) if peer.ours else rival_spark(folder)
+    peer.company.callback(session.close)
+    return session
+
+
+def with_rows(ran: dict[str, Any]) -> list[dict[str, Any]]:
+    return [batch for batch in ran["batches"] if batch["rows"]]
+
+
+def against_ceiling(batches: list[dict[str, Any]], locks: int) -> tuple[float, float]:
+    """Rows a second from the first batch's start to the last one's end, and at most possible.
+
+    What is lost to the ceiling is lost in batches that aren't full, between the batches, and
+    in the few that take longer than most.
+    """
+    first, last = batches[0], batches[-1]
+    begun = dt.datetime.fromisoformat(first["started"])
+    ended = dt.datetime.fromisoformat(last["started"])
+    seconds = (ended - begun).total_seconds() + last["milliseconds"] / 1000
+    reached = sum(batch["rows"] for batch in batches) / seconds
+    return reached, locks / (median(batch["milliseconds"] for batch in batches) / 1000)
+
+
+async def group_lag(bootstrap: str, group: str) -> int:
+    """Records that the group has not settled, over all its partitions."""
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        offsets = (await admin.list_share_group_offsets({group: None}))[group]
+    if isinstance(offsets, KafkaError):
+        raise offsets
+    lag = 0
+    for partition, offset in offsets.items():
+        if isinstance(offset, KafkaError) or offset.lag is None:
+            raise BenchError(f"expected a lag of group {group} in {partition}, got {offset}")
+        lag += offset.lag
+    return lag
