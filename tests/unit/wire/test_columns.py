@@ -196,21 +196,21 @@ def test_flipped_bit_is_found():
 def test_count_that_lies_is_refused(lie):
     batch = encode_batch(RECORDS)
     batch[57:61] = lie.to_bytes(4, "big", signed=True)
-    with pytest.raises(CorruptMessage, match="at offsets? 0"):
+    with pytest.raises(CorruptMessage, match=r"at offsets? 0"):
         list(record_columns(sealed(batch)))
 
 
 def test_old_format_is_refused():
     batch = encode_batch(RECORDS)
     batch[16] = 1
-    with pytest.raises(CorruptMessage, match="expected magic 2 .* found magic 1"):
+    with pytest.raises(CorruptMessage, match=r"expected magic 2 .* found magic 1"):
         list(record_columns(bytes(batch)))
 
 
 def test_batch_that_decompresses_above_the_limit_is_refused():
     batch = bytes(encode_batch([NewRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"]))
     assert len(rows(record_columns(batch, decompressed_bytes_max=1_000_100))) == 1
-    with pytest.raises(CorruptMessage, match="batch at offset 0: .* more than 999999 bytes"):
+    with pytest.raises(CorruptMessage, match=r"batch at offset 0: .* more than 999999 bytes"):
         list(record_columns(batch, decompressed_bytes_max=999_999))
 
 
