@@ -11,7 +11,8 @@ from pathlib import Path
 
 import confluent_kafka
 
-from tests.kafka_peer import KAFKA_VERSION
+from tests.bench.spark_process import RIVAL_VERSION
+from tests.kafka_peer import KAFKA_VERSION, java
 
 
 def machine() -> dict[str, str]:
@@ -24,6 +25,9 @@ def machine() -> dict[str, str]:
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": confluent_kafka.libversion()[0],
         "Apache Kafka": f"{KAFKA_VERSION}, heap 1 GiB, G1, its default durability (page cache)",
+        "Spark": f"PySpark {version('pyspark')} kafka-share, Spark {RIVAL_VERSION} kafka; "
+        "both local[2], heap 2 GiB",
+        "Java": _java_version(),
     }
 
 
@@ -44,6 +48,14 @@ def commit(root: Path) -> str:
 
 def today() -> str:
     return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def _java_version() -> str:
+    executable = java()
+    if executable is None:
+        return "none"
+    shown = subprocess.run([executable, "-version"], capture_output=True, text=True, check=True)
+    return shown.stderr.splitlines()[0]
 
 
 def _first(path: str, name: str) -> str:

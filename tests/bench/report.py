@@ -15,6 +15,12 @@ at a time, in turn, round after round; where a virtual machine has to warm up, a
 that doesn't count. Values are medians; a ratio **above 1 is better for us**, whatever the unit.
 Absolute figures hold for this machine alone, ratios travel further. Apache Kafka answers from
 the page cache, as our `os` does; our `fsync` answers after the disk has it.
+
+Where two clients or two tools are compared on our broker, the rival is the line that names it,
+once for each durability. The Spark lines compare whole pipelines: our PySpark source
+`kafka-share` on our broker, with a lock for each record, and Spark's own source `kafka`, without
+any, on Apache Kafka. Both sessions stay alive over all rounds and run the same query once before
+it counts; speed in the batches is rows by the sum of the times that Spark says its batches took.
 """
 RATIOS = (
     "what",

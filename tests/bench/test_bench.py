@@ -61,6 +61,13 @@ def test_a_hole_inside_of_a_batch_fails() -> None:
         Coverage(30).add([*messages(0, 2), *messages(3, 4)])
 
 
+def test_a_repeated_range_fails() -> None:
+    seen = Coverage(30)
+    seen.add_range(0, 9, 10)
+    with pytest.raises(BenchError, match="expected 10 records from offset 10, got 0 to 9"):
+        seen.add_range(0, 9, 10)
+
+
 @pytest.mark.parametrize(("higher_is_better", "cell"), [(True, "0.50 ✗"), (False, "**2.00**")])
 def test_a_ratio_above_one_is_better_for_us(*, higher_is_better: bool, cell: str) -> None:
     """Ours 10, 20 and 90 (median 20), Kafka always 40: half the speed, or half the time."""
@@ -70,13 +77,25 @@ def test_a_ratio_above_one_is_better_for_us(*, higher_is_better: bool, cell: str
     )
 
 
-def rendered(values: dict[str, list[float]], *, higher_is_better: bool) -> str:
+@pytest.mark.parametrize(
+    ("value", "cells"),
+    [(50, "| **2.00** | ≤ 50 u | **2.00** | ≤ 50 u |"), (80, "| 1.25 ✗ | ≤ 50 u | 1.25 ✗ |")],
+)
+def test_a_limit_of_the_value_is_what_a_line_must_reach(*, value: float, cells: str) -> None:
+    values = {"ours fsync": [value], "ours os": [value], "Kafka": [100.0]}
+    assert cells in rendered(values, higher_is_better=False, value_max=50)
+
+
+def rendered(
+    values: dict[str, list[float]], *, higher_is_better: bool, value_max: float | None = None
+) -> str:
     line = Line(
         what="a",
         unit="u",
         higher_is_better=higher_is_better,
         reach_fsync=1.5,
         reach_os=1.5,
+        value_max=value_max,
     )
     peers = {
         name: [Measured(value=value).as_json() for value in measured]
@@ -92,6 +111,12 @@ def test_names_of_workloads_and_lines_are_unique() -> None:
     lines = [line.what for workload in WORKLOADS for line in workload.lines]
     assert len(set(names)) == len(names)
     assert len(set(lines)) == len(lines)
+
+
+def test_a_rival_is_a_line_of_the_same_workload() -> None:
+    for workload in WORKLOADS:
+        names = {line.what for line in workload.lines}
+        assert {line.rival for line in workload.lines if line.rival} <= names
 
 
 def test_a_log_of_equal_batches_and_the_first_answer(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.bench.workloads.share_consume import new_group
 from tests.confluent_calls import set_group
 from tests.processes import cpu_seconds
 
+MILLISECOND = dt.timedelta(milliseconds=1)
 PARTITIONS = 4
 LOCKS_MAX = 200_000
 DEFAULT_LOCKS_MAX = 2_000
@@ -180,11 +181,10 @@ def against_ceiling(batches: list[dict[str, Any]], locks: int) -> tuple[float, f
     in the few that take longer than most.
     """
     first, last = batches[0], batches[-1]
-    begun = dt.datetime.fromisoformat(first["started"])
-    ended = dt.datetime.fromisoformat(last["started"])
-    seconds = (ended - begun).total_seconds() + last["milliseconds"] / 1000
-    reached = sum(batch["rows"] for batch in batches) / seconds
-    return reached, locks / (median(batch["milliseconds"] for batch in batches) / 1000)
+    first_begun, last_begun = (dt.datetime.fromisoformat(one["started"]) for one in (first, last))
+    milliseconds = (last_begun - first_begun) // MILLISECOND + last["milliseconds"]
+    reached = sum(batch["rows"] for batch in batches) * 1000 / milliseconds
+    return reached, locks * 1000 / median(batch["milliseconds"] for batch in batches)
 
 
 async def group_lag(bootstrap: str, group: str) -> int:
