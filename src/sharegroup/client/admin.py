@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from sharegroup.client import admin_configs, admin_groups, admin_topics
+from sharegroup.client import admin_configs, admin_groups, admin_topics, offset_resets
 from sharegroup.client.admin_types import (
     AlterConfig,
     ClusterDescription,
@@ -26,6 +26,7 @@ from sharegroup.client.admin_types import (
 )
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig, ClientOptions, config_from
+from sharegroup.client.offset_resets import Plan, Scenario
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
 
@@ -59,6 +60,15 @@ class AdminClient:
     async def close(self) -> None:
         """End all connections."""
         self._cluster.close()
+
+    @property
+    def client_id(self) -> str:
+        """As the brokers know this client."""
+        return self._cluster.config.client_id
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What this client counted and measured, by Kafka's groups and names."""
+        return self._cluster.metrics.read()
 
     # Topics.
 
@@ -163,6 +173,23 @@ class AdminClient:
     ) -> dict[TopicPartition, KafkaError | None]:
         """Move the start offsets of a group without members."""
         return await admin_groups.alter_share_group_offsets(self._cluster, group_id, offsets)
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        to: Scenario,
+        *,
+        partitions: Iterable[str | TopicPartition] | None = None,
+        dry_run: bool = False,
+    ) -> Plan:
+        """Let a share group without members start elsewhere: see `offset_resets`.
+
+        ``partitions`` holds partitions, and topics for all of theirs; None means all that the
+        group has offsets of.  With ``dry_run`` the same result, and nothing is changed.
+        """
+        return await offset_resets.reset_group_offsets(
+            self._cluster, group_id, to, partitions=partitions, dry_run=dry_run
+        )
 
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str]

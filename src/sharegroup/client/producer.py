@@ -18,6 +18,7 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from sharegroup.client.client_metrics import PRODUCER
 from sharegroup.client.cluster import Cluster, Topic
 from sharegroup.client.config import ProducerConfig, ProducerOptions, config_from
 from sharegroup.client.partition_queue import (
@@ -91,6 +92,20 @@ class Producer:
         self._space = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
+        room = self._config.buffer_bytes
+        metrics = self._cluster.metrics
+        metrics.gauge(PRODUCER, "buffer-total-bytes", lambda: room)
+        metrics.gauge(PRODUCER, "buffer-available-bytes", lambda: room - self._buffered_bytes)
+        metrics.gauge(PRODUCER, "requests-in-flight", lambda: self._sender.requests_under_way)
+
+    @property
+    def client_id(self) -> str:
+        """As the brokers know this client."""
+        return self._config.client_id
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What this client counted and measured, by Kafka's groups and names."""
+        return self._cluster.metrics.read()
 
     async def __aenter__(self) -> Self:
         return self

@@ -18,6 +18,7 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.static.primitive import i32Timedelta
 
 from sharegroup.client.backoff import Backoff
+from sharegroup.client.client_metrics import ProducerMetrics
 from sharegroup.client.cluster import NO_LEADER, Cluster, Lane
 from sharegroup.client.config import ProducerConfig
 from sharegroup.client.partition_queue import Batch, Identity, PartitionQueue, Written
@@ -40,6 +41,7 @@ from sharegroup.wire.records import encode_batch
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_NODE_MAX = 5
+MILLISECOND = timedelta(milliseconds=1)
 TRANSACTION_TIMEOUT = timedelta(minutes=1)
 
 NUMBERING_ERRORS = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
@@ -60,6 +62,7 @@ class Sender:
         self._codec = CODECS[config.compression or "none"]
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._backoffs: dict[TopicPartition, Backoff] = {}
+        self._metrics = ProducerMetrics(cluster.metrics)
         self._requests: dict[int, int] = defaultdict(int)
         self._wake = asyncio.Event()
         self._identifying = False
@@ -67,6 +70,11 @@ class Sender:
         self._stopping = False
         self.flushing = 0
         """How many calls of `flush` wait: nothing lingers then."""
+
+    @property
+    def requests_under_way(self) -> int:
+        """How many requests have no answer yet."""
+        return sum(self._requests.values())
 
     def wake(self) -> None:
         """Something changed: look again."""
@@ -178,13 +186,7 @@ class Sender:
     ) -> dict[TopicPartition, Answered]:
         for batch in batches:
             if batch.encoded is None:
-                batch.encoded = encode_batch(
-                    batch.records,
-                    codec=self._codec,
-                    producer_id=batch.identity.producer_id,
-                    producer_epoch=batch.identity.epoch,
-                    base_sequence=batch.sequence,
-                )
+                self._encode(batch)
         connection = await self._cluster.connection(node_id, Lane.RECORDS)
         version = connection.version_of(PRODUCE)
         topic_ids = {
@@ -201,11 +203,28 @@ class Sender:
             acks=self._config.acks_number,
             timeout_ms=self._config.request_timeout_ms,
         )
+        self._metrics.records_per_request.observe(sum(len(batch.records) for batch in batches))
         await connection.drained()
         if self._config.acks_number == 0:
             connection.send_only(request)
             return {batch.where: Answered(UNKNOWN_POSITION, None) for batch in batches}
-        return dict(answers(await connection.request_as_is(request), version, topic_ids))
+        response = await connection.request_as_is(request)
+        self._metrics.throttle_ms.observe(response.throttle_time / MILLISECOND)
+        return dict(answers(response, version, topic_ids))
+
+    def _encode(self, batch: Batch) -> None:
+        batch.encoded = encode_batch(
+            batch.records,
+            codec=self._codec,
+            producer_id=batch.identity.producer_id,
+            producer_epoch=batch.identity.epoch,
+            base_sequence=batch.sequence,
+        )
+        metrics = self._metrics
+        metrics.batch_bytes.observe(len(batch.encoded))
+        metrics.queue_ms.observe((time.monotonic() - batch.created_at) * 1000)
+        if self._codec:
+            metrics.compression_ratio.observe(len(batch.encoded) / batch.bytes)
 
     def _judge(self, batch: Batch, answered: Answered) -> None:
         """Done, once more, or failed; an error that proves a wrong count starts a new one."""
@@ -233,6 +252,7 @@ class Sender:
 
     def _retry(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.retry(batch)
+        self._metrics.record_retry.add(len(batch.records))
         self._pause(queue)
         self._active[queue.where] = queue
         log.debug("producer.retry where=%s error=%r", batch.where, batch.error)
@@ -240,8 +260,10 @@ class Sender:
     def _end(self, batch: Batch, outcome: Written | KafkaError) -> None:
         self._finished(batch)
         if isinstance(outcome, KafkaError):
+            self._metrics.record_error.add(len(batch.records))
             batch.done.set_exception(outcome)
         else:
+            self._metrics.record_send.add(len(batch.records))
             batch.done.set_result(outcome)
 
     # What has to be asked first.

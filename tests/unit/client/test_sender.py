@@ -20,6 +20,7 @@ from kio.schema.produce.v13.response import (
 from sharegroup.client import producer as producer_module
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.cluster import Topic
+from sharegroup.client.metrics import Metrics
 from sharegroup.client.producer import Producer
 from sharegroup.client.records import IllegalStateError
 from sharegroup.errors import (
@@ -46,6 +47,7 @@ class ScriptedBroker:
         self.seen: list[BatchHeader] = []
         self.identities = 0
         self.offset = 0
+        self.metrics = Metrics("test")
 
     # The cluster.
 
