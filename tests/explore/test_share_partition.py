@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pickle import dumps, loads
 from typing import NamedTuple
 
-from sharegroup.core.delivery import AckBatch, Delta, Limits, LogBatches, RecordState
+from sharegroup.core.delivery import Ack, AckBatch, Delta, Limits, LogBatches, RecordState
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
@@ -58,7 +58,7 @@ def steps(partition: SharePartition, now_ms: int) -> Iterator[Step]:
         for records_max in (1, RECORDS):
             yield acquired(loads(frozen), member_id, records_max, now_ms)
         for first, end in RANGES:
-            for kind in range(4):
+            for kind in range(5):
                 ack = AckBatch(first, end, (kind,))
                 yield acknowledged(loads(frozen), member_id, ack, now_ms)
         after = loads(frozen)
@@ -101,7 +101,22 @@ def acknowledged(
         _, _, owner, lock_left = before.cells[offset - before.start]
         assert owner == member_id, f"{member_id} settled what {owner!r} held"
         assert lock_left > 0, "a lock that has ended was honoured"
+    if ack.types == (Ack.RENEW,):
+        assert delta is None, "a renewal was written"
+        check_renewed(before, ack, state_of(partition, now_ms))
+        return Step("renew", partition, now_ms, None)
     return Step("acknowledge", partition, now_ms, delta)
+
+
+def check_renewed(before: State, ack: AckBatch, after: State) -> None:
+    """The locks named have their whole time again; nothing else is different."""
+    expected = tuple(
+        (state, count, member_id, LIMITS.lock_ms)
+        if ack.first <= offset < ack.end
+        else (state, count, member_id, lock_left)
+        for offset, (state, count, member_id, lock_left) in enumerate(before.cells, before.start)
+    )
+    assert after == State(before.start, expected)
 
 
 def check_never(before: State, step: Step, after: State) -> None:
@@ -156,6 +171,7 @@ def test_every_reachable_state_is_a_good_one_and_good_things_happen() -> None:
         "acquire",
         "redeliver",
         "acknowledge",
+        "renew",
         "refuse",
         "release",
         "expire",

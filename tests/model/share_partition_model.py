@@ -89,14 +89,16 @@ class PartitionModel:
         self.advance()
         return [(offset, self.cells[offset].count) for offset in taken]
 
-    def refusal(self, member_id: str, acks: list[AckBatch], now_ms: int) -> type[KafkaError] | None:
+    def refusal(
+        self, member_id: str, acks: list[AckBatch], limits: Limits, now_ms: int
+    ) -> type[KafkaError] | None:
         """Why a request is refused as a whole; None when it is not."""
         reached = None
         twice = False
         for ack in acks:
             if ack.end <= ack.first or len(ack.types) not in (1, ack.end - ack.first):
                 return InvalidRequest
-            if any(kind not in (0, 1, 2, 3) for kind in ack.types):
+            if any(kind not in (0, 1, 2, 3, 4) for kind in ack.types):
                 return InvalidRequest
             if reached is not None and ack.first < reached - 1:
                 return InvalidRequest
@@ -105,18 +107,26 @@ class PartitionModel:
         if any(ack.end > self.end for ack in acks):
             return InvalidRequest
         for ack in acks:
-            for offset in range(max(ack.first, self.start), ack.end):
+            for offset, kind in types_by_offset(ack):
+                if offset < self.start:
+                    continue
                 cell = self.cells[offset]
                 held = cell.state is ACQUIRED and cell.member_id == member_id
                 if not held or cell.lock_until_ms <= now_ms:
                     return InvalidRecordState
+                if kind == 4 and not limits.renewal:
+                    return InvalidRecordState
         return InvalidRecordState if twice else None
 
-    def acknowledge(self, acks: list[AckBatch], limits: Limits) -> None:
+    def acknowledge(self, acks: list[AckBatch], limits: Limits, now_ms: int) -> None:
         for ack in acks:
-            types = ack.types * (ack.end - ack.first) if len(ack.types) == 1 else ack.types
-            for offset, kind in zip(range(ack.first, ack.end), types, strict=True):
-                if offset >= self.start:
+            for offset, kind in types_by_offset(ack):
+                if offset < self.start:
+                    continue
+                if kind == 4:
+                    until = now_ms + limits.lock_ms
+                    self.cells[offset] = replace(self.cells[offset], lock_until_ms=until)
+                else:
                     self.settle(offset, (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)[kind], limits)
         self.advance()
 
@@ -163,6 +173,12 @@ class PartitionModel:
             for offset, cell in written.items()
             if (cell.state, cell.count) != (AVAILABLE, 0)
         }
+
+
+def types_by_offset(ack: AckBatch) -> Iterable[tuple[int, int]]:
+    """Every offset of a well-formed batch with its own type."""
+    types = ack.types * (ack.end - ack.first) if len(ack.types) == 1 else ack.types
+    return zip(range(ack.first, ack.end), types, strict=True)
 
 
 class StateLogModel:

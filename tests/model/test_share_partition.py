@@ -34,8 +34,9 @@ LIMITS = st.builds(
     delivery_count_max=st.integers(1, 3),
     in_flight_max=st.integers(1, 20),
     runs_max=st.integers(2, 12),
+    renewal=st.sampled_from([True, True, True, False]),
 )
-TYPES = st.integers(0, 3)
+TYPES = st.integers(0, 4)
 LOG = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8
 )
@@ -48,7 +49,7 @@ def ack_batches(draw: st.DrawFn) -> list[tuple[int, int, tuple[int, ...]]]:
     first = draw(st.integers(-2, 12))
     for _ in range(draw(st.integers(1, 3))):
         length = draw(st.sampled_from([1, 1, 2, 3, 5, 0]))
-        kinds = st.tuples(TYPES) | st.tuples(*[TYPES] * length) | st.just((1, 2, 4))
+        kinds = st.tuples(TYPES) | st.tuples(*[TYPES] * length) | st.just((1, 2, 5))
         batches.append((first, first + length, draw(kinds)))
         first += length + draw(st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
     return batches
@@ -164,10 +165,11 @@ class SharePartitionMachine(RuleBasedStateMachine):
             for offset, kind in zip(offsets, types, strict=True)
         ]
         accepted = self.acknowledge_exactly(claimed_by, acks)
-        assert accepted == (not offsets or (in_time and claimed_by == owner))
+        permitted = self.limits.renewal or 4 not in types
+        assert accepted == (not offsets or (in_time and claimed_by == owner and permitted))
 
     def acknowledge_exactly(self, member_id: MemberId, acks: list[AckBatch]) -> bool:
-        refusal = self.model.refusal(member_id, acks, self.now_ms)
+        refusal = self.model.refusal(member_id, acks, self.limits, self.now_ms)
         if refusal is not None:
             with pytest.raises(refusal):
                 self.partition.acknowledge(member_id, acks, limits=self.limits, now_ms=self.now_ms)
@@ -175,7 +177,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.state_log.write(
             self.partition.acknowledge(member_id, acks, limits=self.limits, now_ms=self.now_ms)
         )
-        self.model.acknowledge(acks, self.limits)
+        self.model.acknowledge(acks, self.limits, self.now_ms)
         return True
 
     @rule(member_id=MEMBERS)
@@ -250,7 +252,7 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
         case 1 if locked:
             owner = chance.choice(sorted(locked))
             chosen = sorted(chance.sample(locked[owner], chance.randint(1, len(locked[owner]))))
-            types = chance.choices(range(4), weights=(1, 4, 6, 2), k=len(chosen))
+            types = chance.choices(range(5), weights=(1, 4, 6, 2, 2), k=len(chosen))
             claimed_by = chance.choice([owner] * 6 + [member_id])
             machine.acknowledge_locked(chosen, types, owner, claimed_by)
         case 2:

@@ -359,6 +359,11 @@ class GroupConfig:
         low=0,
         synonym="group.share.assignment.interval.ms",
     )
+    renewal: bool = key(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether members may renew their locks (KIP-1222).",
+    )
     auto_offset_reset: str = key(
         "share.auto.offset.reset",
         "latest",

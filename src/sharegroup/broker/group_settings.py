@@ -36,6 +36,7 @@ class GroupSettings:
                 delivery_count_max=own.delivery_count_max or broker.delivery_count_max,
                 in_flight_max=own.in_flight_max or broker.in_flight_max,
                 runs_max=broker.runs_max,
+                renewal=own.renewal,
             )
         return known
 

@@ -213,7 +213,7 @@ class SharePartitions:
     def acknowledge(
         self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
     ) -> Awaitable[None]:
-        """Settle or give back records: decided now, done when it is durable."""
+        """Settle, give back or keep records: decided now, done when it is durable."""
         if live.fenced:
             raise InvalidRecordState(
                 f"{describe(live.key)} was loaded again since these records were acquired"
@@ -227,6 +227,7 @@ class SharePartitions:
             )
         except KafkaError as error:
             raise type(error)(f"{describe(live.key)} member={member_id}: {error}") from error
+        self._watch_locks(live)  # With a shorter duration a renewed lock may end sooner.
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
         # its way to the disk: a yes that comes sooner would be lost with it.

@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from sharegroup.broker.parts import Parts
-from sharegroup.core.delivery import AckBatch
+from sharegroup.core.delivery import Ack, AckBatch
 from sharegroup.core.share_session import Closed, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from sharegroup.ids import (
@@ -88,11 +88,16 @@ def acks_of(topics: Iterable[WireTopic]) -> dict[TopicPartition, tuple[AckBatch,
     return acks
 
 
-def start(parts: Parts, session: SessionKey, acks: Acks) -> Started:
-    """Decide all acknowledgements now; what becomes of each is known when it is durable."""
+def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> Started:
+    """Decide all acknowledgements now; what becomes of each is known when it is durable.
+
+    Only a request that says it is ``renewing`` (IsRenewAck) may renew locks (KIP-1222).
+    """
     started: Started = {}
     for partition, batches in acks.items():
         try:
+            if not renewing:
+                _check_no_renewal(session, partition, batches)
             started[partition] = _start_one(parts, session, partition, batches)
         except KafkaError as error:
             started[partition] = error
@@ -122,6 +127,19 @@ def release(parts: Parts, closed: Closed) -> None:
         parts.share_partitions.release(key, closed.key.member_id)
     if not parts.share_sessions.group_has_sessions(closed.key.group_id):
         parts.share_partitions.unload_group(closed.key.group_id)
+
+
+def _check_no_renewal(
+    session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
+) -> None:
+    for batch in batches:
+        if Ack.RENEW in batch.types:
+            raise InvalidRequest(
+                f"group={session.group_id!r} topic_id={topic_id_text(partition.topic_id)} "
+                f"partition={partition.partition} member={session.member_id}: offsets "
+                f"{batch.first} to {batch.end - 1} have type 4 (renew), which needs a request of "
+                "version 2 with IsRenewAck=true"
+            )
 
 
 def _start_one(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sharegroup.core.delivery import ACQUIRED, STATE_AFTER, AckBatch, Delivery
+from sharegroup.core.delivery import ACQUIRED, STATE_AFTER, AckBatch, Delivery, Limits
 from sharegroup.core.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
@@ -59,6 +59,15 @@ def check_held(run: Run[Delivery], member_id: MemberId, now_ms: int) -> None:
     )
 
 
+def check_renewable(run: Run[Delivery], limits: Limits) -> None:
+    """Refuse to renew where the group's administrator does not want it (KIP-1240)."""
+    if not limits.renewal:
+        raise InvalidRecordState(
+            f"the locks of offsets {run.first} to {run.end - 1} cannot be renewed: "
+            "share.renew.acknowledge.enable is false for this group"
+        )
+
+
 def claims(ack: AckBatch) -> Iterator[tuple[int, int, int]]:
     """The ranges of one type each: first, end, type."""
     first, end, types = ack
@@ -81,7 +90,7 @@ def _check_form(ack: AckBatch) -> None:
         )
     for ack_type in types:
         if ack_type not in STATE_AFTER:
-            raise InvalidRequest(f"{_span(ack)} have type {ack_type}; known are 0 to 3")
+            raise InvalidRequest(f"{_span(ack)} have type {ack_type}; known are 0 to 4")
 
 
 def _span(ack: AckBatch) -> str:

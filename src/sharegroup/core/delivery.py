@@ -5,6 +5,7 @@
         │                    │  └──release, lock expired: delivered too often──▶ ARCHIVED
         └────────────────────┘  release, lock expired: otherwise
 
+A renewal leaves the record ACQUIRED and its count as it was; only its lock ends later.
 ACKNOWLEDGED and ARCHIVED are terminal: nothing leaves them.  Who holds a record, and until
 when, is known in memory only; state and delivery count are durable once a record has been
 given back or settled.
@@ -40,6 +41,7 @@ class Ack(IntEnum):
     ACCEPT = 1
     RELEASE = 2
     REJECT = 3
+    RENEW = 4  # Still at work on it: the lock begins anew (KIP-1222).
 
 
 AVAILABLE = RecordState.AVAILABLE
@@ -54,6 +56,7 @@ STATE_AFTER: dict[int, RecordState] = {
     Ack.ACCEPT: ACKNOWLEDGED,
     Ack.RELEASE: AVAILABLE,  # Or ARCHIVED: see `settled`.
     Ack.REJECT: ARCHIVED,
+    Ack.RENEW: ACQUIRED,  # See `renewed`.
 }
 """Where an acknowledgement takes an acquired record."""
 
@@ -87,9 +90,15 @@ def settled(delivery: Delivery, ack: int, *, delivery_count_max: int) -> Deliver
     state»).  The limit is read now, not at acquisition, so that lowering it takes effect.
     """
     state = STATE_AFTER[ack]
+    assert state is not ACQUIRED, f"acknowledgement {ack} settles nothing"
     if state is AVAILABLE and delivery.delivery_count >= delivery_count_max:
         state = ARCHIVED
     return Delivery(state, delivery.delivery_count)
+
+
+def renewed(delivery: Delivery, *, lock_until_ms: int) -> Delivery:
+    """An acquired record that its member goes on working on: nothing durable changes."""
+    return delivery._replace(lock_until_ms=lock_until_ms)
 
 
 class AckBatch(NamedTuple):
@@ -156,10 +165,12 @@ class Limits:
 
     ``in_flight_max`` counts records that are locked or wait to be delivered again, not the
     span of offsets: one stuck record must not stall its partition.  ``runs_max`` bounds
-    memory and the size of a state snapshot.
+    memory and the size of a state snapshot.  ``renewal`` says whether members may renew their
+    locks (KIP-1240).
     """
 
     lock_ms: int = 30_000
     delivery_count_max: int = 5
     in_flight_max: int = 2_000
     runs_max: int = 20_000
+    renewal: bool = True

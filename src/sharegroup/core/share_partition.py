@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Self
 
-from sharegroup.core.acknowledgement import check_held, check_order, claims
+from sharegroup.core.acknowledgement import check_held, check_order, check_renewable, claims
 from sharegroup.core.acquisition import Budget, Range, entries, holes, stretches
 from sharegroup.core.delivery import (
     ABSENT,
@@ -49,6 +49,7 @@ from sharegroup.core.delivery import (
     Limits,
     LogBatches,
     StateBatch,
+    renewed,
     settled,
 )
 from sharegroup.core.offset_runs import OffsetRuns, Run
@@ -183,22 +184,28 @@ class SharePartition:
     def acknowledge(
         self, member_id: MemberId, acks: Sequence[AckBatch], *, limits: Limits, now_ms: int
     ) -> Delta | None:
-        """Settle or give back what ``member_id`` holds; all of ``acks`` or none.
+        """Settle, give back or keep for longer what ``member_id`` holds; all of ``acks`` or none.
 
-        What lies below the start offset is settled already and passes in silence.  A lock that
-        has ended is lost from that moment on, whether `expire` has come by or not.
+        A renewed lock holds for the group's whole duration from now on and is no part of the
+        delta: a request that only renews has nothing to write.  What lies below the start offset
+        is settled already and passes in silence.  A lock that has ended is lost from that moment
+        on, whether `expire` has come by or not.
         """
         check_order(acks, start_offset=self._runs.start, end_offset=self._runs.end)
-        settling: list[Run[Delivery]] = []
+        changing: list[Run[Delivery]] = []
         for ack in acks:
             for first, end, ack_type in claims(ack):
                 for run in self._runs.between(first, end):
                     check_held(run, member_id, now_ms)
-                    value = settled(
-                        run.value, ack_type, delivery_count_max=limits.delivery_count_max
-                    )
-                    settling.append(Run(run.first, run.end, value))
-        return self._settle(settling)
+                    if ack_type == Ack.RENEW:
+                        check_renewable(run, limits)
+                        value = renewed(run.value, lock_until_ms=now_ms + limits.lock_ms)
+                    else:
+                        value = settled(
+                            run.value, ack_type, delivery_count_max=limits.delivery_count_max
+                        )
+                    changing.append(Run(run.first, run.end, value))
+        return self._change(changing)
 
     def release_member(self, member_id: MemberId, *, limits: Limits) -> Delta | None:
         """The member's session ended: give back all that it holds.  Looks at every run."""
@@ -378,15 +385,15 @@ class SharePartition:
 
     def _give_back(self, held: Iterable[Run[Delivery]], limits: Limits) -> Delta | None:
         count_max = limits.delivery_count_max
-        return self._settle(
+        return self._change(
             [
                 Run(first, end, settled(value, Ack.RELEASE, delivery_count_max=count_max))
                 for first, end, value in held
             ]
         )
 
-    def _settle(self, runs: list[Run[Delivery]]) -> Delta | None:
-        """Put ``runs``, all acquired until now, into their new state."""
+    def _change(self, runs: list[Run[Delivery]]) -> Delta | None:
+        """Put ``runs``, all acquired until now, into their new state or under their new lock."""
         if not runs:
             return None
         self._runs.overlay(runs)
@@ -396,8 +403,15 @@ class SharePartition:
             counts[value.state] += end - first
             if value.state is AVAILABLE:
                 self._note_available(first)
+            elif value.state is ACQUIRED:
+                self._note_lock((value.lock_until_ms, first, end))
         self._advance_start()
-        return self._delta([StateBatch(first, end, *value[:2]) for first, end, value in runs])
+        written = [
+            StateBatch(first, end, *value[:2])
+            for first, end, value in runs
+            if value.state is not ACQUIRED
+        ]
+        return self._delta(written) if written else None
 
     def _append(self, end: int, value: Delivery) -> None:
         """Grow the map; an available run that begins or goes on here is known by its first."""

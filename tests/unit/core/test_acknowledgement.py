@@ -21,7 +21,7 @@ A = MemberId("a")
         (AckBatch(5, 8, ()), "offsets 5 to 7 need 1 type or 3, one for each; got 0"),
         (AckBatch(5, 8, (1, 1)), "offsets 5 to 7 need 1 type or 3, one for each; got 2"),
         (AckBatch(5, 8, (1, 1, 1, 1)), "got 4"),
-        (AckBatch(5, 8, (4,)), "offsets 5 to 7 have type 4; known are 0 to 3"),
+        (AckBatch(5, 8, (5,)), "offsets 5 to 7 have type 5; known are 0 to 4"),
         (AckBatch(5, 8, (1, -1, 1)), "have type -1"),
         (AckBatch(9, 11, (1,)), "offsets 9 to 10 reach past the last offset ever acquired, 9"),
         (AckBatch(0, 2**63 - 1, (1,)), "reach past the last offset ever acquired, 9"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.delivery import STATE_AFTER, Ack, Delivery, RecordState, settled
+from sharegroup.core.delivery import STATE_AFTER, Ack, Delivery, RecordState, renewed, settled
 from sharegroup.ids import MemberId
 
 
@@ -23,6 +23,7 @@ def test_acknowledgements_have_the_numbers_of_the_wire() -> None:
         "ACCEPT": 1,
         "RELEASE": 2,
         "REJECT": 3,
+        "RENEW": 4,
     }
     assert set(STATE_AFTER) == set(Ack)
 
@@ -44,3 +45,16 @@ def test_acknowledged_record_goes_where_the_table_says(
 ) -> None:
     held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
     assert settled(held, ack, delivery_count_max=5) == Delivery(expected, delivery_count)
+
+
+def test_renewed_record_changes_nothing_but_the_end_of_its_lock() -> None:
+    held = Delivery(RecordState.ACQUIRED, 3, MemberId("m"), 30_000)
+    assert renewed(held, lock_until_ms=50_000) == Delivery(
+        RecordState.ACQUIRED, 3, MemberId("m"), 50_000
+    )
+
+
+def test_renewal_settles_nothing() -> None:
+    held = Delivery(RecordState.ACQUIRED, 1, MemberId("m"), 30_000)
+    with pytest.raises(AssertionError, match="settles nothing"):
+        settled(held, Ack.RENEW, delivery_count_max=5)

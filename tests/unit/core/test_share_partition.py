@@ -24,7 +24,7 @@ from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 
 A, B = MemberId("a"), MemberId("b")
-GAP, ACCEPT, RELEASE, REJECT = range(4)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 LIMITS = Limits(lock_ms=100, delivery_count_max=3, in_flight_max=20)
@@ -336,6 +336,74 @@ def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
     shown.acquire(A, 2)
     shown.limits = Limits(delivery_count_max=1)
     assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 1),))
+
+
+# Renewal.
+
+
+def test_renewed_lock_holds_for_its_whole_time_again(shown: Shown) -> None:
+    shown.acquire(A, 3, now_ms=0)
+    assert shown.ack(A, (0, 3, RENEW), now_ms=60) is None
+    assert shown.expire(100) is None
+    assert shown.partition.next_expiry_ms() == 160
+    assert shown.ack(A, (0, 1, ACCEPT), now_ms=159) == Delta(1, 0)
+    assert shown.expire(160) == Delta(1, 0, (StateBatch(1, 3, AVAILABLE, 1),))
+
+
+def test_renewal_of_a_part_leaves_the_rest_to_its_old_end(shown: Shown) -> None:
+    shown.acquire(A, 6, now_ms=0)
+    shown.ack(A, (2, 4, RENEW), now_ms=50)
+    assert shown.expire(100) == Delta(
+        0, 0, (StateBatch(0, 2, AVAILABLE, 1), StateBatch(4, 6, AVAILABLE, 1))
+    )
+    assert shown.partition.next_expiry_ms() == 150
+
+
+def test_renewal_and_settlement_mix_in_one_request(shown: Shown) -> None:
+    shown.acquire(A, 4, now_ms=0)
+    types = (RENEW, ACCEPT, RELEASE, RENEW)
+    delta = shown.partition.acknowledge(A, [AckBatch(0, 4, types)], limits=LIMITS, now_ms=70)
+    assert delta == Delta(0, 1, (StateBatch(1, 2, ACKNOWLEDGED, 1), StateBatch(2, 3, AVAILABLE, 1)))
+    assert shown.partition.next_expiry_ms() == 170
+
+
+def test_refused_request_renews_nothing(shown: Shown) -> None:
+    """Kafka keeps the renewals of a request that it refuses; here it is all or nothing."""
+    shown.acquire(A, 2, now_ms=0)
+    shown.acquire(B, 2, now_ms=0)
+    with pytest.raises(InvalidRecordState, match="member 'b' holds them"):
+        shown.ack(A, (0, 2, RENEW), (2, 3, ACCEPT), now_ms=50)
+    assert shown.partition.next_expiry_ms() == 100
+
+
+def test_lock_that_ended_cannot_be_renewed(shown: Shown) -> None:
+    shown.acquire(A, 2, now_ms=0)
+    with pytest.raises(InvalidRecordState, match="its lock ended at 100 ms and it is 100 ms"):
+        shown.ack(A, (0, 2, RENEW), now_ms=100)
+
+
+def test_renewal_can_be_switched_off(shown: Shown) -> None:
+    shown.acquire(A, 2, now_ms=0)
+    shown.limits = Limits(renewal=False)
+    with pytest.raises(InvalidRecordState, match=r"offsets 0 to 1 cannot be renewed: share\.renew"):
+        shown.ack(A, (0, 2, RENEW))
+    assert shown.ack(A, (0, 2, ACCEPT)) == Delta(2, 0)
+
+
+def test_renewal_takes_the_duration_of_now(shown: Shown) -> None:
+    """A shortened duration lets a renewed lock end even sooner than it would have."""
+    shown.acquire(A, 1, now_ms=0)
+    shown.limits = Limits(lock_ms=10)
+    shown.ack(A, (0, 1, RENEW), now_ms=5)
+    assert shown.partition.next_expiry_ms() == 15
+
+
+def test_lock_renewed_a_thousand_times_costs_what_one_costs(shown: Shown) -> None:
+    shown.acquire(A, 10)
+    for now_ms in range(1_000):
+        shown.ack(A, (0, 10, RENEW), now_ms=now_ms)
+    assert len(shown.partition._locks) < 100
+    assert shown.picture() == [(0, 10, ACQUIRED, 1)]
 
 
 # Release and expiry.

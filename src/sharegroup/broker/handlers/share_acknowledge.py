@@ -1,4 +1,4 @@
-"""ShareAcknowledge (79): settle or give back records without fetching more."""
+"""ShareAcknowledge (79): settle, give back or keep records without fetching more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sharegroup.broker import share_requests
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, TopicPartition
 
 NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
@@ -30,10 +30,9 @@ def handle(
     parts: Parts, context: Context, request: ShareAcknowledgeRequest
 ) -> Awaitable[ShareAcknowledgeResponse]:
     key = share_requests.session_key(request.group_id, request.member_id)
-    if request.is_renew_ack:
-        raise InvalidRequest(f"group {key.group_id!r}: this broker does not renew locks yet")
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
-    started = share_requests.start(parts, key, share_requests.acks_of(request.topics))
+    acks = share_requests.acks_of(request.topics)
+    started = share_requests.start(parts, key, acks, renewing=request.is_renew_ack)
     if closed is not None:
         share_requests.release(parts, closed)
     named = [partition for partition, _ in share_requests.requested(request.topics)]

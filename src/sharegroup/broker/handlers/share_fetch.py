@@ -4,6 +4,9 @@ The two halves do not touch each other: a failed acknowledgement never fails the
 are decided at once, before the next request is looked at.  Only the reply waits: for the
 acknowledgements to be durable and, if there was nothing to fetch, for records to come
 (KIP-932 «Fetching and acknowledging»).
+
+A request that renews locks fetches nothing: while it waited for records the locks that it
+renewed could end before its answer came (KIP-1222).
 """
 
 from __future__ import annotations
@@ -64,13 +67,15 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
         )
     except ShareSessionLimitReached as error:
         return _refuse_later(parts, context, request, error)
-    started = share_requests.start(parts, key, acks)
+    renewing = _renews(request)
+    started = share_requests.start(parts, key, acks, renewing=renewing)
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
     fetch = _Fetch(parts, context, request, key=key, outcome=outcome)
-    found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
+    found: Found | asyncio.Future[Found] | None
+    found = Found() if renewing else fetch.look(last=_wait_ms(request) == 0)
     if found is None:
         found = fetch.wait()
     reply.every_partition = outcome.partitions if outcome.opened else ()
@@ -91,13 +96,32 @@ def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
 
 
 def _check(request: ShareFetchRequest, key: SessionKey) -> None:
-    if getattr(request, "is_renew_ack", False):
-        raise InvalidRequest(f"group {key.group_id!r}: this broker does not renew locks yet")
+    if _renews(request):
+        _check_fetches_nothing(request, key)
     mode = getattr(request, "share_acquire_mode", BATCH_OPTIMIZED)
     if mode != BATCH_OPTIMIZED:
         raise InvalidRequest(
             f"group {key.group_id!r}: acquire mode {mode} is not served yet; "
             "use share.acquire.mode=batch_optimized"
+        )
+
+
+def _renews(request: ShareFetchRequest) -> bool:
+    return getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
+
+
+def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
+    asked = {
+        "MaxBytes": request.max_bytes,
+        "MinBytes": request.min_bytes,
+        "MaxRecords": request.max_records,
+        "MaxWaitMs": request.max_wait // timedelta(milliseconds=1),
+    }
+    wrong = ", ".join(f"{name}={value}" for name, value in asked.items() if value != 0)
+    if wrong:
+        raise InvalidRequest(
+            f"group {key.group_id!r} member {key.member_id!r}: a request with IsRenewAck=true "
+            f"fetches nothing, so these must be 0: {wrong}"
         )
 
 
