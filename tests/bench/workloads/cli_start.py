@@ -1,7 +1,7 @@
 """What a short command costs: the whole process, from its start to its exit.
 
 Both tools ask the same broker for its share groups, ours and Kafka's own, which has a virtual
-machine to start.
+machine to start: with the flags that suit a short run, and without the shell script around it.
 """
 
 from __future__ import annotations
