@@ -1,16 +1,32 @@
-"""What the verbs that talk to a cluster have in common: where it is, and how to ask it."""
+"""What the verbs that talk to a cluster have in common: where it is, how to get in and ask.
+
+`cluster_options` gives a verb an `Access`, `listing_options` a `Form`; `ask` puts one question
+to an AdminClient, `show` prints the answer in the form that was wanted, once or repeatedly.
+Verbs with a client of their own take their options from `Access.client_options` and run inside
+`telling_errors`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from sharegroup.cli.client_properties import client_options
+from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.properties import read_properties
+from sharegroup.cli.watch import watch
 from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import ShareGroupDescription
+from sharegroup.client.config import ClientConfig
 from sharegroup.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     GroupIdNotFound,
     InvalidConfig,
     KafkaError,
@@ -18,62 +34,155 @@ from sharegroup.errors import (
     NonEmptyGroup,
     RequestTimedOut,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 
 T = TypeVar("T")
+Verb = Callable[..., Any]
 
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+WATCH_SECONDS_MIN = 0.1
+
+ASK_FOR_RIGHTS = "name a user who may in --command-config, or ask for the right"
 WHAT_TO_DO: Mapping[type[KafkaError], str] = {
+    ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
+    GroupAuthorizationFailed: ASK_FOR_RIGHTS,
     GroupIdNotFound: "see which there are with: sharegroup groups list",
     InvalidConfig: "see what there is with: sharegroup configs describe --all",
     NonEmptyGroup: "stop them and try again",
     TopicAlreadyExists: "give --if-not-exists if that is all right",
+    TopicAuthorizationFailed: ASK_FOR_RIGHTS,
     UnknownTopicOrPartition: "see which there are with: sharegroup topics list",
+    UnsupportedVersion: "share groups need Apache Kafka 4.2 or newer, or sharegroup serve",
 }
 """The next step after an error that a person can do something about."""
 
-bootstrap_option = click.option(
-    "--bootstrap",
-    "--bootstrap-server",
-    default="127.0.0.1:9092",
-    show_default=True,
-    metavar="HOST:PORT,...",
-    help="Where a broker of the cluster is.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-timeout_option = click.option(
-    "--timeout",
-    "timeout_ms",
-    type=click.IntRange(1),
-    default=10_000,
-    show_default=True,
-    metavar="MS",
-    help="Give up after so long.",
-)
 
 
-def ask(bootstrap: str, timeout_ms: int, question: Callable[[AdminClient], Awaitable[T]]) -> T:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the cluster is, how to get in, and how long to try."""
+
+    bootstrap: str
+    timeout_ms: int
+    properties: Mapping[str, str] = field(repr=False)
+    """Of ``--command-config``; there are passwords among them."""
+
+    def client_options(self, kind: type[ClientConfig] = ClientConfig) -> dict[str, Any]:
+        """Options for a client whose config is ``kind``; what they don't use is warned of."""
+        return {
+            "default_api_timeout_ms": self.timeout_ms,
+            "connect_timeout_ms": self.timeout_ms,
+            **client_options(self.properties, kind, warn=_warn),
+            "bootstrap_servers": self.bootstrap,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a listing is wanted: a table or JSON, once or every so many seconds."""
+
+    as_json: bool
+    watch_s: float | None
+
+
+def cluster_options(verb: Verb) -> Verb:
+    """Give a verb the options that say where the cluster is; it is called with ``access``."""
+
+    @functools.wraps(verb)
+    def with_access(
+        *, bootstrap: str | None, command_config: Path | None, timeout_ms: int, **rest: Any
+    ) -> Any:
+        properties = dict(read_properties(command_config)) if command_config else {}
+        where = bootstrap or properties.pop("bootstrap.servers", BOOTSTRAP_DEFAULT)
+        return verb(access=Access(where, timeout_ms, properties), **rest)
+
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_ms",
+            type=click.IntRange(1),
+            default=10_000,
+            show_default=True,
+            metavar="MS",
+            help="Give up after so long.",
+        ),
+        click.option(
+            "--command-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Client properties as for Kafka's tools: security.protocol, sasl., ssl., ...",
+        ),
+        click.option(
+            "--bootstrap",
+            "--bootstrap-server",
+            metavar="HOST:PORT,...",
+            help="Where a broker of the cluster is.  [default: --command-config's, or "
+            f"{BOOTSTRAP_DEFAULT}]",
+        ),
+    ):
+        with_access = option(with_access)
+    return with_access
+
+
+def listing_options(verb: Verb) -> Verb:
+    """Give a verb ``--json`` and ``--watch``; it is called with ``form``."""
+
+    @functools.wraps(verb)
+    def with_form(*, as_json: bool, watch_s: float | None, **rest: Any) -> Any:
+        return verb(form=Form(as_json, watch_s), **rest)
+
+    for option in (
+        json_option,
+        click.option(
+            "--watch",
+            "watch_s",
+            type=click.FloatRange(WATCH_SECONDS_MIN),
+            metavar="SECONDS",
+            help="Again and again; a pipe or file gets a line of JSON each time.",
+        ),
+    ):
+        with_form = option(with_form)
+    return with_form
+
+
+def ask(access: Access, question: Callable[[AdminClient], Awaitable[T]]) -> T:
     """Put a question to the cluster and wait for the answer, within the timeout."""
 
     async def run() -> T:
-        async with AdminClient(
-            bootstrap_servers=bootstrap,
-            default_api_timeout_ms=timeout_ms,
-            connect_timeout_ms=timeout_ms,
-        ) as admin:
+        async with AdminClient(**access.client_options()) as admin:
             return await question(admin)
 
-    try:
+    with telling_errors(access):
         return asyncio.run(run())
+
+
+def show(access: Access, form: Form, question: Callable[[AdminClient], Awaitable[Listing]]) -> None:
+    """Print the answer to a question in the form that is wanted."""
+    every_s = form.watch_s
+    if every_s is not None:
+        ask(access, lambda admin: watch(lambda: question(admin), every_s, as_json=form.as_json))
+        return
+    listing = ask(access, question)
+    click.echo(listing.json() if form.as_json else listing.text(coloured=in_colour()))
+
+
+@contextmanager
+def telling_errors(access: Access) -> Iterator[None]:
+    """Turn what the cluster or the way to it refuses into one line and an exit code."""
+    try:
+        yield
     except InvalidConfig as error:
         raise click.UsageError(str(error)) from error
     except (NetworkException, RequestTimedOut) as error:
         raise click.ClickException(
-            f"no answer from {bootstrap}: {error}; see that a broker listens there "
-            "(sharegroup serve), or name another with --bootstrap"
+            f"no answer from {access.bootstrap}: {error}; see that a broker listens there "
+            "(sharegroup serve), or name another with --bootstrap-server"
         ) from error
     except KafkaError as error:
-        raise click.ClickException(_line(error)) from error
+        raise click.ClickException(line_of(error)) from error
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
@@ -91,21 +200,15 @@ def refuse_errors(results: Mapping[Any, object]) -> None:
     """Fail with one line for each item that the broker refused, if there is any."""
     errors = [error for error in results.values() if isinstance(error, KafkaError)]
     if errors:
-        raise click.ClickException("\n       ".join(_line(error) for error in errors))
+        raise click.ClickException("\n       ".join(line_of(error) for error in errors))
 
 
-async def naming_members(admin: AdminClient, group_id: str, error: KafkaError) -> KafkaError:
-    """The error; if it is that the group has members, then with who they are."""
-    if not isinstance(error, NonEmptyGroup):
-        return error
-    group = (await admin.describe_share_groups([group_id]))[group_id]
-    if not isinstance(group, ShareGroupDescription):
-        return error
-    members = ", ".join(f"{one.client_id}@{one.host}" for one in group.members)
-    return NonEmptyGroup(f"group {group_id!r} has the members {members}")
-
-
-def _line(error: KafkaError) -> str:
+def line_of(error: KafkaError) -> str:
+    """An error in one line, with the next step if there is one."""
     hint = WHAT_TO_DO.get(type(error))
     text = str(error).rstrip(".")
     return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)

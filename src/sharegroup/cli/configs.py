@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from sharegroup.cli.asking import (
+    Access,
+    Form,
+    Verb,
     ask,
-    bootstrap_option,
+    cluster_options,
     json_option,
+    listing_options,
     pairs,
     refuse_errors,
-    timeout_option,
+    show,
 )
-from sharegroup.cli.output import Row, done, listing
+from sharegroup.cli.naming import complete_groups, complete_topics
+from sharegroup.cli.output import Listing, Row, done
+from sharegroup.cli.properties import read_properties
+from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
     AlterConfig,
@@ -27,114 +37,165 @@ from sharegroup.client.admin_types import (
 
 ALL_BROKERS = "default"
 HIDDEN = "(hidden)"
+ENTITY_TYPES = {
+    "topics": ResourceType.TOPIC,
+    "groups": ResourceType.GROUP,
+    "brokers": ResourceType.BROKER,
+}
+OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+"""The commas of ``a=1,b=[2,3]`` that part one setting from the next."""
 
 
-def resource_options(verb: Callable[..., None]) -> Callable[..., Any]:
-    """The options of which exactly one says whose settings are meant."""
+def resource_options(verb: Verb) -> Verb:
+    """Give a verb the options that say whose settings are meant; it gets ``resource``."""
+
+    @functools.wraps(verb)
+    def with_resource(
+        *,
+        topic: str | None,
+        group: str | None,
+        broker: str | None,
+        broker_defaults: bool,
+        entity_type: str | None,
+        entity_name: str | None,
+        entity_default: bool,
+        **rest: Any,
+    ) -> Any:
+        named = [
+            (ResourceType.TOPIC, topic),
+            (ResourceType.GROUP, group),
+            (ResourceType.BROKER, broker),
+            (ResourceType.BROKER, ALL_BROKERS if broker_defaults else None),
+        ]
+        if entity_type:
+            name = ALL_BROKERS if entity_default else entity_name
+            named.append((ENTITY_TYPES[entity_type], name))
+        elif entity_name or entity_default:
+            raise click.UsageError("--entity-name and --entity-default need --entity-type")
+        return verb(resource=_resource(named), **rest)
+
     for option in (
+        click.option("--entity-default", is_flag=True, help="All brokers, as --broker default."),
+        click.option("--entity-name", metavar="NAME", help="Kafka's way to say which."),
+        click.option(
+            "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Kafka's way to say what."
+        ),
+        click.option("--broker-defaults", is_flag=True, help="All brokers."),
         click.option("--broker", metavar="ID", help=f"A broker; {ALL_BROKERS!r} is all of them."),
-        click.option("--group", metavar="GROUP", help="A share group."),
-        click.option("--topic", metavar="TOPIC", help="A topic."),
+        click.option(
+            "--group", metavar="GROUP", shell_complete=complete_groups, help="A share group."
+        ),
+        click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="A topic."),
     ):
-        verb = option(verb)
-    return verb
+        with_resource = option(with_resource)
+    return with_resource
 
 
-@click.group("configs")
+@click.group("configs", cls=VerbsAsOptions)
 def command() -> None:
-    """Show and change settings of topics, groups and the broker."""
+    """Show and change settings of topics, groups and brokers.
+
+    Kafka's way to say it works as well: sharegroup configs --alter --entity-type groups
+    --entity-name billing --add-config share.record.lock.duration.ms=60000
+    """
 
 
 @command.command("describe")
 @resource_options
 @click.option("--all", "everything", is_flag=True, help="Also what nobody has set.")
-@bootstrap_option
-@timeout_option
-@json_option
-def describe(  # One option each.
-    *,
-    topic: str | None,
-    group: str | None,
-    broker: str | None,
-    everything: bool,
-    bootstrap: str,
-    timeout_ms: int,
-    as_json: bool,
-) -> None:
+@cluster_options
+@listing_options
+def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
     """The settings of one topic, group or broker, and where each value comes from."""
-    resource = _resource(topic, group, broker)
 
-    async def entries(admin: AdminClient) -> list[Row]:
+    async def entries(admin: AdminClient) -> Listing:
         results = await admin.describe_configs([resource])
         refuse_errors(results)
         found = results[resource]
         assert isinstance(found, dict)
-        return [
+        rows = [
             _row(entry) for _, entry in sorted(found.items()) if everything or not entry.is_default
         ]
+        columns = ("name", "value", "source")
+        return Listing(rows, columns, "Nothing is set; --all shows the defaults.")
 
-    rows = ask(bootstrap, timeout_ms, entries)
-    listing(
-        rows,
-        columns=("name", "value", "source"),
-        as_json=as_json,
-        empty="Nothing is set; --all shows the defaults.",
-    )
+    show(access, form, entries)
 
 
 @command.command("alter")
 @resource_options
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A new value.")
-@click.option("--delete", "deleted", metavar="KEY", multiple=True, help="Back to the default.")
-@bootstrap_option
-@timeout_option
+@click.option(
+    "--add-config",
+    "lists",
+    metavar="KEY=VALUE,...",
+    multiple=True,
+    help="New values; a value with commas stands in [ ].",
+)
+@click.option(
+    "--add-config-file",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="New values from a properties file.",
+)
+@click.option(
+    "--delete",
+    "--delete-config",
+    "deleted",
+    metavar="KEY,...",
+    multiple=True,
+    help="Back to the default.",
+)
+@cluster_options
 @json_option
 def alter(  # One option each.
     *,
-    topic: str | None,
-    group: str | None,
-    broker: str | None,
+    resource: ConfigResource,
     settings: tuple[str, ...],
+    lists: tuple[str, ...],
+    file: Path | None,
     deleted: tuple[str, ...],
-    bootstrap: str,
-    timeout_ms: int,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Change settings of one topic, group or broker: all that are named, or none."""
-    resource = _resource(topic, group, broker)
-    values = pairs(settings, "--set")
-    if not values and not deleted:
+    values = {
+        **(dict(read_properties(file)) if file else {}),
+        **_values(lists),
+        **pairs(settings, "--set"),
+    }
+    gone = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
+    if not values and not gone:
         raise click.UsageError("nothing to change: give --set KEY=VALUE or --delete KEY")
     changes = [AlterConfig(key, value) for key, value in values.items()]
-    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted]
-    refuse_errors(
-        ask(
-            bootstrap,
-            timeout_ms,
-            lambda admin: admin.incremental_alter_configs({resource: changes}),
-        )
-    )
+    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in gone]
+    refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
     what = f"{resource.type.name.lower()} {resource.name or ALL_BROKERS}"
-    done(f"changed {what}", as_json=as_json, set=values, deleted=list(deleted))
+    done(f"changed {what}", as_json=as_json, set=values, deleted=gone)
 
 
-def _resource(topic: str | None, group: str | None, broker: str | None) -> ConfigResource:
-    named = [
-        ConfigResource(kind, name)
-        for kind, name in (
-            (ResourceType.TOPIC, topic),
-            (ResourceType.GROUP, group),
-            (ResourceType.BROKER, "" if broker == ALL_BROKERS else broker),
-        )
-        if name is not None
-    ]
+def _values(lists: Iterable[str]) -> dict[str, str]:
+    """The settings of ``a=1,b=[2,3]``."""
+    texts = [part for text in lists for part in OUTSIDE_BRACKETS.split(text)]
+    found = pairs(texts, "--add-config")
+    return {
+        key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        for key, value in found.items()
+    }
+
+
+def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
+    named = [(kind, name) for kind, name in candidates if name is not None]
     if len(named) != 1:
         raise click.UsageError("name one of --topic, --group and --broker")
-    if broker not in (None, ALL_BROKERS) and not str(broker).isdigit():
+    ((kind, name),) = named
+    if kind is not ResourceType.BROKER:
+        return ConfigResource(kind, name)
+    if name != ALL_BROKERS and not name.isdigit():
         raise click.BadParameter(
-            f"{broker!r}: expected a node id or {ALL_BROKERS!r}", param_hint="--broker"
+            f"{name!r}: expected a node id or {ALL_BROKERS!r}", param_hint="--broker"
         )
-    return named[0]
+    return ConfigResource(kind, "" if name == ALL_BROKERS else name)
 
 
 def _row(entry: ConfigEntry) -> Row:
@@ -143,4 +204,5 @@ def _row(entry: ConfigEntry) -> Row:
         "value": HIDDEN if entry.is_sensitive else entry.value,
         "source": entry.source.name.lower(),
         "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
     }

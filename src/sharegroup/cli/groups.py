@@ -1,25 +1,35 @@
 """``sharegroup groups``: list, describe, reset and delete share groups.
 
 The columns are those of Kafka's own ``kafka-share-groups.sh``, which people's scripts know.
+Groups of other types are listed, as they share one space of ids with ours, and never changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import click
 
-from sharegroup.cli import reset_offsets
+from sharegroup.cli import delete_groups, reset_offsets
 from sharegroup.cli.asking import (
-    ask,
-    bootstrap_option,
-    json_option,
-    naming_members,
+    Access,
+    Form,
+    cluster_options,
+    listing_options,
     refuse_errors,
-    timeout_option,
+    show,
 )
-from sharegroup.cli.output import Row, done, listing
+from sharegroup.cli.group_errors import explained
+from sharegroup.cli.naming import naming_many
+from sharegroup.cli.output import Listing, Row
+from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import ShareGroupDescription, SharePartitionOffset
+from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
+
+STATES = ("Empty", "Stable", "Dead")
+"""What a share group can be; other types have more, which are passed on as they are."""
 
 LONG = {
     "offsets": ("leader_epoch",),
@@ -37,120 +47,101 @@ COLUMNS = {
 }
 
 
-@click.group("groups")
+@click.group("groups", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, reset and delete share groups."""
+    """List, describe, reset and delete share groups.
+
+    Kafka's way to say it works as well: sharegroup groups --describe --group billing
+    """
 
 
 command.add_command(reset_offsets.command)
+command.add_command(delete_groups.delete)
+command.add_command(delete_groups.delete_offsets)
 
 
 @command.command("list")
-@click.option("--state", "states", metavar="STATE,...", help="Only groups in these states.")
-@bootstrap_option
-@timeout_option
-@json_option
-def list_(*, states: str | None, bootstrap: str, timeout_ms: int, as_json: bool) -> None:
-    """Id and state of every share group."""
-    wanted = [state.strip().capitalize() for state in states.split(",")] if states else []
+@click.option(
+    "--state",
+    "states",
+    is_flag=False,
+    flag_value="",
+    metavar="[STATE,...]",
+    help="Only groups in these states.",
+)
+@click.option("--type", "types", metavar="TYPE,...", help="Only share, consumer, classic, ...")
+@cluster_options
+@listing_options
+def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
+    """Id, type and state of every group, also of those that are no share groups."""
 
-    async def groups(admin: AdminClient) -> list[Row]:
-        found = await admin.list_share_groups(states_filter=wanted)
-        return [{"group": group.group_id, "state": group.state} for group in found]
+    async def groups(admin: AdminClient) -> Listing:
+        found = await admin.list_groups(
+            states_filter=[state.capitalize() for state in _listed(states)],
+            types_filter=_listed(types),
+        )
+        rows = [
+            {
+                "group": group.group_id,
+                "type": group.type,
+                "protocol": group.protocol_type,
+                "state": group.state,
+            }
+            for group in found
+        ]
+        return Listing(rows, ("group", "type", "protocol", "state"), "There are no groups.")
 
-    rows = ask(bootstrap, timeout_ms, groups)
-    empty = "There are no share groups."
-    listing(rows, columns=("group", "state"), as_json=as_json, empty=empty)
+    show(access, form, groups)
 
 
 @command.command("describe")
-@click.argument("group", nargs=-1)
+@naming_many("group", required=False)
 @click.option("--all-groups", is_flag=True, help="Every share group.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="[default]")
 @click.option("--members", "view", flag_value="members", help="Who is in it, with what.")
 @click.option("--state", "view", flag_value="state", help="State and epochs.")
 @click.option("--verbose", is_flag=True, help="Epochs as well.")
-@bootstrap_option
-@timeout_option
-@json_option
+@cluster_options
+@listing_options
 def describe(  # One option each.
     *,
-    group: tuple[str, ...],
+    groups: tuple[str, ...],
     all_groups: bool,
     view: str,
     verbose: bool,
-    bootstrap: str,
-    timeout_ms: int,
-    as_json: bool,
+    access: Access,
+    form: Form,
 ) -> None:
     """Where GROUP... stands in each partition, or its members, or its state."""
-    if bool(group) == all_groups:
+    if bool(groups) == all_groups:
         raise click.UsageError("name groups, or give --all-groups")
-
-    async def rows_of(admin: AdminClient) -> list[Row]:
-        names = [one.group_id for one in await admin.list_share_groups()] if all_groups else group
-        described = await admin.describe_share_groups(names)
-        refuse_errors(described)
-        groups = [one for one in described.values() if isinstance(one, ShareGroupDescription)]
-        if view == "members":
-            return _members(groups)
-        if view == "state":
-            return _states(groups)
-        return await _offsets(admin, names)
-
-    rows = ask(bootstrap, timeout_ms, rows_of)
     columns = [name for name in COLUMNS[view] if verbose or name not in LONG[view]]
-    listing(rows, columns=columns, as_json=as_json, empty=f"There are no {view} to show.")
+
+    async def described(admin: AdminClient) -> Listing:
+        names = [one.group_id for one in await admin.list_share_groups()] if all_groups else groups
+        rows = await _rows(admin, names, view)
+        return Listing(rows, columns, f"There are no {view} to show.")
+
+    show(access, form, described)
 
 
-@command.command("delete")
-@click.argument("group", nargs=-1, required=True)
-@bootstrap_option
-@timeout_option
-@json_option
-def delete(*, group: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json: bool) -> None:
-    """Delete GROUP..., which must have no members, and all that is known of its records."""
-
-    async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
-        results = await admin.delete_share_groups(group)
-        return {
-            name: None if error is None else await naming_members(admin, name, error)
-            for name, error in results.items()
+async def _rows(admin: AdminClient, names: Sequence[str], view: str) -> list[Row]:
+    results = await admin.describe_share_groups(names)
+    refuse_errors(
+        {
+            name: await explained(admin, name, found) if isinstance(found, KafkaError) else found
+            for name, found in results.items()
         }
-
-    results = ask(bootstrap, timeout_ms, run)
-    deleted = [name for name, error in results.items() if error is None]
-    if deleted:
-        done(f"deleted group {', '.join(deleted)}", as_json=as_json, deleted=deleted)
-    refuse_errors(results)
-
-
-@command.command("delete-offsets")
-@click.argument("group")
-@click.option("--topic", "topics", multiple=True, required=True, help="Can be given repeatedly.")
-@bootstrap_option
-@timeout_option
-@json_option
-def delete_offsets(
-    *, group: str, topics: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json: bool
-) -> None:
-    """Forget where GROUP, which must have no members, stands in topics."""
-
-    async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
-        try:
-            return await admin.delete_share_group_offsets(group, topics)
-        except KafkaError as error:
-            raise await naming_members(admin, group, error) from error
-
-    results = ask(bootstrap, timeout_ms, run)
-    deleted = [topic for topic, error in results.items() if error is None]
-    if deleted:
-        text = f"group {group} forgot topic {', '.join(deleted)}"
-        done(text, as_json=as_json, group=group, deleted=deleted)
-    refuse_errors(results)
+    )
+    groups = [one for one in results.values() if isinstance(one, ShareGroupDescription)]
+    if view == "members":
+        return _members(groups)
+    if view == "state":
+        return _states(groups, await _addresses(admin))
+    return await _offsets(admin, names)
 
 
-async def _offsets(admin: AdminClient, names: list[str] | tuple[str, ...]) -> list[Row]:
+async def _offsets(admin: AdminClient, names: Iterable[str]) -> list[Row]:
     results = await admin.list_share_group_offsets(dict.fromkeys(names))
     refuse_errors(results)
     rows: list[Row] = []
@@ -179,20 +170,30 @@ def _members(groups: list[ShareGroupDescription]) -> list[Row]:
             "consumer_id": member.member_id,
             "host": member.host,
             "client_id": member.client_id,
+            "rack": member.rack_id,
             "partitions": len(member.assignment),
             "member_epoch": member.member_epoch,
-            "assignment": ",".join(f"{topic}:{number}" for topic, number in member.assignment),
+            "subscribed_topics": list(member.subscribed_topics),
+            "assignment": _by_topic(member.assignment),
         }
         for group in groups
-        for member in group.members
+        for member in sorted(group.members, key=lambda one: one.member_id)
     ]
 
 
-def _states(groups: list[ShareGroupDescription]) -> list[Row]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        numbers.setdefault(topic, []).append(number)
+    return numbers
+
+
+def _states(groups: list[ShareGroupDescription], addresses: dict[int, str]) -> list[Row]:
     return [
         {
             "group": group.group_id,
-            "coordinator": group.coordinator_id,
+            "coordinator": f"{addresses.get(group.coordinator_id, '?')} ({group.coordinator_id})",
+            "coordinator_id": group.coordinator_id,
             "state": group.state,
             "group_epoch": group.group_epoch,
             "assignment_epoch": group.assignment_epoch,
@@ -200,3 +201,12 @@ def _states(groups: list[ShareGroupDescription]) -> list[Row]:
         }
         for group in groups
     ]
+
+
+async def _addresses(admin: AdminClient) -> dict[int, str]:
+    cluster = await admin.describe_cluster()
+    return {node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes}
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,7 +20,12 @@ VERBS = {
     "serve": "Run a broker in the foreground.",
     "topics": "List, describe, create, grow and delete topics.",
     "groups": "List, describe, reset and delete share groups.",
-    "configs": "Show and change settings of topics, groups and the broker.",
+    "configs": "Show and change settings of topics, groups and brokers.",
+    "produce": "Send records from files and pipes.",
+    "consume": "Take records as a member of a share group.",
+    "perf": "Measure how fast records are produced and consumed.",
+    "logs": "Print segments and internal topics of a data directory.",
+    "completion": "Print what makes a shell complete verbs, options and names.",
     "demo": "Process a year of real flights through a share group, with crashes.",
 }
 
@@ -63,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except (KafkaError, OSError) as error:
         click.echo(f"sharegroup: {type(error).__name__}: {error}", err=True)
         sys.exit(1)

@@ -1,38 +1,77 @@
-"""What the verbs print: tables for people, JSON for programs."""
+"""What the verbs print: tables for people, JSON for programs.
+
+The same rows serve both.  JSON has every key of a row, always, so that a program needs no
+``--verbose``; a table has the columns that its verb chose, under the headings of Kafka's tools.
+Colour is for a terminal only, and not even there when ``NO_COLOR`` is set.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 Row = Mapping[str, Any]
 
+HEADINGS = {
+    "coordinator": "COORDINATOR (ID)",
+    "members": "#MEMBERS",
+    "partitions": "#PARTITIONS",
+}
+"""Headings of Kafka's that are not just the key in capitals."""
 
-def listing(rows: Sequence[Row], *, columns: Sequence[str], as_json: bool, empty: str) -> None:
-    """Print rows: as a JSON array of objects, or under ``COLUMN`` headings.
-
-    ``empty`` is what a person reads when there is no row; a program reads ``[]``.
-    """
-    if as_json:
-        click.echo(json.dumps([dict(row) for row in rows], indent=2))
-    elif not rows:
-        click.echo(empty)
-    else:
-        click.echo(table([[_cell(row.get(column)) for column in columns] for row in rows], columns))
+COLOURS = {
+    "Dead": "red",
+    "Empty": "yellow",
+    "Stable": "green",
+}
+"""Cells whose meaning a person should see at a glance."""
 
 
-def table(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows with the same keys, and how a person reads them."""
+
+    rows: Sequence[Row]
+    columns: Sequence[str]
+    empty: str
+    """What a person reads when there is no row; a program reads ``[]``."""
+
+    def text(self, *, coloured: bool = False) -> str:
+        """A table, or the sentence that there is nothing."""
+        if not self.rows:
+            return self.empty
+        cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
+        return table(cells, self.columns, coloured=coloured)
+
+    def json(self) -> str:
+        """An array with an object for each row."""
+        return json.dumps([dict(row) for row in self.rows], indent=2)
+
+
+def in_colour() -> bool:
+    """Whether standard output is a terminal whose user has nothing against colour."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return not plain and sys.stdout.isatty()
+
+
+def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: bool = False) -> str:
     """Left-aligned columns under their names, two blanks apart."""
-    heads = [column.upper().replace("_", "-") for column in columns]
+    heads = [HEADINGS.get(column, column.upper().replace("_", "-")) for column in columns]
     widths = [max(len(line[i]) for line in (heads, *cells)) for i in range(len(heads))]
-    lines = (heads, *cells)
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    widths[-1] = 0  # Nothing stands behind it.
+    lines = [
+        [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        for line in (heads, *cells)
+    ]
+    if coloured:
+        lines = [[click.style(head, bold=True) for head in lines[0]], *map(_tinted, lines[1:])]
+    return "\n".join("  ".join(line) for line in lines)
 
 
 def done(text: str, *, as_json: bool, **facts: object) -> None:
@@ -41,6 +80,12 @@ def done(text: str, *, as_json: bool, **facts: object) -> None:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, Mapping):  # Partitions by topic, as Kafka's tools write them.
+        value = ";".join(f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
     if value is None or value == "":
         return "-"
     return str(value)
+
+
+def _tinted(line: Sequence[str]) -> list[str]:
+    return [click.style(cell, fg=COLOURS.get(cell.rstrip())) for cell in line]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from sharegroup.cli.properties import read_properties
 from sharegroup.errors import InvalidConfig
 
 
@@ -73,17 +74,6 @@ def command(  # The options of one verb; click passes each as an argument.
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     _run(values, insecure=insecure)
-
-
-def read_properties(path: Path) -> list[tuple[str, str]]:
-    """The keys and values of a Java properties file, in their order."""
-    pairs = []
-    for line in path.read_text().splitlines():
-        text = line.strip()
-        if text and not text.startswith(("#", "!")):
-            key, _, value = text.partition("=")
-            pairs.append((key.strip(), value.strip()))
-    return pairs
 
 
 def _pair(text: str) -> tuple[str, str]:

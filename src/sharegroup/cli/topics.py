@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
+from sharegroup.cli import delete_records
 from sharegroup.cli.asking import (
+    Access,
+    Form,
     ask,
-    bootstrap_option,
+    cluster_options,
     json_option,
+    listing_options,
     pairs,
     refuse_errors,
-    timeout_option,
+    show,
 )
-from sharegroup.cli.output import Row, done, listing
+from sharegroup.cli.naming import naming_many, naming_one
+from sharegroup.cli.output import Listing, done
+from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
     BROKER_DEFAULT,
@@ -26,42 +34,52 @@ from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPart
 from sharegroup.ids import TopicId, topic_id_text
 
 
-@click.group("topics")
+@click.group("topics", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, create, grow and delete topics."""
+    """List, describe, create, grow and delete topics.
+
+    Kafka's way to say it works as well: sharegroup topics --create --topic orders --partitions 3
+    """
+
+
+command.add_command(delete_records.command)
 
 
 @command.command("list")
-@click.option("--internal", is_flag=True, help="Kafka's internal topics as well.")
-@bootstrap_option
-@timeout_option
-@json_option
-def list_(*, internal: bool, bootstrap: str, timeout_ms: int, as_json: bool) -> None:
+@click.option("--internal/--exclude-internal", help="Kafka's internal topics as well.")
+@cluster_options
+@listing_options
+def list_(*, internal: bool, access: Access, form: Form) -> None:
     """Name, number of partitions and id of every topic."""
 
-    async def topics(admin: AdminClient) -> list[Row]:
+    async def topics(admin: AdminClient) -> Listing:
         described = await admin.describe_topics()
-        return [
-            {"topic": name, "partitions": topic.partition_count, "topic_id": _id_text(topic)}
+        rows = [
+            {
+                "topic": name,
+                "partitions": topic.partition_count,
+                "topic_id": _id_text(topic),
+                "internal": topic.is_internal,
+            }
             for name, topic in sorted(described.items())
             if isinstance(topic, TopicDescription) and (internal or not topic.is_internal)
         ]
+        return Listing(rows, ("topic", "partitions", "topic_id"), "There are no topics.")
 
-    rows = ask(bootstrap, timeout_ms, topics)
-    columns = ("topic", "partitions", "topic_id")
-    listing(rows, columns=columns, as_json=as_json, empty="There are no topics.")
+    show(access, form, topics)
 
 
 @command.command("describe")
-@click.argument("topic", nargs=-1, required=True)
-@bootstrap_option
-@timeout_option
-@json_option
-def describe(*, topic: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json: bool) -> None:
-    """Leader, first offset and end offset of every partition of TOPIC..."""
+@naming_many("topic", required=False)
+@cluster_options
+@listing_options
+def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
+    """Leader, first offset and end offset of every partition of TOPIC..., or of all topics."""
+    columns = ("topic", "partition", "leader", "start_offset", "end_offset")
 
-    async def partitions(admin: AdminClient) -> list[Row]:
-        described = await admin.describe_topics(topic)
+    async def partitions(admin: AdminClient) -> Listing:
+        named = topics or await admin.list_topics()
+        described = await admin.describe_topics(named)
         refuse_errors(described)
         leaders = {
             TopicPartition(name, partition): leader
@@ -71,7 +89,7 @@ def describe(*, topic: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json
         }
         first = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.EARLIEST))
         end = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.LATEST))
-        return [
+        rows = [
             {
                 "topic": where.topic,
                 "partition": where.partition,
@@ -81,20 +99,18 @@ def describe(*, topic: tuple[str, ...], bootstrap: str, timeout_ms: int, as_json
             }
             for where, leader in sorted(leaders.items())
         ]
+        return Listing(rows, columns, "There are no partitions.")
 
-    rows = ask(bootstrap, timeout_ms, partitions)
-    columns = ("topic", "partition", "leader", "start_offset", "end_offset")
-    listing(rows, columns=columns, as_json=as_json, empty="There are no partitions.")
+    show(access, form, partitions)
 
 
 @command.command("create")
-@click.argument("topic")
+@naming_one("topic")
 @click.option("--partitions", type=click.IntRange(1), help="[default: the broker's]")
 @click.option("--replication-factor", type=click.IntRange(1), help="[default: the broker's]")
 @click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A topic config.")
 @click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no failure.")
-@bootstrap_option
-@timeout_option
+@cluster_options
 @json_option
 def create(  # One option each.
     *,
@@ -103,8 +119,7 @@ def create(  # One option each.
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
-    bootstrap: str,
-    timeout_ms: int,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Create TOPIC."""
@@ -114,7 +129,7 @@ def create(  # One option each.
         replication_factor=replication_factor or BROKER_DEFAULT,
         configs=pairs(configs, "--config"),
     )
-    results = ask(bootstrap, timeout_ms, lambda admin: admin.create_topics([new]))
+    results = ask(access, lambda admin: admin.create_topics([new]))
     created = results[topic] is None
     if not (if_not_exists and isinstance(results[topic], TopicAlreadyExists)):
         refuse_errors(results)
@@ -123,40 +138,36 @@ def create(  # One option each.
 
 
 @command.command("alter")
-@click.argument("topic")
+@naming_one("topic")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="The new number.")
-@bootstrap_option
-@timeout_option
+@cluster_options
 @json_option
-def alter(*, topic: str, partitions: int, bootstrap: str, timeout_ms: int, as_json: bool) -> None:
+def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None:
     """Give TOPIC more partitions; settings are changed with `sharegroup configs alter`."""
-    counts = {topic: partitions}
-    refuse_errors(ask(bootstrap, timeout_ms, lambda admin: admin.create_partitions(counts)))
+    refuse_errors(ask(access, lambda admin: admin.create_partitions({topic: partitions})))
     text = f"topic {topic} has {partitions} partitions"
     done(text, as_json=as_json, topic=topic, partitions=partitions)
 
 
 @command.command("delete")
-@click.argument("topic", nargs=-1, required=True)
+@naming_many("topic")
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no failure.")
-@bootstrap_option
-@timeout_option
+@cluster_options
 @json_option
-def delete(
-    *, topic: tuple[str, ...], if_exists: bool, bootstrap: str, timeout_ms: int, as_json: bool
-) -> None:
+def delete(*, topics: Sequence[str], if_exists: bool, access: Access, as_json: bool) -> None:
     """Delete TOPIC..., with all records."""
-    results = ask(bootstrap, timeout_ms, lambda admin: admin.delete_topics(topic))
+    results = ask(access, lambda admin: admin.delete_topics(topics))
     deleted = [name for name, error in results.items() if error is None]
-    if deleted:
-        done(f"deleted topic {', '.join(deleted)}", as_json=as_json, deleted=deleted)
-    refuse_errors(
-        {
-            name: error
-            for name, error in results.items()
-            if not (if_exists and isinstance(error, UnknownTopicOrPartition))
-        }
-    )
+    failed = {
+        name: error
+        for name, error in results.items()
+        if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartition))
+    }
+    if deleted or as_json:
+        texts = {name: str(error) for name, error in failed.items()}
+        text = f"deleted topic {', '.join(deleted)}"
+        done(text, as_json=as_json, deleted=deleted, failed=texts)
+    refuse_errors(failed)
 
 
 def _id_text(topic: TopicDescription) -> str | None:

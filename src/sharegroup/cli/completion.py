@@ -1,0 +1,31 @@
+"""``sharegroup completion SHELL``: prints the script that makes a shell complete our words.
+
+The script asks ``sharegroup`` itself what may come next, so it never needs to be renewed.
+"""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+PROGRAM = "sharegroup"
+VARIABLE = "_SHAREGROUP_COMPLETE"
+"""Where click looks for a question of the shell's; the name follows from the program's."""
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, *, shell: str) -> None:
+    """Print what makes a shell complete verbs, options and names.
+
+    Groups and topics come from the cluster that the line names, if it answers within a second.
+
+    \b
+        bash  eval "$(sharegroup completion bash)"      in ~/.bashrc
+        zsh   eval "$(sharegroup completion zsh)"       in ~/.zshrc
+        fish  sharegroup completion fish | source       in ~/.config/fish/config.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these three shells"
+    click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())

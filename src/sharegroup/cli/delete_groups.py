@@ -1,0 +1,92 @@
+"""``sharegroup groups delete`` and ``delete-offsets``: make a share group forget.
+
+A broker deletes a group of whatever type under the id that it is given.  So the type is looked
+up first, as Kafka's own tool does: a consumer group must not die of a slip of the finger.
+"""
+
+from __future__ import annotations
+
+import click
+
+from sharegroup.cli.asking import (
+    Access,
+    ask,
+    cluster_options,
+    json_option,
+    refuse_errors,
+)
+from sharegroup.cli.group_errors import explained, not_a_share_group
+from sharegroup.cli.naming import complete_topics, naming_many, naming_one
+from sharegroup.cli.output import Listing, done, in_colour
+from sharegroup.client.admin import SHARE, AdminClient
+from sharegroup.errors import KafkaError
+
+
+@click.command("delete")
+@naming_many("group", required=False)
+@click.option("--all-groups", is_flag=True, help="Every share group.")
+@cluster_options
+@json_option
+def delete(*, groups: tuple[str, ...], all_groups: bool, access: Access, as_json: bool) -> None:
+    """Delete GROUP..., which must have no members, and all that is known of their records."""
+    if bool(groups) == all_groups:
+        raise click.UsageError("name groups, or give --all-groups")
+    results = ask(access, lambda admin: _delete(admin, None if all_groups else groups))
+    deleted = [name for name, error in results.items() if error is None]
+    if deleted or as_json or not results:
+        text = f"deleted group {', '.join(deleted)}" if deleted else "There are no share groups."
+        failed = {name: str(error) for name, error in results.items() if error is not None}
+        done(text, as_json=as_json, deleted=deleted, failed=failed)
+    refuse_errors(results)
+
+
+async def _delete(
+    admin: AdminClient, names: tuple[str, ...] | None
+) -> dict[str, KafkaError | None]:
+    types = {group.group_id: group.type for group in await admin.list_groups()}
+    if names is None:
+        names = tuple(name for name, type_ in types.items() if type_ == SHARE)
+    meant = [name for name in names if types.get(name) == SHARE]
+    results = await admin.delete_share_groups(meant)
+    return {
+        name: await _outcome(admin, name, results[name])
+        if name in results
+        else not_a_share_group(name, types.get(name))
+        for name in names
+    }
+
+
+async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> KafkaError | None:
+    return None if error is None else await explained(admin, name, error)
+
+
+@click.command("delete-offsets")
+@naming_one("group")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC",
+    multiple=True,
+    required=True,
+    shell_complete=complete_topics,
+    help="Can be given repeatedly.",
+)
+@cluster_options
+@json_option
+def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_json: bool) -> None:
+    """Forget where GROUP, which must have no members, stands in topics."""
+
+    async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
+        try:
+            return await admin.delete_share_group_offsets(group, topics)
+        except KafkaError as error:
+            raise await explained(admin, group, error) from error
+
+    results = ask(access, run)
+    rows = [
+        {"group": group, "topic": topic, "status": f"Error: {error}" if error else "Successful"}
+        for topic, error in sorted(results.items())
+    ]
+    listing = Listing(rows, ("topic", "status"), f"Group {group} knows none of these topics.")
+    click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
+    refuse_errors(results)

@@ -1,0 +1,90 @@
+"""``sharegroup topics delete-records``: give up the oldest records of partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
+from sharegroup.cli.naming import complete_topics
+from sharegroup.cli.new_offsets import Offsets, named_partitions
+from sharegroup.cli.output import Listing, in_colour
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+
+ALL = -1
+"""In place of an offset: everything that is there now."""
+
+
+@click.command("delete-records")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="TOPIC[:0,1,...]",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="Where from.",
+)
+@click.option(
+    "--before", type=click.IntRange(ALL), metavar="OFFSET", help=f"Delete below; {ALL} is all."
+)
+@click.option(
+    "--offset-json-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Partitions and offsets as for kafka-delete-records.",
+)
+@cluster_options
+@json_option
+def command(
+    *,
+    topics: tuple[str, ...],
+    before: int | None,
+    offset_json_file: Path | None,
+    access: Access,
+    as_json: bool,
+) -> None:
+    """Delete the records below an offset; they are gone for every group.
+
+    \b
+    The file's form: {"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
+    """
+    by_name = bool(topics) and before is not None
+    if by_name == (offset_json_file is not None) or bool(topics) != (before is not None):
+        raise click.UsageError("say --topic and --before, or --offset-json-file")
+    plan = None if offset_json_file is None else read_offsets(offset_json_file)
+
+    async def run(admin: AdminClient) -> Mapping[TopicPartition, int | KafkaError]:
+        offsets = plan
+        if offsets is None:
+            assert before is not None, "checked above"
+            offsets = dict.fromkeys(await named_partitions(admin, topics), before)
+        return await admin.delete_records(offsets)
+
+    results = ask(access, run)
+    rows = [
+        {"topic": topic, "partition": partition, "low_watermark": found}
+        for (topic, partition), found in sorted(results.items(), key=lambda item: item[0])
+        if not isinstance(found, KafkaError)
+    ]
+    listing = Listing(rows, ("topic", "partition", "low_watermark"), "No record was deleted.")
+    click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
+    refuse_errors(results)
+
+
+def read_offsets(path: Path) -> Offsets:
+    """Offsets by partition from a file of Kafka's form."""
+    try:
+        partitions = json.loads(path.read_text())["partitions"]
+        return {
+            TopicPartition(str(one["topic"]), int(one["partition"])): int(one["offset"])
+            for one in partitions
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.BadParameter(
+            f"{path}: expected the form that --help shows ({type(error).__name__}: {error})",
+            param_hint="--offset-json-file",
+        ) from error

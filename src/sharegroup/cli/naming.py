@@ -1,0 +1,116 @@
+"""Groups and topics as arguments: ``describe billing`` and ``describe --group billing`` alike.
+
+The shell completes their names from the cluster that the line names, if it answers at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Literal
+
+import click
+
+from sharegroup.cli.asking import BOOTSTRAP_DEFAULT, Access, Verb
+from sharegroup.cli.properties import read_properties
+from sharegroup.client.admin import AdminClient
+from sharegroup.errors import KafkaError
+
+COMPLETION_MS = 1_000
+"""Who presses TAB waits no longer than this for a cluster."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+Kind = Literal["group", "topic"]
+
+
+def complete_groups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The share groups whose ids begin with what was typed."""
+
+    async def names(admin: AdminClient) -> list[str]:
+        return [one.group_id for one in await admin.list_share_groups()]
+
+    return _matching(ctx, names, incomplete)
+
+
+def complete_topics(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The topics whose names begin with what was typed."""
+    return _matching(ctx, lambda admin: admin.list_topics(), incomplete)
+
+
+COMPLETE: dict[Kind, Complete] = {"group": complete_groups, "topic": complete_topics}
+
+
+def naming_many(kind: Kind, *, required: bool = True) -> Callable[[Verb], Verb]:
+    """Give a verb any number of names; it is called with ``groups`` or ``topics``."""
+
+    def with_option(verb: Verb) -> Verb:
+        @functools.wraps(verb)
+        def with_names(*, arguments: tuple[str, ...], options: tuple[str, ...], **rest: Any) -> Any:
+            names = tuple(dict.fromkeys((*arguments, *options)))
+            if required and not names:
+                raise click.UsageError(f"name at least one {kind}")
+            return verb(**{f"{kind}s": names}, **rest)
+
+        return _named(kind, with_names, many=True)
+
+    return with_option
+
+
+def naming_one(kind: Kind) -> Callable[[Verb], Verb]:
+    """Give a verb one name; it is called with ``group`` or ``topic``."""
+
+    def with_option(verb: Verb) -> Verb:
+        @functools.wraps(verb)
+        def with_name(*, arguments: tuple[str, ...], options: tuple[str, ...], **rest: Any) -> Any:
+            names = tuple(dict.fromkeys((*arguments, *options)))
+            if len(names) != 1:
+                raise click.UsageError(
+                    f"name one {kind}" + (f", not {len(names)}" if names else "")
+                )
+            return verb(**{kind: names[0]}, **rest)
+
+        return _named(kind, with_name, many=False)
+
+    return with_option
+
+
+def _named(kind: Kind, verb: Verb, *, many: bool) -> Verb:
+    metavar = kind.upper()
+    option = click.option(
+        f"--{kind}",
+        "options",
+        metavar=metavar,
+        multiple=True,
+        shell_complete=COMPLETE[kind],
+        help=f"The same as {metavar} without --{kind}.",
+    )
+    argument = click.argument(
+        "arguments",
+        metavar=f"[{metavar}]..." if many else f"[{metavar}]",
+        nargs=-1,
+        shell_complete=COMPLETE[kind],
+    )
+    return argument(option(verb))
+
+
+def _matching(
+    ctx: click.Context, names: Callable[[AdminClient], Awaitable[Iterable[str]]], incomplete: str
+) -> list[str]:
+    """What begins so; nothing when no cluster answers: a shell has no place for an error."""
+    file = ctx.params.get("command_config")
+    access = Access(
+        ctx.params.get("bootstrap") or BOOTSTRAP_DEFAULT,
+        COMPLETION_MS,
+        dict(read_properties(file)) if file else {},
+    )
+
+    async def ask() -> list[str]:
+        async with asyncio.timeout(COMPLETION_MS / 1000):
+            async with AdminClient(**access.client_options()) as admin:
+                return sorted(name for name in await names(admin) if name.startswith(incomplete))
+
+    try:
+        return asyncio.run(ask())
+    except (KafkaError, OSError, click.ClickException):
+        return []
