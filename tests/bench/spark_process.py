@@ -99,20 +99,20 @@ class SparkProcess:
         return result
 
     def close(self) -> None:
-        """End the session, by force when that takes too long."""
+        """End the session and all of its processes, by force when that takes too long."""
         if self._process is None:
             return
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        family = [self._process, *psutil.Process(self._process.pid).children(recursive=True)]
+        root = psutil.Process(self._process.pid)
+        family = [root, *root.children(recursive=True)]
         self._process.stdin.close()
-        try:
-            self._process.wait(CLOSE_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            for each in family:
-                each.kill()
-            self._process.wait()
+        _, left = psutil.wait_procs(family, CLOSE_SECONDS_MAX)
+        for process in left:
+            process.kill()
+        psutil.wait_procs(left)
         self._process.stdout.close()
+        self._process.wait()
         self._process = None
 
     def _start(self) -> None:
