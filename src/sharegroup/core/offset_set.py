@@ -6,11 +6,12 @@ the cost follows the number of ranges, never the number of offsets:
     {3, 4, 5, 9, 10}  ->  ((3, 6), (9, 11))
 
 `OffsetRuns` is the sibling for maps that give every offset a value; here most offsets are
-simply not in the set.  All operations are one linear pass over both sides.
+simply not in the set.  Operations on two sets are one linear pass over both.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -65,6 +66,15 @@ class OffsetSet:
         """Offsets that are here and not there."""
         return OffsetSet(tuple(_left(self.ranges, other.ranges))) if other else self
 
+    def between(self, first: int, end: int) -> OffsetSet:
+        """The part within ``[first, end)``; costs what it touches, not what there is."""
+        low = bisect_right(self.ranges, first, key=_end_of)
+        high = bisect_left(self.ranges, end, low, key=_first_of)
+        part = self.ranges[low:high]
+        if part and (part[0][0] < first or part[-1][1] > end):
+            part = tuple((max(one[0], first), min(one[1], end)) for one in part)
+        return OffsetSet(part)
+
     def from_offset(self, offset: int) -> OffsetSet:
         """Without everything below ``offset``."""
         return OffsetSet(tuple((max(first, offset), end) for first, end in self if end > offset))
@@ -76,6 +86,14 @@ class OffsetSet:
 
 
 EMPTY = OffsetSet()
+
+
+def _first_of(one: Range) -> int:
+    return one[0]
+
+
+def _end_of(one: Range) -> int:
+    return one[1]
 
 
 def _common(ours: tuple[Range, ...], theirs: tuple[Range, ...]) -> Iterator[Range]:

@@ -19,13 +19,12 @@ the carry is as short as what is in doubt.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.spark.partition import Run
 
@@ -125,23 +124,8 @@ def cut_out(runs: Sequence[Run], dropped: OffsetSet) -> tuple[Run, ...]:
     return tuple(
         Run(first, end, run.delivery_count)
         for run in runs
-        for first, end in OffsetSet(((run.first, run.end),)) - _near(dropped, run)
+        for first, end in OffsetSet(((run.first, run.end),)) - dropped.between(run.first, run.end)
     )
-
-
-def _near(some: OffsetSet, run: Run) -> OffsetSet:
-    """The part of a set that can touch a run: else many runs cost many passes over it."""
-    low = bisect_right(some.ranges, run.first, key=_end_of)
-    high = bisect_left(some.ranges, run.end, low, key=_first_of)
-    return OffsetSet(some.ranges[low:high])
-
-
-def _first_of(one: Range) -> int:
-    return one[0]
-
-
-def _end_of(one: Range) -> int:
-    return one[1]
 
 
 def _filled(sets: Mapping[TopicPartition, OffsetSet]) -> Sets:

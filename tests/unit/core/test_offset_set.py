@@ -51,4 +51,6 @@ def test_operations_are_those_of_a_set(
     assert as_set(one | other) == left | right
     assert as_set(one & other) == left & right
     assert as_set(one - other) == left - right
+    low, high = min(offset, 30), max(offset, 30)
+    assert as_set(one.between(low, high)) == {one for one in left if low <= one < high}
     assert as_set(one.from_offset(offset)) == {member for member in left if member >= offset}
