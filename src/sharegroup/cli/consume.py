@@ -1,0 +1,163 @@
+"""``sharegroup consume``: a member of a share group that writes what it gets to a pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from sharegroup.cli.asking import Access, cluster_options, line_of, telling_errors
+from sharegroup.cli.data_options import command_property_option, kept_pairs, with_properties
+from sharegroup.cli.formats.kafka_formatter import kafka_writer
+from sharegroup.cli.formats.template import (
+    FormatError,
+    RecordFormatError,
+    parse_template,
+    unescape,
+)
+from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writer
+from sharegroup.cli.printing import Printing
+from sharegroup.cli.running import Stop, run
+from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.client.records import AcknowledgeType
+from sharegroup.client.share_consumer import ShareConsumer
+
+GROUP_DEFAULT = "console-share-consumer"
+NULL_DEFAULT = "null"
+POLL_RECORDS_MAX = 500
+
+
+@click.command("consume")
+@click.argument("topics", metavar="TOPIC...", nargs=-1)
+@click.option(
+    "--topic", "more_topics", multiple=True, help="The same as TOPIC, as in Kafka's tool."
+)
+@click.option("--group", default=GROUP_DEFAULT, show_default=True, help="The share group.")
+@click.option("--json", "as_json", is_flag=True, help="Each record as JSON, one on a line.")
+@click.option("--format", "form", metavar="FORMAT", help="How to write a record; see below.")
+@click.option("--null-marker", metavar="TEXT", help="Written for null.  [default: null]")
+@click.option(
+    "--formatter-property",
+    "--property",
+    "properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A property of Kafka's formatter: print.key, key.separator, ...",
+)
+@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
+@click.option(
+    "--timeout-ms", "idle_ms", type=click.IntRange(0), help="End when none comes for so long."
+)
+@click.option("--accept", "outcome", flag_value="ACCEPT", help="Each record is done.  [default]")
+@click.option("--release", "outcome", flag_value="RELEASE", help="Give each record back.")
+@click.option("--reject", "outcome", flag_value="REJECT", help="Nobody shall have it again.")
+@click.option(
+    "--reject-on-error",
+    "--reject-message-on-error",
+    is_flag=True,
+    help="Reject a record that can't be written as asked, and go on.",
+)
+@command_property_option
+@cluster_options
+def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
+    r"""Take the records that a share group hands out for TOPIC..., and write them.
+
+    A record is accepted after it was written; if the pipe breaks, what was not written goes
+    back to the group.  A new group begins at the end of a topic, unless its setting
+    share.auto.offset.reset says earliest:
+
+    \b
+        sharegroup configs alter --group audit --set share.auto.offset.reset=earliest
+        sharegroup consume orders --group audit --format '%p:%o %k %v{json}\n'
+
+    Verbs of --format: %t topic, %p partition, %o offset, %k key, %v value, %d timestamp, %c
+    delivery count, %l the lock's deadline, %L milliseconds until then, %i number, %h{%k=%v }
+    headers; %T %K %V %H are lengths.  %v{hex}, base64, string (JSON's), json (one line);
+    %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \n, \t and \x00 are characters.
+
+    Exit code 0: everything that was written is settled, also after Ctrl-C.
+    """
+    topics = (*options["topics"], *options["more_topics"])
+    if not topics:
+        raise click.UsageError("name a TOPIC to consume")
+    write = _writer(options)
+    access = with_properties(access, command_properties)
+    with telling_errors(access):
+        try:
+            return run(lambda stop: _consume(stop, access, topics, write, options))
+        except RecordFormatError as error:
+            raise click.ClickException(
+                f"{error}; it goes back to the group (--reject-on-error rejects it and goes on)"
+            ) from error
+        except BrokenPipeError as error:
+            raise click.ClickException(
+                "nobody reads the output any more; what was not written goes back to the group"
+            ) from error
+
+
+def _writer(options: dict[str, Any]) -> RowWriter:
+    chosen = [name for name in ("as_json", "form", "properties") if options[name]]
+    if len(chosen) > 1:
+        raise click.UsageError("--json, --format and --formatter-property exclude each other")
+    if options["as_json"]:
+        return json_writer()
+    null = options["null_marker"]
+    try:
+        if options["form"]:
+            null_bytes = unescape(NULL_DEFAULT if null is None else null)
+            return template_writer(parse_template(options["form"]), null=null_bytes)
+        properties = kept_pairs(options["properties"], "--formatter-property")
+        return kafka_writer(properties if null is None else {"null.literal": null, **properties})
+    except FormatError as error:
+        raise click.UsageError(str(error)) from error
+
+
+async def _consume(
+    stop: Stop, access: Access, topics: tuple[str, ...], write: RowWriter, options: dict[str, Any]
+) -> int:
+    consumer = ShareConsumer(*topics, **_consumer_options(access, options))
+    printing = Printing(
+        consumer,
+        sys.stdout.fileno(),
+        write=write,
+        acknowledge_type=AcknowledgeType[options["outcome"] or "ACCEPT"],
+        reject_on_error=options["reject_on_error"],
+        complain=_complain,
+    )
+    try:
+        await printing.run(stop, count_max=options["max_messages"], idle_ms=options["idle_ms"])
+    finally:
+        await consumer.close(timeout=access.timeout_ms / 1000)
+        _report(printing)
+    return 1 if printing.lost else 0
+
+
+def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
+    chosen = {
+        "client_id": GROUP_DEFAULT,
+        **access.client_options(ShareConsumerConfig),
+        "group_id": options["group"],
+        "share_acknowledgement_mode": "explicit",
+    }
+    if options["max_messages"] is not None:
+        # What is fetched and not written has been delivered for nothing: its count goes up.
+        limit = min(options["max_messages"], chosen.get("max_poll_records", POLL_RECORDS_MAX))
+        chosen |= {"max_poll_records": limit, "share_acquire_mode": "record_limit"}
+    return chosen
+
+
+def _report(printing: Printing) -> None:
+    rejected = f", {printing.rejected} of them rejected" if printing.rejected else ""
+    _complain(f"processed {printing.count} records{rejected}")
+    for result in printing.lost:
+        assert result.error is not None
+        topic, partition = result.topic_partition
+        _complain(
+            f"topic {topic!r} partition {partition}: {len(result.offsets)} records were written "
+            f"and not settled, they may come again: {line_of(result.error)}"
+        )
+
+
+def _complain(text: str) -> None:
+    click.echo(f"sharegroup: {text}", err=True)

@@ -1,0 +1,59 @@
+"""Options that the verbs which move records have in common, named as Kafka's tools name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from sharegroup.cli.asking import Access
+
+command_property_option = click.option(
+    "--command-property",
+    "command_properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A client property; goes before those of --command-config.",
+)
+compression_option = click.option(
+    "--compression",
+    "--compression-codec",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="[default: none]",
+)
+acks_option = click.option(
+    "--acks",
+    "--request-required-acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    help="Who must have a record before it counts as sent.  [default: all]",
+)
+
+
+def with_properties(access: Access, texts: Iterable[str]) -> Access:
+    """The same access with these client properties over its own."""
+    more = kept_pairs(texts, "--command-property")
+    return replace(access, properties={**access.properties, **more})
+
+
+def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:
+    """What of these two was chosen, as options of a Producer."""
+    chosen: dict[str, Any] = {}
+    if compression is not None:
+        chosen["compression"] = None if compression == "none" else compression
+    if acks is not None:
+        durable = acks in ("all", "-1")
+        chosen |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
+    return chosen
+
+
+def kept_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """``KEY=VALUE`` texts as a mapping, values as they are: a separator may be a blank."""
+    found = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint=option)
+        found[key] = value
+    return found

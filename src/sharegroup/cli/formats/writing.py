@@ -1,0 +1,202 @@
+"""Records as bytes, in the way of a ``--format``, of ``--json``, or of Kafka's formatter.
+
+A record that has no such form (bytes that are no JSON, where JSON was asked for) raises
+`RecordFormatError`; the caller decides what becomes of the record.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sharegroup.cli.formats.template import (
+    BYTES,
+    HEADERS,
+    NUMBERS,
+    SIZES,
+    TEXT,
+    TIMES,
+    RecordFormatError,
+    Template,
+    Verb,
+)
+
+Header = tuple[str, bytes | None]
+Part = Callable[[Any], bytes]
+"""One piece of a record, or of a header, as bytes."""
+
+NULL_LENGTH = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(NamedTuple):
+    """One record as formats see it; times are milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+    delivery_count: int = 0
+    deadline_ms: int = 0
+    left_ms: int = 0
+    number: int = 0
+
+
+class _HeaderRow(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+RowWriter = Callable[[Row], bytes]
+
+_NUMBER_OF: dict[str, Callable[[Any], int]] = {
+    "p": attrgetter("partition"),
+    "o": attrgetter("offset"),
+    "i": attrgetter("number"),
+    "c": attrgetter("delivery_count"),
+    "L": attrgetter("left_ms"),
+    "d": attrgetter("timestamp_ms"),
+    "l": attrgetter("deadline_ms"),
+    "T": lambda row: len(row.topic.encode()),
+    "K": lambda row: NULL_LENGTH if row.key is None else len(row.key),
+    "V": lambda row: NULL_LENGTH if row.value is None else len(row.value),
+    "H": lambda row: len(row.headers),
+}
+_BYTES_OF = {"k": attrgetter("key"), "v": attrgetter("value")}
+
+
+def template_writer(template: Template, *, null: bytes = b"") -> RowWriter:
+    """A function that writes rows as the template says; ``null`` stands for null."""
+    parts = [_part(piece, null) for piece in template]
+    return lambda row: b"".join([part(row) for part in parts])
+
+
+def json_writer() -> RowWriter:
+    """A function that writes rows as JSON, one on a line; see `as_json`."""
+    return lambda row: json_line(as_json(row))
+
+
+def json_line(document: object) -> bytes:
+    """A document as compact JSON with a line's end, in UTF-8."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """A row as JSON has it; deliveries have their count and deadline besides.
+
+    Bytes that are UTF-8 stand there as text; others in base64, under a name that says so:
+    ``value_base64`` in place of ``value``.  ``sharegroup produce --json`` reads it back.
+    """
+    document: dict[str, Any] = {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "timestamp": row.timestamp_ms,
+    }
+    _put(document, "key", row.key)
+    _put(document, "value", row.value)
+    document["headers"] = headers = []
+    for name, content in row.headers:
+        header: dict[str, Any] = {"name": name}
+        _put(header, "value", content)
+        headers.append(header)
+    if row.delivery_count:
+        document["delivery_count"] = row.delivery_count
+        document["deadline"] = row.deadline_ms
+    return document
+
+
+def _put(document: dict[str, Any], name: str, content: bytes | None) -> None:
+    try:
+        document[name] = None if content is None else content.decode()
+    except UnicodeDecodeError:
+        assert content is not None
+        document[f"{name}_base64"] = base64.b64encode(content).decode()
+
+
+def _part(piece: bytes | Verb, null: bytes) -> Part:
+    if isinstance(piece, bytes):
+        return partial(_literal, piece)
+    name, modifier = piece.name, piece.modifier
+    if name in BYTES:
+        return partial(_content, _BYTES_OF[name], modifier, null)
+    if name in TIMES and (modifier == "rfc3339" or modifier.startswith("%")):
+        return partial(_time, _NUMBER_OF[name], modifier)
+    if name in NUMBERS or name in TIMES:
+        return partial(_number, _NUMBER_OF[name], modifier)
+    if name == HEADERS:
+        return partial(_headers, template_writer(piece.inner, null=null))
+    assert name == TEXT
+    return lambda row: row.topic.encode()
+
+
+def _literal(text: bytes, _: Any) -> bytes:
+    return text
+
+
+def _content(get: Callable[[Any], bytes | None], modifier: str, null: bytes, row: Any) -> bytes:
+    content = get(row)
+    if content is None:
+        return b"null" if modifier in ("string", "json") else null
+    match modifier:
+        case "":
+            return content
+        case "hex":
+            return content.hex().encode()
+        case "base64":
+            return base64.b64encode(content)
+    if modifier == "json":
+        return compact_json(content)
+    try:
+        return json.dumps(content.decode(), ensure_ascii=False).encode()
+    except ValueError as error:
+        raise RecordFormatError(f"no text in UTF-8: {error}") from error
+
+
+def compact_json(content: bytes) -> bytes:
+    """A JSON document on one line; RecordFormatError if it is none."""
+    try:
+        document = json.loads(content, parse_constant=refuse_constant)
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except (ValueError, RecursionError) as error:
+        raise RecordFormatError(f"no JSON document: {error}") from error
+
+
+def refuse_constant(name: str) -> None:
+    """For `json.loads`: no NaN and no Infinity, which JSON does not have."""
+    raise ValueError(f"{name} is Python's, not JSON's")
+
+
+def _number(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
+    number = get(row)
+    if modifier == "":
+        return b"%d" % number
+    if modifier == "hex":
+        return b"%x" % number
+    size, order = SIZES[modifier]
+    try:
+        return number.to_bytes(size, "big" if order == "big" else "little", signed=number < 0)
+    except OverflowError as error:
+        raise RecordFormatError(f"{number} does not fit into {modifier}") from error
+
+
+def _time(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
+    try:
+        moment = _EPOCH + timedelta(milliseconds=get(row))
+    except OverflowError as error:
+        raise RecordFormatError(f"{get(row)} ms since 1970 are no date") from error
+    if modifier == "rfc3339":
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
+    return moment.strftime(modifier).encode()
+
+
+def _headers(write: Callable[[Any], bytes], row: Row) -> bytes:
+    return b"".join([write(_HeaderRow(name.encode(), content)) for name, content in row.headers])
