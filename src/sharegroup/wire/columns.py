@@ -136,7 +136,7 @@ def record_columns(
     they are asked for.  UnsupportedCompressionType for a codec that does not exist.
     """
     octets = np.frombuffer(buffer, dtype=np.uint8)
-    positions = _batch_positions(buffer)
+    positions = batch_positions(buffer)
     decompressed_bytes_max = min(decompressed_bytes_max, SPAN_BYTES_MAX - group_bytes)
     table = octets[positions[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
     wanted = table["attributes"] & CONTROL == 0
@@ -159,7 +159,7 @@ class _Group(NamedTuple):
     """The batches' headers."""
 
 
-def _batch_positions(buffer: Buffer) -> Integers:
+def batch_positions(buffer: Buffer) -> Integers:
     """Where the whole batches begin.  A hot loop."""
     positions = []
     position = 0

@@ -1,0 +1,117 @@
+"""A task's rows: fetch what the driver acquired, decode it, hand it to Spark as Arrow batches.
+
+Spark starts a worker process for each core and uses it for task after task, so connections,
+metadata and an event loop live in the module and are found again by the next task.  While
+Spark takes the rows of one answer, the next is on its way.
+
+    rows    --------[ decode 1 ][ decode 2 ][ decode 3 ]
+    network [ round 1 ][ round 2 ]  [ round 3 ]
+
+Reading is a pure function of options and partition.  Whoever stops in the middle (``take``,
+``isEmpty``, a failure elsewhere) closes the iterator, and what is on its way is given up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig, config_from
+from sharegroup.errors import CorruptMessage
+from sharegroup.ids import TopicId
+from sharegroup.spark.background import LoopThread
+from sharegroup.spark.options import ReadOptions
+from sharegroup.spark.partition import RunsPartition
+from sharegroup.spark.record_fetch import Fetched, RecordFetch
+from sharegroup.spark.schema import arrow_batches
+from sharegroup.wire.columns import Ranges, record_columns
+
+
+class _Process:
+    """What tasks of one process share."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.thread = LoopThread("kafka-share-read")
+        self.record_bytes: dict[tuple[TopicId, int], float] = {}
+        self._clusters: dict[str, Cluster] = {}
+
+    def cluster(self, options: ReadOptions) -> Cluster:
+        """The cluster of these options, connected when first used."""
+        key = repr(sorted(options.client.items()))
+        if key not in self._clusters:
+            self._clusters[key] = Cluster(config_from(ClientConfig, options.client))
+        return self._clusters[key]
+
+    def close(self) -> None:
+        self.thread.call(self._close_clusters())
+        self.thread.close()
+
+    async def _close_clusters(self) -> None:
+        for cluster in self._clusters.values():
+            cluster.close()
+
+
+_process: _Process | None = None
+
+
+def _this_process() -> _Process:
+    """A fork inherits the module, but neither the thread nor the use of the connections."""
+    global _process  # noqa: PLW0603  Living as long as the process is what this is for.
+    if _process is None or _process.pid != os.getpid():
+        _process = _Process()
+    return _process
+
+
+def close() -> None:
+    """End this process's connections; the next read opens new ones."""
+    global _process  # noqa: PLW0603
+    if _process is not None and _process.pid == os.getpid():
+        _process.close()
+    _process = None
+
+
+def read(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in the order of offsets within each topic partition."""
+    if not isinstance(partition, RunsPartition):
+        return  # A batch read without partitions: Spark makes up an empty one.
+    process = _this_process()
+    fetch = RecordFetch(
+        process.cluster(options),
+        partition.parts,
+        record_bytes=process.record_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    coming = process.thread.submit(fetch.next_round())
+    try:
+        while fetched := coming.result():
+            coming = process.thread.submit(fetch.next_round())
+            for one in fetched:
+                yield from _rows(one, options)
+    finally:
+        coming.cancel()
+
+
+def _rows(fetched: Fetched, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    part = fetched.part
+    runs: Any = np.array(part.runs, dtype=np.int64)
+    runs = runs[runs[:, 1] > fetched.first]
+    ranges = Ranges(np.maximum(runs[:, 0], fetched.first), runs[:, 1])
+    groups = record_columns(fetched.records, ranges, headers=options.include_headers)
+    try:
+        for columns in groups:
+            yield from arrow_batches(
+                columns,
+                options,
+                topic=part.topic,
+                partition=part.partition,
+                delivery_counts=runs[:, 2],
+            )
+    except CorruptMessage as error:
+        raise CorruptMessage(f"topic {part.topic!r} partition {part.partition}: {error}") from error

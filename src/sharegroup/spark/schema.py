@@ -1,0 +1,110 @@
+"""The columns of ``kafka-share``: those of Spark's own Kafka source, in its order and types.
+
+Spark compares the Arrow schema of what a task yields with the one it derived from the Spark
+schema, exactly; so both stand here side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sharegroup.spark.options import ReadOptions
+from sharegroup.spark.partition import NOT_DELIVERED
+from sharegroup.wire.columns import RecordColumns
+from sharegroup.wire.header_columns import HEADERS
+from sharegroup.wire.varints import Integers
+
+ROWS_MAX = 50_000
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Of one Arrow batch: Spark is slower with larger ones, and needs memory for them."""
+
+MILLISECONDS_MAX = (2**63 - 1) // 1000
+"""What fits into Spark's microseconds; a stranger's timestamp may be any number."""
+
+_ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS,
+    "deliveryCount": pa.int32(),
+}
+_SPARK_TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+    "deliveryCount": IntegerType(),
+}
+
+
+def column_names(*, include_headers: bool, include_delivery_count: bool) -> list[str]:
+    """The columns that these options ask for, in order."""
+    left_out = set()
+    if not include_headers:
+        left_out.add("headers")
+    if not include_delivery_count:
+        left_out.add("deliveryCount")
+    return [name for name in _ARROW_TYPES if name not in left_out]
+
+
+def spark_schema(*, include_headers: bool, include_delivery_count: bool) -> StructType:
+    """What `DataFrame.schema` shows; every column may be null, as in Spark's Kafka source."""
+    names = column_names(
+        include_headers=include_headers, include_delivery_count=include_delivery_count
+    )
+    return StructType([StructField(name, _SPARK_TYPES[name]) for name in names])
+
+
+def arrow_batches(
+    columns: RecordColumns,
+    options: ReadOptions,
+    *,
+    topic: str,
+    partition: int,
+    delivery_counts: Integers,
+) -> Iterator[pa.RecordBatch]:
+    """The records as rows for Spark; ``delivery_counts`` are those of the ranges."""
+    count = len(columns.offsets)
+    micros = np.clip(columns.timestamps, -MILLISECONDS_MAX, MILLISECONDS_MAX) * 1000
+    arrays = {
+        "key": columns.keys,
+        "value": columns.values,
+        "topic": pa.repeat(topic, count),
+        "partition": pa.array(np.full(count, partition, dtype=np.int32)),
+        "offset": pa.array(columns.offsets),
+        "timestamp": pa.array(micros).view(_ARROW_TYPES["timestamp"]),
+        "timestampType": pa.array(columns.timestamp_types),
+    }
+    if options.include_headers:
+        arrays["headers"] = columns.headers
+    if options.include_delivery_count:
+        counts = delivery_counts[columns.range_index].astype(np.int32)
+        arrays["deliveryCount"] = pa.array(counts, mask=counts == NOT_DELIVERED)
+    schema = pa.schema([(name, _ARROW_TYPES[name]) for name in arrays])
+    batch = pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
+    rows = max(1, min(ROWS_MAX, count * BATCH_BYTES_MAX // max(1, batch.nbytes)))
+    for first in range(0, count, rows):
+        yield batch.slice(first, rows)

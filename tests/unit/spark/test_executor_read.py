@@ -1,0 +1,158 @@
+"""A task reads exactly the offsets it was given, from whatever the log has become since."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from sharegroup.client import AdminClient, NewTopic, Producer, TopicPartition
+from sharegroup.errors import OffsetOutOfRange
+from sharegroup.ids import TopicId
+from sharegroup.spark import executor_read
+from sharegroup.spark.options import stream_options
+from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.testing import run_broker
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def bootstrap():
+    with run_broker() as broker:
+        yield broker.bootstrap
+    executor_read.close()
+
+
+def options_for(bootstrap, **more):
+    return stream_options(
+        {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": "any",
+            "share.group": "any",
+            **more,
+        }
+    )
+
+
+def filled_topic(bootstrap, *partitions: int) -> tuple[str, TopicId]:
+    """A topic whose partitions hold so many records each, ``<partition>.<offset>``."""
+    name = f"topic{next(_names)}"
+
+    async def fill() -> TopicId:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.create_topics([NewTopic(name, len(partitions), 1)])
+            topic_id = (await admin.describe_topics([name]))[name].topic_id
+        async with Producer(bootstrap_servers=bootstrap, batch_bytes=4_000) as producer:
+            for partition, records in enumerate(partitions):
+                for offset in range(records):
+                    await producer.send(
+                        name,
+                        f"{partition}.{offset}".encode(),
+                        key=b"k" if offset % 2 else None,
+                        partition=partition,
+                        timestamp_ms=1_000 + offset,
+                        headers=[("h", b"%d" % offset)] if offset % 3 == 0 else [],
+                    )
+        return topic_id
+
+    return name, asyncio.run(fill())
+
+
+def rows_of(bootstrap, *parts: PartitionRuns, **more):
+    batches = list(executor_read.read(options_for(bootstrap, **more), RunsPartition(parts)))
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def values_of(bootstrap, *parts, **more):
+    return [row["value"].decode() for row in rows_of(bootstrap, *parts, **more)]
+
+
+def test_rows_have_the_columns_of_sparks_kafka_source(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 4)
+    first, second = rows_of(
+        bootstrap,
+        PartitionRuns(topic, topic_id, 0, (Run(0, 1, 3), Run(3, 4, 1))),
+        includeHeaders="true",
+        includeDeliveryCount="true",
+    )
+    assert list(first.values())[:5] == [None, b"0.0", topic, 0, 0]
+    assert first["timestamp"].isoformat() == "1970-01-01T00:00:01+00:00"
+    assert first["timestampType"] == 0
+    assert first["headers"] == [{"key": "h", "value": b"0"}]
+    assert (first["deliveryCount"], second["deliveryCount"]) == (3, 1)
+    assert (second["offset"], second["key"]) == (3, b"k")
+
+
+def test_record_without_headers_has_null(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 2)
+    part = PartitionRuns(topic, topic_id, 0, (Run(1, 2, 1),))
+    assert [row["headers"] for row in rows_of(bootstrap, part, includeHeaders="true")] == [None]
+
+
+def test_only_the_runs_are_read_over_all_partitions(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 3_000, 2, 600)
+    runs = (Run(5, 8, 1), Run(8, 9, 2), Run(2_990, 3_000, 1))
+    assert values_of(
+        bootstrap,
+        PartitionRuns(topic, topic_id, 0, runs),
+        PartitionRuns(topic, topic_id, 2, (Run(0, 600, 1),)),
+    ) == [f"0.{offset}" for offset in (5, 6, 7, 8, *range(2_990, 3_000))] + [
+        f"2.{offset}" for offset in range(600)
+    ]
+
+
+def test_reading_again_gives_the_same(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 50)
+    part = PartitionRuns(topic, topic_id, 0, (Run(10, 20, 1),))
+    assert rows_of(bootstrap, part) == rows_of(bootstrap, part)
+
+
+def test_reader_can_be_left_in_the_middle(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 2_000)
+    partition = RunsPartition([PartitionRuns(topic, topic_id, 0, (Run(0, 2_000, 1),))])
+    rows = executor_read.read(options_for(bootstrap), partition)
+    assert next(rows).num_rows > 0
+    rows.close()
+    assert len(values_of(bootstrap, *partition.parts)) == 2_000
+
+
+def deleted_until(bootstrap, topic, offset):
+    async def delete():
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_records({TopicPartition(topic, 0): offset})
+
+    asyncio.run(delete())
+
+
+def test_records_deleted_since_are_an_error(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 100)
+    deleted_until(bootstrap, topic, 40)
+    with pytest.raises(OffsetOutOfRange, match=r"offset 30: records up to offset 40 are gone"):
+        values_of(bootstrap, PartitionRuns(topic, topic_id, 0, (Run(30, 50, 1),)))
+
+
+def test_records_deleted_since_are_left_out_if_that_is_wanted(bootstrap, caplog):
+    topic, topic_id = filled_topic(bootstrap, 100)
+    deleted_until(bootstrap, topic, 40)
+    part = PartitionRuns(topic, topic_id, 0, (Run(10, 12, 1), Run(30, 42, 1)))
+    assert values_of(bootstrap, part, failOnDataLoss="false") == ["0.40", "0.41"]
+    assert "records up to offset 40 are gone: the log begins at 40" in caplog.text
+
+
+def test_topic_made_again_has_lost_the_records_of_the_old_one(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 5)
+    part = PartitionRuns(topic, topic_id, 0, (Run(0, 5, 1),))
+    assert len(values_of(bootstrap, part)) == 5
+
+    async def make_again():
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_topics([topic])
+            await admin.create_topics([NewTopic(topic, 1, 1)])
+
+    asyncio.run(make_again())
+    with pytest.raises(OffsetOutOfRange, match=r"are gone: .*deleted and made again"):
+        values_of(bootstrap, part)
+    assert values_of(bootstrap, part, failOnDataLoss="false") == []
