@@ -1,0 +1,80 @@
+"""The data source ``kafka-share``, as Spark finds it.
+
+Spark makes one of these in many processes: to ask for the schema, to plan, for each batch that
+is written.  So it keeps its options and does nothing else; what they mean is judged when Spark
+says what it is going to do.
+
+    spark.readStream.format("kafka-share")        a member of a share group
+    spark.read.format("kafka-share")              plain records between two offsets
+    df.write, df.writeStream                      records through the producer
+
+An installed sharegroup is found by name, see the package ``pyspark_sharegroup``; otherwise
+``spark.dataSource.register(KafkaShareDataSource)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.spark.options import batch_options, column_options, sink_options, stream_options
+
+FORMAT = "kafka-share"
+
+
+class KafkaShareDataSource(DataSource):
+    """See the module's text."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._options = dict(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is called with."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of a read."""
+        from sharegroup.spark.schema import spark_schema
+
+        headers, delivery_count = column_options(self._options)
+        return spark_schema(include_headers=headers, include_delivery_count=delivery_count)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """For ``spark.readStream``."""
+        from sharegroup.spark.stream_reader import KafkaShareStreamReader
+
+        return KafkaShareStreamReader(stream_options(self._options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """For ``spark.read``."""
+        from sharegroup.spark.batch_read import KafkaShareBatchReader
+
+        return KafkaShareBatchReader(batch_options(self._options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For ``df.write``."""
+        from sharegroup.spark.sink import KafkaShareWriter
+
+        if overwrite:
+            raise InvalidConfig("mode overwrite: a topic can only be appended to; use append")
+        return KafkaShareWriter(sink_options(self._options), schema)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002  Complete mode writes all again.
+    ) -> DataSourceStreamArrowWriter:
+        """For ``df.writeStream``; Spark calls it with names, too."""
+        from sharegroup.spark.sink import KafkaShareStreamWriter
+
+        return KafkaShareStreamWriter(sink_options(self._options), schema)
