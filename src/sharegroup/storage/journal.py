@@ -136,10 +136,7 @@ class Journal:
 
     def _load(self) -> tuple[list[bytes], int]:
         data = self._file.read(self._file.size(), 0)
-        payloads, size = [], 0
-        for _, payload, end in _frames(data, 0):
-            payloads.append(payload)
-            size = end
+        payloads, size = whole_payloads(data)
         if size < len(data):
             self._cut(data, size)
         return payloads, size
@@ -157,6 +154,15 @@ class Journal:
         self.was_cut = True
         log.warning("event=journal_cut file=%s bytes=%d", self._name, len(data) - size)
         self._file.truncate(size)
+
+
+def whole_payloads(data: bytes) -> tuple[list[bytes], int]:
+    """The payloads in a journal's file up to the first that is not whole, and where that is."""
+    payloads, size = [], 0
+    for _, payload, end in _frames(data, 0):
+        payloads.append(payload)
+        size = end
+    return payloads, size
 
 
 def _frame(payload: bytes, *, durable: int) -> bytes:
