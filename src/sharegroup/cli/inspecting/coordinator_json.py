@@ -1,0 +1,93 @@
+"""Records of coordinators as JSON, in the shape of Kafka's own formatters.
+
+    {"key":{"type":0,"data":{"groupId":...}},"value":{"version":0,"data":{...}}}
+
+Names are the schemas', in camel case; ids are in Kafka's base64; a tagged field that has its
+default is left out; a value of null takes back what the key says.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+from uuid import UUID
+
+from sharegroup.ids import TopicId, topic_id_text
+from sharegroup.wire.coordinator_records import (
+    PREFIX_BYTES,
+    SHARE_GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    RecordClasses,
+    decode_record,
+)
+from sharegroup.wire.decoder import DecodeError
+
+INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
+    "__consumer_offsets": SHARE_GROUP_RECORDS,
+    "__share_group_state": SHARE_STATE_RECORDS,
+}
+"""What the records of an internal topic are made of."""
+
+
+def coordinator_json(
+    classes: RecordClasses, key: bytes | None, value: bytes | None
+) -> dict[str, Any]:
+    """``key`` and ``value`` as Kafka's formatters print them.
+
+    What is not known here (other types of groups, newer versions) stays readable for those
+    who know it: ``data`` is then the bytes, in base64, and ``unknown`` says why.
+    """
+    if key is None or len(key) < PREFIX_BYTES:
+        return {"unknown": "no key with a type", **_raw(None, key, value)}
+    record_type = int.from_bytes(key[:PREFIX_BYTES], "big", signed=True)
+    try:
+        decoded = decode_record(classes, key, value)
+    except DecodeError as error:
+        return {"unknown": str(error), **_raw(record_type, key, value)}
+    if decoded is None:
+        return {"unknown": f"record type {record_type}", **_raw(record_type, key, value)}
+    key_message, value_message = decoded
+    return {
+        "key": {"type": record_type, "data": message_json(key_message)},
+        "value": None
+        if value is None
+        else {"version": _prefix(value), "data": message_json(value_message)},
+    }
+
+
+def message_json(message: Any) -> Any:
+    """A message of the schemas, or a field of one, as JSON."""
+    if isinstance(message, tuple):
+        return [message_json(one) for one in message]
+    if isinstance(message, UUID):
+        return topic_id_text(TopicId(message))
+    if message is None or isinstance(message, str | int):
+        return message
+    return {
+        _camel(field.name): message_json(getattr(message, field.name))
+        for field in fields(message)
+        if "tag" not in field.metadata or getattr(message, field.name) != field.default
+    }
+
+
+def _raw(record_type: int | None, key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    return {
+        "key": None if key is None else {"type": record_type, "data": _base64(key)},
+        "value": None if value is None else {"version": _prefix(value), "data": _base64(value)},
+    }
+
+
+def _prefix(content: bytes) -> int:
+    return int.from_bytes(content[:PREFIX_BYTES], "big", signed=True)
+
+
+def _base64(content: bytes) -> str:
+    """What stands behind the type or version."""
+    return base64.b64encode(content[PREFIX_BYTES:]).decode()
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

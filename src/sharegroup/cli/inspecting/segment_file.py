@@ -1,0 +1,133 @@
+"""Walking through one segment file, over damage if there is some.
+
+    |  batch  |  batch  | xxxxxxx |  batch  |  ba
+    0                   |         |         '- torn: the file ends in the middle
+                        |         '- found again where a whole batch begins
+                        '- damaged: the checksum does not hold, or this is no header
+
+After damage a batch is looked for where the damaged header says that it ends, and then at the
+positions in the segment's index, which are beginnings of batches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from sharegroup.errors import CorruptMessage
+from sharegroup.storage.index_file import OFFSET_ENTRY
+from sharegroup.wire.batches import (
+    CHECKED_AT,
+    HEADER_BYTES,
+    LENGTH_MIN,
+    MAGIC,
+    BatchHeader,
+    parse_header,
+)
+from sharegroup.wire.records import Record, batch_records
+
+CHUNK_BYTES = 1024 * 1024
+"""Checksums are made in pieces: a damaged length may speak of gigabytes."""
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch, and where it lies."""
+
+    position: int
+    header: BatchHeader
+
+
+class Damage(NamedTuple):
+    """Bytes from ``position`` to ``end`` that are no whole batch."""
+
+    position: int
+    end: int
+    offset: int
+    """The first offset that may be lost."""
+    reason: str
+    reaches_end: bool
+    """Nothing readable follows: where writing stopped, or the rest is lost."""
+
+
+class SegmentFile:
+    """A segment's log file, open for reading, as long as it was when it was opened."""
+
+    __slots__ = ("_base_offset", "_fd", "_path", "size")
+
+    def __init__(self, path: Path, base_offset: int) -> None:
+        self._path = path
+        self._base_offset = base_offset
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def walk(self) -> Iterator[FoundBatch | Damage]:
+        """All of the file, from its beginning."""
+        position, offset = 0, self._base_offset
+        while position < self.size:
+            found = self._batch_at(position, offset)
+            if isinstance(found, FoundBatch):
+                yield found
+                position, offset = position + found.header.size, found.header.end_offset
+            else:
+                damage = self._damage(position, offset, found)
+                yield damage
+                position = damage.end
+
+    def records(self, batch: FoundBatch) -> list[Record]:
+        """The records of a batch; CorruptMessage if whoever wrote it wrote nonsense."""
+        data = os.pread(self._fd, batch.header.size, batch.position)
+        if len(data) < batch.header.size:
+            raise CorruptMessage(f"{self._path.name} was cut while it was read")
+        return batch_records(data, 0, batch.header)
+
+    def _batch_at(self, position: int, offset: int) -> FoundBatch | str:
+        """The batch at ``position``, or why there is none."""
+        left = self.size - position
+        if left < HEADER_BYTES:
+            return f"{left} bytes are less than a header"
+        header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
+        if header.magic != MAGIC or header.length < LENGTH_MIN or header.last_offset_delta < 0:
+            return "no batch header"
+        if header.base_offset < offset:
+            return f"base offset {header.base_offset} where {offset} or more was expected"
+        if header.size > left:
+            return f"a batch of {header.size} bytes, {left} are there"
+        if not self._checksum_holds(position, header):
+            return "the checksum does not hold"
+        return FoundBatch(position, header)
+
+    def _checksum_holds(self, position: int, header: BatchHeader) -> bool:
+        crc, at, end = 0, position + CHECKED_AT, position + header.size
+        while at < end:
+            chunk = os.pread(self._fd, min(CHUNK_BYTES, end - at), at)
+            if not chunk:
+                return False
+            crc, at = crc32c(chunk, crc), at + len(chunk)
+        return crc == header.crc
+
+    def _damage(self, position: int, offset: int, reason: str) -> Damage:
+        for candidate in self._candidates(position):
+            if isinstance(self._batch_at(candidate, offset), FoundBatch):
+                return Damage(position, candidate, offset, reason, reaches_end=False)
+        return Damage(position, self.size, offset, reason, reaches_end=True)
+
+    def _candidates(self, position: int) -> Iterator[int]:
+        """Positions behind ``position`` where a batch may begin."""
+        if self.size - position >= HEADER_BYTES:
+            header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
+            if header.length >= LENGTH_MIN and position + header.size < self.size:
+                yield position + header.size
+        index = self._path.with_suffix(".index")
+        if index.is_file():
+            data = index.read_bytes()
+            whole = data[: len(data) - len(data) % OFFSET_ENTRY.size]
+            for _, indexed in OFFSET_ENTRY.iter_unpack(whole):
+                if position < indexed < self.size:
+                    yield indexed

@@ -1,0 +1,185 @@
+"""``sharegroup logs``: what is in a data directory, without a broker.
+
+Nothing is written and no lock is taken, so it may be the directory of a broker that runs, or
+of one that does not start any more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharegroup.cli.formats.writing import json_line
+from sharegroup.cli.inspecting.data_directory import FoundLog, find_logs
+from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch
+from sharegroup.cli.inspecting.survey import (
+    OFFSET_MAX,
+    Segment,
+    Wanted,
+    batch_row,
+    damage_text,
+    open_segment,
+    record_document,
+    segment_row,
+    segments,
+    state_of,
+)
+from sharegroup.cli.output import Listing, in_colour
+from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
+
+SEGMENT_COLUMNS = (
+    "topic", "partition", "segment", "bytes", "batches", "records", "codec", "first_offset",
+    "end_offset", "first_time", "last_time", "state",
+)  # fmt: skip
+BATCH_COLUMNS = (
+    "topic", "partition", "segment", "position", "bytes", "base_offset", "last_offset", "records",
+    "codec", "time", "producer_id", "producer_epoch", "base_sequence",
+)  # fmt: skip
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@click.command("logs")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--batches", "what", flag_value="batches", help="A line for each batch.")
+@click.option("--records", "what", flag_value="records", help="A line of JSON for each record.")
+@click.option("--topic", "topics", multiple=True, help="This topic only, by name or id.")
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True)
+@click.option(
+    "--offsets", metavar="FIRST:END", help="From FIRST to before END; one may be left out."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    *,
+    directory: str,
+    what: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    offsets: str | None,
+    as_json: bool,
+) -> int:
+    """Print the segments of a data directory, its batches or its records, without a broker.
+
+    Works on the directory of a running broker, on a damaged one, on one of Apache Kafka, and
+    on the folder of one partition; nothing is changed.  Records of __share_group_state and
+    __consumer_offsets are printed as Kafka's formatters print them.
+
+    Exit code 1: a segment is damaged; where that begins is said on standard error.
+    """
+    wanted = Wanted(frozenset(topics), frozenset(partitions), *_offsets(offsets))
+    survey = _Survey(wanted)
+    logs = wanted.logs(find_logs(Path(directory), warn=_warn))
+    if what == "records":
+        for log in logs:
+            for document in survey.records(log):
+                sys.stdout.buffer.write(json_line(document))
+        sys.stdout.buffer.flush()
+    else:
+        rows = survey.batches if what == "batches" else survey.segments
+        columns = BATCH_COLUMNS if what == "batches" else SEGMENT_COLUMNS
+        found = [row for log in logs for row in rows(log)]
+        if as_json:
+            click.echo(Listing(found, columns, "").json())
+        else:
+            shown = [_with_times(row) for row in found]
+            empty = f"There are no logs in {directory} that were asked for."
+            click.echo(Listing(shown, columns, empty).text(coloured=in_colour()))
+    return 1 if survey.damaged else 0
+
+
+class _Survey:
+    """Goes through logs and says where they are damaged."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self.damaged = False
+
+    def segments(self, log: FoundLog) -> Iterator[dict[str, Any]]:
+        for segment in segments(log, self._wanted):
+            with closing(open_segment(segment)) as file:
+                pieces = self._telling(segment, file.walk())
+                yield segment_row(segment, pieces, file.size, self._wanted)
+
+    def batches(self, log: FoundLog) -> Iterator[dict[str, Any]]:
+        for segment in segments(log, self._wanted):
+            with closing(open_segment(segment)) as file:
+                for piece in self._telling(segment, file.walk()):
+                    if isinstance(piece, FoundBatch) and self._is_wanted(piece):
+                        yield batch_row(segment, piece)
+
+    def records(self, log: FoundLog) -> Iterator[dict[str, Any]]:
+        for segment in segments(log, self._wanted):
+            with closing(open_segment(segment)) as file:
+                for piece in self._telling(segment, file.walk()):
+                    if isinstance(piece, Damage) or not self._is_wanted(piece):
+                        continue
+                    try:
+                        found = file.records(piece)
+                    except (CorruptMessage, UnsupportedCompressionType) as error:
+                        self._unreadable(segment, piece, error)
+                        continue
+                    for record in found:
+                        if self._wanted.first <= record.offset < self._wanted.end:
+                            yield record_document(log, piece.header, record)
+
+    def _is_wanted(self, batch: FoundBatch) -> bool:
+        return self._wanted.overlaps(batch.header.base_offset, batch.header.end_offset)
+
+    def _telling(
+        self, segment: Segment, pieces: Iterator[FoundBatch | Damage]
+    ) -> Iterator[FoundBatch | Damage]:
+        """The pieces as they are, damage also on standard error."""
+        for piece in pieces:
+            if isinstance(piece, Damage):
+                _warn(damage_text(segment, piece))
+                self.damaged = self.damaged or state_of(segment, piece) == "damaged"
+            yield piece
+
+    def _unreadable(self, segment: Segment, batch: FoundBatch, error: Exception) -> None:
+        self.damaged = True
+        _warn(
+            f"topic {segment.log.topic!r} partition {segment.log.partition}, {segment.path.name} "
+            f"at byte {batch.position}: the checksum holds, the records can't be read: {error}"
+        )
+
+
+def _offsets(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return 0, OFFSET_MAX
+    first, colon, end = text.partition(":")
+    if not all(part.isdecimal() or not part for part in (first, end)) or not (first or colon):
+        raise click.BadParameter(f"{text!r}: expected FIRST:END", param_hint="--offsets")
+    start = int(first or 0)
+    if not colon:
+        return start, start + 1
+    return start, int(end) if end else OFFSET_MAX
+
+
+def _with_times(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its timestamps as times too."""
+    times = {
+        name.replace("timestamp", "time"): _time(row[name])
+        for name in ("timestamp", "first_timestamp", "last_timestamp")
+        if name in row
+    }
+    return {**row, **times}
+
+
+def _time(timestamp: int | None) -> str | None:
+    if timestamp is None or timestamp < 0:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp)
+    except OverflowError:
+        return str(timestamp)  # No date, but what the batch says.
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _warn(text: str) -> None:
+    click.echo(f"sharegroup: {text}", err=True)
