@@ -11,12 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from sharegroup.client import admin_configs, admin_groups, admin_topics, offset_resets
+from sharegroup.client import (
+    admin_configs,
+    admin_consumer_groups,
+    admin_features,
+    admin_groups,
+    admin_topics,
+    offset_resets,
+)
 from sharegroup.client.admin_types import (
     AlterConfig,
     ClusterDescription,
+    CommittedOffset,
     ConfigEntry,
     ConfigResource,
+    ConsumerGroupDescription,
+    Features,
+    FeatureUpdate,
     GroupListing,
     ListedOffset,
     NewTopic,
@@ -198,5 +209,57 @@ class AdminClient:
         return await admin_groups.delete_share_group_offsets(self._cluster, group_id, topics)
 
     async def delete_share_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-        """Delete groups without members, and their state."""
+        """Delete share groups without members, and their state; other groups are left alone."""
+        return await admin_groups.delete_share_groups(self._cluster, group_ids)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+        """Delete groups without members, whatever type they are of."""
         return await admin_groups.delete_groups(self._cluster, group_ids)
+
+    async def describe_consumer_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, ConsumerGroupDescription | KafkaError]:
+        """State and members of groups that read topics, by the newer protocol or the classic."""
+        return await admin_consumer_groups.describe_consumer_groups(self._cluster, group_ids)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, ConsumerGroupDescription | KafkaError]:
+        """State and members of classic groups, also of those that are not consumers."""
+        return await admin_consumer_groups.describe_classic_groups(self._cluster, group_ids)
+
+    async def list_consumer_group_offsets(
+        self, groups: Mapping[str, Iterable[TopicPartition] | None]
+    ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+        """What consumer groups committed; None asks for all partitions of a group."""
+        return await admin_consumer_groups.list_consumer_group_offsets(self._cluster, groups)
+
+    async def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Commit offsets for a consumer group without members."""
+        return await admin_consumer_groups.alter_consumer_group_offsets(
+            self._cluster, group_id, offsets
+        )
+
+    async def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Forget what a consumer group committed for partitions that no member reads."""
+        return await admin_consumer_groups.delete_consumer_group_offsets(
+            self._cluster, group_id, partitions
+        )
+
+    # Features.
+
+    async def describe_features(self) -> Features:
+        """What the brokers support, and the levels that the cluster agreed on."""
+        return await admin_features.describe_features(self._cluster)
+
+    async def update_features(
+        self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+    ) -> dict[str, KafkaError | None]:
+        """Change levels of features, all of them or none."""
+        return await admin_features.update_features(
+            self._cluster, updates, validate_only=validate_only
+        )

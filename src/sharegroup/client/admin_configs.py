@@ -19,7 +19,7 @@ from kio.schema.incremental_alter_configs.v1.request import (
 )
 from kio.static.primitive import i8
 
-from sharegroup.client.admin_topics import ask_any, outcome
+from sharegroup.client.admin_topics import ask_any, by_item, outcome
 from sharegroup.client.admin_types import (
     AlterConfig,
     ConfigEntry,
@@ -38,8 +38,9 @@ Result = TypeVar("Result")
 async def describe_configs(
     cluster: Cluster, resources: Iterable[ConfigResource], *, documentation: bool
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+    wanted = tuple(resources)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-    for node_id, part in (await _by_node(cluster, resources, results)).items():
+    for node_id, part in (await _by_node(cluster, wanted, results)).items():
         request = DescribeConfigsRequest(
             resources=tuple(
                 DescribeConfigsResource(
@@ -51,11 +52,12 @@ async def describe_configs(
         )
         response = await _ask(cluster, node_id, request, what="describe_configs")
         for one in response.results:
-            resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
+            if (resource := _asked(part, one)) is None:
+                continue
             results[resource] = outcome(one.error_code, one.error_message, **_about(resource)) or {
                 config.name: _entry(config) for config in one.configs
             }
-    return results
+    return by_item(wanted, results, "resource")
 
 
 async def incremental_alter_configs(
@@ -86,9 +88,10 @@ async def incremental_alter_configs(
         )
         response = await _ask(cluster, node_id, request, what="incremental_alter_configs")
         for one in response.responses:
-            resource = ConfigResource(ResourceType(one.resource_type), one.resource_name)
+            if (resource := _asked(part, one)) is None:
+                continue
             results[resource] = outcome(one.error_code, one.error_message, **_about(resource))
-    return results
+    return by_item(changes, results, "resource")
 
 
 async def _by_node(
@@ -138,6 +141,12 @@ def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
         config.is_sensitive,
         config.documentation,
     )
+
+
+def _asked(part: Iterable[ConfigResource], answer: Any) -> ConfigResource | None:
+    """Which of the resources asked about an answer speaks of; None: of none."""
+    about = (answer.resource_type, answer.resource_name)
+    return next((one for one in part if (int(one.type), one.name) == about), None)
 
 
 def _about(resource: ConfigResource) -> dict[str, str]:

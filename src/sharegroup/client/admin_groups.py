@@ -6,7 +6,7 @@ error is the result for that group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.alter_share_group_offsets.v0.request import (
@@ -31,7 +31,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.client.admin_topics import by_topic, outcome
+from sharegroup.client.admin_topics import by_item, by_topic, known, outcome
 from sharegroup.client.admin_types import (
     GroupListing,
     ShareGroupDescription,
@@ -47,6 +47,7 @@ from sharegroup.errors import (
     CoordinatorNotAvailable,
     KafkaError,
     NotCoordinator,
+    UnknownServerError,
 )
 
 LOOK_AGAIN = frozenset(
@@ -83,7 +84,9 @@ async def describe_share_groups(
             group_ids=(KioGroupId(group_id),), include_authorized_operations=False
         )
         try:
-            response = await _ask(cluster, group_id, request, lambda answer: answer.groups)
+            response = await ask_coordinator(
+                cluster, group_id, request, lambda answer: answer.groups
+            )
         except KafkaError as error:
             results[group_id] = error
         else:
@@ -105,7 +108,9 @@ async def list_share_group_offsets(
             )
         )
         try:
-            response = await _ask(cluster, group_id, request, lambda answer: answer.groups)
+            response = await ask_coordinator(
+                cluster, group_id, request, lambda answer: answer.groups
+            )
         except KafkaError as error:
             results[group_id] = error
         else:
@@ -135,8 +140,8 @@ async def alter_share_group_offsets(
             for topic, partitions in by_topic(offsets).items()
         ),
     )
-    response = await _ask(cluster, group_id, request, lambda answer: (answer,))
-    return {
+    response = await ask_coordinator(cluster, group_id, request, lambda answer: (answer,))
+    answered = {
         TopicPartition(topic.topic_name, one.partition_index): outcome(
             one.error_code,
             one.error_message,
@@ -147,24 +152,38 @@ async def alter_share_group_offsets(
         for topic in response.responses
         for one in topic.partitions
     }
+    return by_item(offsets, answered, "partition")
 
 
 async def delete_share_group_offsets(
     cluster: Cluster, group_id: str, topics: Iterable[str]
 ) -> dict[str, KafkaError | None]:
+    wanted = tuple(topics)
     request = DeleteShareGroupOffsetsRequest(
         group_id=KioGroupId(group_id),
         topics=tuple(
-            DeleteShareGroupOffsetsRequestTopic(topic_name=KioTopicName(topic)) for topic in topics
+            DeleteShareGroupOffsetsRequestTopic(topic_name=KioTopicName(topic)) for topic in wanted
         ),
     )
-    response = await _ask(cluster, group_id, request, lambda answer: (answer,))
-    return {
-        one.topic_name: outcome(
+    response = await ask_coordinator(cluster, group_id, request, lambda answer: (answer,))
+    answered = {
+        str(one.topic_name): outcome(
             one.error_code, one.error_message, group=group_id, topic=one.topic_name
         )
         for one in response.responses
     }
+    return by_item(wanted, answered, "topic")
+
+
+async def delete_share_groups(
+    cluster: Cluster, group_ids: Iterable[str]
+) -> dict[str, KafkaError | None]:
+    """The request itself does not ask what type a group is of."""
+    wanted = tuple(group_ids)
+    described = await describe_share_groups(cluster, wanted)
+    meant = [name for name in wanted if isinstance(described[name], ShareGroupDescription)]
+    others = {name: one for name, one in described.items() if isinstance(one, KafkaError)}
+    return by_item(wanted, others | await delete_groups(cluster, meant), "group")
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
@@ -172,7 +191,7 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str,
     for group_id in group_ids:
         request = DeleteGroupsRequest(groups_names=(KioGroupId(group_id),))
         try:
-            await _ask(cluster, group_id, request, lambda answer: answer.results)
+            await ask_coordinator(cluster, group_id, request, lambda answer: answer.results)
         except KafkaError as error:
             results[group_id] = error
         else:
@@ -180,8 +199,16 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str,
     return results
 
 
-async def _ask(cluster: Cluster, group_id: str, request: Any, answers: Any) -> Any:
-    """Ask the group's coordinator; ``answers`` finds what carries the error code."""
+async def ask_coordinator(
+    cluster: Cluster,
+    group_id: str,
+    request: Any,
+    answers: Callable[[Any], Sequence[Any] | None],
+) -> Any:
+    """Ask the group's coordinator; ``answers`` finds what carries error codes, None if nothing.
+
+    An answer that should say something of the group and does not is an error, too.
+    """
 
     async def attempt() -> Any:
         node_id = await cluster.coordinator(group_id)
@@ -191,7 +218,10 @@ async def _ask(cluster: Cluster, group_id: str, request: Any, answers: Any) -> A
             # It can't be reached, or is no broker any more: the group has moved by now, or will.
             cluster.forget_coordinator(group_id)
             raise
-        for answer in answers(response):
+        found = answers(response)
+        if found is not None and not found:
+            raise UnknownServerError(f"group {group_id!r}: the broker's answer is empty")
+        for answer in found or ():
             if answer.error_code in LOOK_AGAIN:
                 cluster.forget_coordinator(group_id)
             if answer.error_code != NONE:
@@ -216,7 +246,7 @@ def _asked(
 def _share_offset(topic: Any, one: Any) -> SharePartitionOffset | KafkaError:
     return outcome(
         one.error_code, one.error_message, topic=topic.topic_name, partition=one.partition_index
-    ) or SharePartitionOffset(_known(one.start_offset), _known(one.leader_epoch), _known(one.lag))
+    ) or SharePartitionOffset(known(one.start_offset), known(one.leader_epoch), known(one.lag))
 
 
 def _described(group: DescribedGroup, coordinator_id: int) -> ShareGroupDescription:
@@ -245,7 +275,3 @@ def _member(member: Member) -> ShareMemberDescription:
             for partition in topic.partitions
         ),
     )
-
-
-def _known(number: int) -> int | None:
-    return None if number < 0 else number

@@ -29,6 +29,7 @@ from kio.schema.list_offsets.v11.request import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from kio.schema.metadata.v13.response import MetadataResponseTopic
 from kio.schema.types import BrokerId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
@@ -38,15 +39,17 @@ from sharegroup.client.admin_types import (
     ListedOffset,
     NewTopic,
     NodeDescription,
+    PartitionDescription,
     TopicDescription,
 )
-from sharegroup.client.cluster import NO_LEADER, Cluster, Topic
+from sharegroup.client.cluster import NO_LEADER, Cluster, Topic, topic_refusal
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
     KafkaError,
     LeaderNotAvailable,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 
@@ -54,6 +57,7 @@ CONSUMER_REPLICA_ID = -1
 READ_UNCOMMITTED = 0
 
 Item = TypeVar("Item")
+Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 
@@ -65,6 +69,21 @@ def outcome(code: int, message: str | None, **about: str | int) -> KafkaError | 
 def timeout_of(cluster: Cluster) -> i32Timedelta:
     """How long the broker itself may take: no longer than this side waits."""
     return i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms))
+
+
+def by_item(
+    asked: Iterable[Key], answered: Mapping[Key, Result | KafkaError], kind: str
+) -> dict[Key, Result | KafkaError]:
+    """A result for each item that was asked about, in that order, and for no other.
+
+    A broker that leaves one out, or adds one, is mistaken; the caller gets what it asked for.
+    """
+    return {
+        item: answered[item]
+        if item in answered
+        else UnknownServerError(f"{kind} {item!r}: the broker's answer says nothing about it")
+        for item in asked
+    }
 
 
 async def ask_any(cluster: Cluster, request: Any, *, what: str) -> Any:
@@ -79,6 +98,7 @@ async def ask_any(cluster: Cluster, request: Any, *, what: str) -> Any:
 async def create_topics(
     cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool
 ) -> dict[str, KafkaError | None]:
+    wanted = tuple(topics)
     request = CreateTopicsRequest(
         topics=tuple(
             CreatableTopic(
@@ -91,16 +111,17 @@ async def create_topics(
                     for key, value in topic.configs.items()
                 ),
             )
-            for topic in topics
+            for topic in wanted
         ),
         timeout=timeout_of(cluster),
         validate_only=validate_only,
     )
     response = await ask_any(cluster, request, what="create_topics")
-    return {
-        one.name: outcome(one.error_code, one.error_message, topic=one.name)
+    answered = {
+        str(one.name): outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.topics
     }
+    return by_item((topic.name for topic in wanted), answered, "topic")
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
@@ -112,10 +133,11 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
     response = await ask_any(cluster, request, what="delete_topics")
     for name in wanted:
         cluster.outdate(name)
-    return {
-        one.name: outcome(one.error_code, one.error_message, topic=one.name)
+    answered = {
+        str(one.name): outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.responses
     }
+    return by_item(wanted, answered, "topic")
 
 
 async def create_partitions(
@@ -132,23 +154,47 @@ async def create_partitions(
     response = await ask_any(cluster, request, what="create_partitions")
     for name in counts:
         cluster.outdate(name)
-    return {
-        one.name: outcome(one.error_code, one.error_message, topic=one.name)
+    answered = {
+        str(one.name): outcome(one.error_code, one.error_message, topic=one.name)
         for one in response.results
     }
+    return by_item(counts, answered, "topic")
 
 
 async def describe_topics(
     cluster: Cluster, names: Iterable[str] | None
 ) -> dict[str, TopicDescription | KafkaError]:
     wanted = None if names is None else tuple(names)
-    found = await cluster.retrying(lambda: cluster.refresh(wanted), what="describe_topics")
-    return {
-        name: topic
-        if isinstance(topic, KafkaError)
-        else TopicDescription(topic.name, topic.topic_id, topic.leaders, topic.is_internal)
-        for name, topic in found.items()
+    response = await cluster.retrying(lambda: cluster.ask_metadata(wanted), what="describe_topics")
+    found = {
+        str(one.name): _described(one)
+        if one.error_code in (NONE, LeaderNotAvailable.code)
+        else topic_refusal(one)
+        for one in response.topics
+        if one.name is not None
     }
+    return found if wanted is None else by_item(wanted, found, "topic")
+
+
+def _described(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = sorted(topic.partitions, key=lambda one: int(one.partition_index))
+    return TopicDescription(
+        str(topic.name),
+        topic.topic_id,
+        tuple(int(one.leader_id) for one in partitions),
+        topic.is_internal,
+        tuple(
+            PartitionDescription(
+                int(one.partition_index),
+                int(one.leader_id),
+                known(one.leader_epoch),
+                tuple(map(int, one.replica_nodes)),
+                tuple(map(int, one.isr_nodes)),
+                tuple(map(int, one.offline_replicas)),
+            )
+            for one in partitions
+        ),
+    )
 
 
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
@@ -194,9 +240,9 @@ async def list_offsets(
             for one in topic.partitions:
                 where = TopicPartition(topic.name, one.partition_index)
                 results[where] = _failed(cluster, where, one.error_code) or ListedOffset(
-                    one.offset, one.timestamp, _known(one.leader_epoch)
+                    one.offset, one.timestamp, known(one.leader_epoch)
                 )
-    return results
+    return by_item(specs, results, "partition")
 
 
 async def delete_records(
@@ -225,7 +271,7 @@ async def delete_records(
                 where = TopicPartition(topic.name, one.partition_index)
                 failed = _failed(cluster, where, one.error_code)
                 results[where] = int(one.low_watermark) if failed is None else failed
-    return results
+    return by_item(offsets, results, "partition")
 
 
 def by_topic(items: Mapping[TopicPartition, Item]) -> dict[str, dict[int, Item]]:
@@ -287,5 +333,6 @@ def _failed(cluster: Cluster, where: TopicPartition, code: int) -> KafkaError | 
     return error
 
 
-def _known(number: int) -> int | None:
+def known(number: int) -> int | None:
+    """None for the -1 that stands for unknown."""
     return None if number < 0 else number

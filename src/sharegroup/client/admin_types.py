@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.client.records import TopicPartition
@@ -24,6 +25,18 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """Who has one partition: node ids, ``leader`` -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic as the cluster describes it; ``leaders`` holds a node id, or -1, by partition."""
 
@@ -31,6 +44,7 @@ class TopicDescription:
     topic_id: UUID | None
     leaders: tuple[int, ...]
     is_internal: bool
+    partitions: tuple[PartitionDescription, ...] = ()
 
     @property
     def partition_count(self) -> int:
@@ -151,6 +165,84 @@ class SharePartitionOffset:
     start_offset: int | None
     leader_epoch: int | None
     lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberDescription:
+    """One member of a consumer group.
+
+    None means that the group's protocol has no such thing, or the member none.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    rack_id: str | None
+    member_epoch: int | None
+    subscribed_topics: tuple[str, ...]
+    """Empty in a classic group, where only the members know."""
+    assignment: tuple[TopicPartition, ...]
+    target_assignment: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """A consumer group as its coordinator describes it; the epochs are None in a classic one."""
+
+    group_id: str
+    type: str
+    """``consumer`` or ``classic``."""
+    protocol_type: str
+    """``consumer`` for groups that read topics; Connect's workers say ``connect``."""
+    state: str
+    assignor_name: str
+    group_epoch: int | None
+    assignment_epoch: int | None
+    members: tuple[ConsumerMemberDescription, ...]
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a consumer group committed for one partition; ``offset`` None: nothing."""
+
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that the brokers could serve, both inclusive."""
+
+    oldest: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the brokers support, and the levels that the cluster agreed on."""
+
+    supported: Mapping[str, FeatureRange]
+    finalized: Mapping[str, int]
+    finalized_epoch: int | None
+    """None from a broker that keeps no such agreement."""
+
+
+class UpgradeType(IntEnum):
+    """How a feature's level may change; values as on the wire."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """A new level of a feature; 0 switches it off."""
+
+    max_version_level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
 class OffsetSpec(IntEnum):

@@ -47,6 +47,8 @@ from sharegroup.ids import TopicId, TopicName
 
 GROUP_KEY_TYPE = 0
 NO_LEADER = -1
+FORMER_IDS_MAX = 1_000
+"""Topics that are gone, or have got another id, and whose names somebody may still ask for."""
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -226,6 +228,17 @@ class Cluster:
         self, names: Iterable[str] | None, *, create: bool = False
     ) -> dict[str, Topic | KafkaError]:
         """Ask for these topics, or for all with None; by name what came of it."""
+        response = await self.ask_metadata(names, create=create)
+        return {
+            str(one.name): _topic(one) if _exists(one) else topic_refusal(one)
+            for one in response.topics
+            if one.name is not None  # A topic id that the broker does not know; nobody asks so.
+        }
+
+    async def ask_metadata(
+        self, names: Iterable[str] | None, *, create: bool = False
+    ) -> MetadataResponse:
+        """The whole answer about these topics, or all; what was asked by name is remembered."""
         wanted = None if names is None else tuple(dict.fromkeys(names))
         request = MetadataRequest(
             topics=None
@@ -241,27 +254,39 @@ class Cluster:
         self._nodes = {one.node_id: (one.host, one.port) for one in response.brokers}
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
-        return self._learn(response.topics, time.monotonic())
+        self._forget_addresses()
+        # Of all the topics of a cluster a client remembers those it has to do with.
+        asked = frozenset(wanted or ())
+        self._learn((one for one in response.topics if one.name in asked), time.monotonic())
+        return response
 
-    def _learn(
-        self, described: Iterable[MetadataResponseTopic], now: float
-    ) -> dict[str, Topic | KafkaError]:
-        found: dict[str, Topic | KafkaError] = {}
+    def _learn(self, described: Iterable[MetadataResponseTopic], now: float) -> None:
         for one in described:
-            if one.name is None:
-                continue  # A topic id that the broker does not know; nobody asks by id.
-            if one.error_code in (NONE, LeaderNotAvailable.code):
-                topic = found[one.name] = _topic(one)
-                self._topics[one.name] = topic
-                if topic.topic_id is not None:
-                    self._names[topic.topic_id] = topic.name
-                if topic.leaders and NO_LEADER not in topic.leaders:
-                    self._asked_at[one.name] = now
-            else:
-                found[one.name] = _refusal(one)
-                self._topics.pop(one.name, None)
-                self._asked_at.pop(one.name, None)
-        return found
+            name = str(one.name)
+            if not _exists(one):
+                self._topics.pop(name, None)
+                self._asked_at.pop(name, None)
+                continue
+            topic = self._topics[name] = _topic(one)
+            if topic.topic_id is not None:
+                self._names.pop(topic.topic_id, None)  # To the end: those in use are youngest.
+                self._names[topic.topic_id] = topic.name
+            if topic.leaders and NO_LEADER not in topic.leaders:
+                self._asked_at[name] = now
+        while len(self._names) > len(self._topics) + FORMER_IDS_MAX:
+            del self._names[next(iter(self._names))]
+
+    def _forget_addresses(self) -> None:
+        """Brokers come and go, and may name new addresses for ever."""
+        in_use = {*self._nodes.values(), *self._bootstrap}
+        for key, connection in list(self._connections.items()):
+            if key[0] not in in_use and not connection.is_open:
+                del self._connections[key]
+        alive = in_use | {address for address, _ in self._connections}
+        for key, lock in list(self._opening.items()):
+            if key[0] not in alive and not lock.locked():
+                del self._opening[key]
+                self._pauses.pop(key[0], None)
 
     # Coordinators.
 
@@ -286,6 +311,10 @@ class Cluster:
         self._coordinators.pop(group_id, None)
 
 
+def _exists(described: MetadataResponseTopic) -> bool:
+    return described.error_code in (NONE, LeaderNotAvailable.code)
+
+
 def _topic(described: MetadataResponseTopic) -> Topic:
     leaders = [NO_LEADER] * len(described.partitions)
     for partition in described.partitions:
@@ -296,7 +325,8 @@ def _topic(described: MetadataResponseTopic) -> Topic:
     return Topic(name, topic_id, tuple(leaders), described.is_internal)
 
 
-def _refusal(described: MetadataResponseTopic) -> KafkaError:
+def topic_refusal(described: MetadataResponseTopic) -> KafkaError:
+    """Why a topic is not described."""
     if described.error_code == UnknownTopicOrPartition.code:
         return UnknownTopicOrPartition(f"topic {described.name!r} does not exist")
     return refused(described.error_code, None, topic=str(described.name))

@@ -85,7 +85,7 @@ PEER_APIS: dict[int, Api] = {
         Api(17, "SaslHandshake", 0, 1, flexible=2),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(47, "OffsetDelete", 0, 0, flexible=1),
-        Api(57, "UpdateFeatures", 0, 2, flexible=0),
+        Api(57, "UpdateFeatures", 2, 2, flexible=0),
         Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )
 }
