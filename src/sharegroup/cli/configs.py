@@ -95,8 +95,11 @@ def resource_options(verb: Verb) -> Verb:
 def command() -> None:
     """Show and change settings of topics, groups and brokers.
 
-    Kafka's way to say it works as well: sharegroup configs --alter --entity-type groups
-    --entity-name billing --add-config share.record.lock.duration.ms=60000
+    Kafka's way to say it works as well:
+
+    \b
+        sharegroup configs --alter --entity-type groups --entity-name billing
+            --add-config share.record.lock.duration.ms=60000
     """
 
 
@@ -106,7 +109,7 @@ def command() -> None:
 @cluster_options
 @listing_options
 def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
-    """The settings of one topic, group or broker, and where each value comes from."""
+    """Settings, and where each value comes from."""
 
     async def entries(admin: AdminClient) -> Listing:
         results = await admin.describe_configs([resource])
@@ -158,7 +161,7 @@ def alter(  # One option each.
     access: Access,
     as_json: bool,
 ) -> None:
-    """Change settings of one topic, group or broker: all that are named, or none."""
+    """Change settings: all that are named, or none."""
     values = {
         **(dict(read_properties(file)) if file else {}),
         **_values(lists),

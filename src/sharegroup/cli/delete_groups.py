@@ -28,7 +28,10 @@ from sharegroup.errors import KafkaError
 @cluster_options
 @json_option
 def delete(*, groups: tuple[str, ...], all_groups: bool, access: Access, as_json: bool) -> None:
-    """Delete GROUP..., which must have no members, and all that is known of their records."""
+    """Delete groups without members.
+
+    All that is known of their records is forgotten; their settings stay, as in Kafka.
+    """
     if bool(groups) == all_groups:
         raise click.UsageError("name groups, or give --all-groups")
     results = ask(access, lambda admin: _delete(admin, None if all_groups else groups))
@@ -74,7 +77,11 @@ async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> K
 @cluster_options
 @json_option
 def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_json: bool) -> None:
-    """Forget where GROUP, which must have no members, stands in topics."""
+    """Forget where a group stands in topics.
+
+    The group must have no members.  If it takes up such a topic again, its setting
+    share.auto.offset.reset says where it begins.
+    """
 
     async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
         try:

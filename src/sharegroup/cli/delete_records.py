@@ -47,10 +47,12 @@ def command(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Delete the records below an offset; they are gone for every group.
+    """Delete the records below an offset.
+
+    They are gone for every group.  A file says it for each partition:
 
     \b
-    The file's form: {"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
+        {"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
     """
     by_name = bool(topics) and before is not None
     if by_name == (offset_json_file is not None) or bool(topics) != (before is not None):

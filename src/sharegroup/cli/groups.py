@@ -51,7 +51,10 @@ COLUMNS = {
 def command() -> None:
     """List, describe, reset and delete share groups.
 
-    Kafka's way to say it works as well: sharegroup groups --describe --group billing
+    Kafka's way to say it works as well:
+
+    \b
+        sharegroup groups --describe --group billing --members
     """
 
 
@@ -73,7 +76,7 @@ command.add_command(delete_groups.delete_offsets)
 @cluster_options
 @listing_options
 def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
-    """Id, type and state of every group, also of those that are no share groups."""
+    """Id, type and state of groups of every type."""
 
     async def groups(admin: AdminClient) -> Listing:
         found = await admin.list_groups(
@@ -112,7 +115,13 @@ def describe(  # One option each.
     access: Access,
     form: Form,
 ) -> None:
-    """Where GROUP... stands in each partition, or its members, or its state."""
+    """Where groups stand, who is in them, how they are.
+
+    \b
+    --offsets  where delivery starts in each partition, and how many records are to be done
+    --members  who is in the group and which partitions are assigned to it
+    --state    coordinator, state, epochs
+    """
     if bool(groups) == all_groups:
         raise click.UsageError("name groups, or give --all-groups")
     columns = [name for name in COLUMNS[view] if verbose or name not in LONG[view]]

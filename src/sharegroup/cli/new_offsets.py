@@ -82,7 +82,8 @@ async def _wanted(
             }
         case "time" | "ago":
             since = int(time.time() * 1000) - target.value if target.kind == "ago" else target.value
-            found = await _listed(admin, partitions, since)
+            # A negative time would mean something else: latest, earliest.
+            found = await _listed(admin, partitions, max(since, 0))
             # -1: no record is as young as the time; then the group begins with the next one.
             return {where: offset for where, offset in found.items() if offset >= 0}
 

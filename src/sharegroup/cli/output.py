@@ -88,4 +88,8 @@ def _cell(value: object) -> str:
 
 
 def _tinted(line: Sequence[str]) -> list[str]:
-    return [click.style(cell, fg=COLOURS.get(cell.rstrip())) for cell in line]
+    colours = [COLOURS.get(cell.rstrip()) for cell in line]
+    return [
+        click.style(cell, fg=colour) if colour else cell
+        for cell, colour in zip(line, colours, strict=True)
+    ]

@@ -87,7 +87,11 @@ OPTIONS = (
 @cluster_options
 @json_option
 def command(*, group: str, access: Access, as_json: bool, **options: Any) -> None:
-    """Move the start offsets of GROUP, which must have no members."""
+    """Let a group start elsewhere.
+
+    The group must have no members; it need not exist yet.  Offsets that lie outside of a
+    partition's log are moved to its nearer end.
+    """
     if [bool(options["topics"]), options["all_topics"], bool(options["file"])].count(True) != 1:
         raise click.UsageError("say one of --topic, --all-topics and --from-file")
     if options["dry_run"] == options["execute"]:
@@ -122,7 +126,8 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
 
 def _target(options: dict[str, Any]) -> Target:
     """Where to; exactly one scenario must have been said."""
-    said = [name for name in SCENARIOS if options[name] not in (None, False)]
+    # By identity: an offset of 0 is said, though it equals False.
+    said = [name for name in SCENARIOS if not any(options[name] is no for no in (None, False))]
     if len(said) != 1:
         raise click.UsageError(f"say one of {OPTIONS}")
     (scenario,) = said

@@ -38,7 +38,10 @@ from sharegroup.ids import TopicId, topic_id_text
 def command() -> None:
     """List, describe, create, grow and delete topics.
 
-    Kafka's way to say it works as well: sharegroup topics --create --topic orders --partitions 3
+    Kafka's way to say it works as well:
+
+    \b
+        sharegroup topics --create --topic orders --partitions 3
     """
 
 
@@ -74,7 +77,10 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
 @cluster_options
 @listing_options
 def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
-    """Leader, first offset and end offset of every partition of TOPIC..., or of all topics."""
+    """Leader and offsets of every partition.
+
+    Without a name: of all topics but Kafka's internal ones.
+    """
     columns = ("topic", "partition", "leader", "start_offset", "end_offset")
 
     async def partitions(admin: AdminClient) -> Listing:
@@ -122,7 +128,7 @@ def create(  # One option each.
     access: Access,
     as_json: bool,
 ) -> None:
-    """Create TOPIC."""
+    """Create a topic."""
     new = NewTopic(
         topic,
         num_partitions=partitions or BROKER_DEFAULT,
@@ -143,7 +149,10 @@ def create(  # One option each.
 @cluster_options
 @json_option
 def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None:
-    """Give TOPIC more partitions; settings are changed with `sharegroup configs alter`."""
+    """Give a topic more partitions.
+
+    Its settings are changed with `sharegroup configs alter`.
+    """
     refuse_errors(ask(access, lambda admin: admin.create_partitions({topic: partitions})))
     text = f"topic {topic} has {partitions} partitions"
     done(text, as_json=as_json, topic=topic, partitions=partitions)
@@ -155,7 +164,7 @@ def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None
 @cluster_options
 @json_option
 def delete(*, topics: Sequence[str], if_exists: bool, access: Access, as_json: bool) -> None:
-    """Delete TOPIC..., with all records."""
+    """Delete topics with all their records."""
     results = ask(access, lambda admin: admin.delete_topics(topics))
     deleted = [name for name, error in results.items() if error is None]
     failed = {

@@ -4,7 +4,7 @@ A terminal shows the newest in place of the one before.  Anything else gets one 
 time, each on a line of its own, so that a file or a pipe keeps the history::
 
     {"at": "2026-11-21T12:00:01Z", "rows": [...]}
-    {"at": "2026-11-21T12:00:03Z", "error": "no answer from 127.0.0.1:9092 ..."}
+    {"at": "2026-11-21T12:00:03Z", "error": "RequestTimedOut: list_groups: gave up after ..."}
 
 The first answer must come; a later failure is shown where the rows would be, and the next one
 is waited for: who watches a broker start again wants to see it.
@@ -55,6 +55,8 @@ async def watch(
             listing = await take()
         except KafkaError as error:
             view.fail(f"{type(error).__name__}: {error}")
+        except click.ClickException as error:
+            view.fail(error.message)
         else:
             view.show(listing)
 

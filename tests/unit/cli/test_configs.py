@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.cli.conftest import Run
@@ -25,6 +27,7 @@ def test_defaults_are_shown_when_asked_for(run: Run) -> None:
         "value": "5",
         "source": "default",
         "read_only": False,
+        "sensitive": False,
     }
 
 
@@ -42,11 +45,35 @@ def test_unknown_config_fails_and_changes_nothing(run: Run) -> None:
     assert run("configs describe --group careful --json").rows == []
 
 
+def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> None:
+    entity = "--entity-type groups --entity-name tuned"
+    changes = "share.auto.offset.reset=earliest,share.record.lock.duration.ms=[20000]"
+    assert run(f"configs --alter {entity} --add-config {changes}").code == 0
+    rows = run(f"configs --describe {entity} --json").rows
+    assert {row["name"]: row["value"] for row in rows} == {
+        "share.auto.offset.reset": "earliest",
+        "share.record.lock.duration.ms": "20000",
+    }
+    gone = "share.auto.offset.reset,share.record.lock.duration.ms"
+    file = tmp_path / "more.properties"
+    file.write_text("share.heartbeat.interval.ms: 6000\n")
+    more = ("--add-config-file", str(file))
+    assert run(f"configs --alter {entity} --delete-config {gone}", *more).code == 0
+    assert run(f"configs --describe {entity}").lines[1:] == [
+        ["share.heartbeat.interval.ms", "6000", "group"]
+    ]
+    assert run("configs --describe --entity-type brokers --entity-name 1").code == 0
+    assert run("configs --describe --entity-type brokers --entity-default").code == 0
+    assert run("configs --describe --broker-defaults").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ("describe", "name one of --topic, --group and --broker"),
         ("describe --topic a --group b", "name one of --topic, --group and --broker"),
+        ("describe --entity-name a", "--entity-name and --entity-default need --entity-type"),
+        ("describe --entity-type groups", "name one of --topic, --group and --broker"),
         ("describe --broker first", "'first': expected a node id or 'default'"),
         ("alter --group g", "nothing to change: give --set KEY=VALUE or --delete KEY"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,7 @@ def outcome(words: str) -> int:
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome("--help") == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     for verb, purpose in VERBS.items():
         assert verb in printed
         assert purpose in printed
@@ -53,6 +55,59 @@ def test_help_loads_nothing_that_takes_time() -> None:
         "from sharegroup.cli.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr == "[]\n"
+
+
+def test_reader_that_has_enough_ends_it_quietly(bootstrap: str) -> None:
+    """``sharegroup ... | head -0`` must not print a traceback."""
+    read, write = os.pipe()
+    os.close(read)
+    words = ["topics", "list", "--internal", "--json", "--bootstrap", bootstrap]
+    done = subprocess.run(
+        [sys.executable, "-m", "sharegroup", *words],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_command_config_says_where_the_cluster_is(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers: {bootstrap}\nclient.id = me\nsend.buffer.bytes=9\n")
+    words = ("groups", "list", "--json", "--command-config", str(file))
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    printed = capsys.readouterr()
+    assert not end.value.code
+    assert printed.out.startswith("[")
+    assert printed.err == "Warning: --command-config: send.buffer.bytes is not used\n"
+
+
+def test_unusable_command_config_is_a_misuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=TLS\n")
+    with pytest.raises(SystemExit) as end:
+        main(["groups", "list", "--command-config", str(file)])
+    assert end.value.code == 2
+    assert "security_protocol='TLS'" in capsys.readouterr().err
+
+
+def test_own_process_does_without_hypothesis() -> None:
+    """kio loads it where it is installed, which takes a quarter of a second."""
+    program = (
+        "import sys\n"
+        "sys.argv = ['sharegroup', 'topics', '--help']\n"
+        "from sharegroup.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in sys.modules if name.startswith('hypothesis.')], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == "[]\n"

@@ -77,6 +77,46 @@ def test_deleted_topic_is_gone_and_an_unknown_one_beside_it_is_a_failure(run: Ru
     assert run("topics delete doomed --if-exists").code == 0
 
 
+def test_deletion_says_as_json_what_became_of_each_topic(run: Run) -> None:
+    run("topics create half")
+    deleted = run("topics delete half unknown --json")
+    assert (deleted.code, deleted.rows["deleted"]) == (1, ["half"])
+    assert deleted.rows["failed"]["unknown"].startswith("there is no topic 'unknown'")
+
+
+def test_all_topics_are_described_when_none_is_named(run: Run) -> None:
+    run("topics create one-of-all --partitions 1")
+    rows = run("topics describe --json").rows
+    assert {"topic": "one-of-all", "partition": 0} in [
+        {"topic": row["topic"], "partition": row["partition"]} for row in rows
+    ]
+    assert not [row for row in rows if row["topic"].startswith("__")]
+
+
+def test_kafkas_own_way_to_say_it_is_understood(run: Run) -> None:
+    made = run("topics --create --topic kafkas --partitions 1 --replication-factor 1")
+    assert made.out == "created topic kafkas\n"
+    assert run("topics --describe --topic kafkas").lines[1][:2] == ["kafkas", "0"]
+    assert run("topics --list --exclude-internal").code == 0
+    assert run("topics --alter --topic kafkas --partitions 2").code == 0
+    assert run("topics --delete --topic kafkas").out == "deleted topic kafkas\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("create", "name one topic"),
+        ("create a --topic b", "name one topic, not 2"),
+        ("delete", "name at least one topic"),
+        ("--list --describe", "say one of --list and --describe"),
+    ],
+)
+def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+    refused = run(f"topics {words}")
+    assert refused.code == 2
+    assert says in refused.err
+
+
 def test_malformed_config_is_a_misuse(run: Run) -> None:
     refused = run("topics create misused --config retention.ms")
     assert refused.code == 2
@@ -92,5 +132,6 @@ def test_broker_that_is_not_there_is_named_with_what_to_do(
     error = capsys.readouterr().err
     assert error.startswith("Error: no answer from 127.0.0.1:1: ")
     assert error.endswith(
-        "see that a broker listens there (sharegroup serve), or name another with --bootstrap\n"
+        "see that a broker listens there (sharegroup serve), "
+        "or name another with --bootstrap-server\n"
     )

@@ -1,0 +1,95 @@
+"""``--watch``: a listing again and again, on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from sharegroup.cli.output import Listing
+from sharegroup.cli.watch import Lines, Screen, watch
+from sharegroup.errors import NetworkException
+
+ANSWER = Listing([{"topic": "orders", "lag": 3}], ("topic", "lag"), "There is nothing.")
+
+
+class Answers:
+    """Gives one answer after the other; then whoever watches presses Ctrl-C."""
+
+    def __init__(self, *answers: Listing | Exception) -> None:
+        self._answers: Iterator[Listing | Exception] = iter(answers)
+
+    async def take(self) -> Listing:
+        for answer in self._answers:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        raise asyncio.CancelledError
+
+
+def watched(*answers: Listing | Exception) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watch(Answers(*answers).take, 0.001, as_json=False))
+
+
+def test_each_answer_is_a_line_of_json_where_no_terminal_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watched(ANSWER, ANSWER)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["rows"] for line in lines] == [[{"topic": "orders", "lag": 3}]] * 2
+    assert all(len(line["at"]) == len("2026-11-21T12:00:01Z") for line in lines)
+
+
+def test_later_failures_are_shown_and_the_next_answer_is_waited_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    watched(ANSWER, NetworkException("gone"), click.ClickException("refused"), ANSWER)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line.get("error") for line in lines] == [
+        None,
+        "NetworkException: gone",
+        "refused",
+        None,
+    ]
+
+
+def test_failure_of_the_first_answer_ends_it() -> None:
+    with pytest.raises(NetworkException):
+        asyncio.run(watch(Answers(NetworkException("gone")).take, 1, as_json=False))
+
+
+def test_line_of_json_is_appended_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines().fail("broken")
+    assert json.loads(capsys.readouterr().out)["error"] == "broken"
+
+
+def test_screen_draws_over_what_it_drew_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "24")
+    screen = Screen(2)
+    screen.show(ANSWER)
+    first = strip_positions(capsys.readouterr().out)
+    screen.fail("NetworkException: gone")
+    second = strip_positions(capsys.readouterr().out)
+    assert [line.rstrip() for line in first[1:]] == ["", "TOPIC   LAG", "orders  3"]
+    assert first[0].startswith("every 2 s, last at ")
+    assert second[2:] == ["NetworkException: gone"]
+
+
+def test_long_listing_is_cut_to_the_height_of_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "8")
+    Screen(1).show(Listing([{"n": n} for n in range(20)], ("n",), ""))
+    lines = strip_positions(capsys.readouterr().out)
+    assert [line.rstrip() for line in lines[1:]] == ["", "N", "0", "1", "2", "... 17 more lines"]
+
+
+def strip_positions(picture: str) -> list[str]:
+    """The lines of a picture; click has taken what is only for terminals."""
+    return picture.splitlines()
