@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pickle import dumps, loads
 from typing import NamedTuple
 
-from sharegroup.core.delivery import Ack, AckBatch, Delta, Limits, LogBatches, RecordState
+from sharegroup.core.delivery import Ack, AckBatch, Delta, Limits, LogBatches, RecordState, Wanted
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
@@ -77,9 +77,8 @@ def acquired(partition: SharePartition, member_id: MemberId, records_max: int, n
     acquisition = partition.acquire(
         member_id,
         LogBatches(position, firsts, [first + 1 for first in firsts]),
+        wanted=Wanted(records_max, batch_records=1),
         limits=LIMITS,
-        records_max=records_max,
-        batch_records=1,
         now_ms=now_ms,
     )
     name = (

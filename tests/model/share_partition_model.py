@@ -8,8 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import ceil
 
-from sharegroup.core.delivery import AckBatch, Delta, Limits, LogBatches, RecordState, StateBatch
+from sharegroup.core.delivery import (
+    AckBatch,
+    AcquireMode,
+    Delta,
+    Limits,
+    LogBatches,
+    RecordState,
+    StateBatch,
+    Wanted,
+)
 from sharegroup.errors import InvalidRecordState, InvalidRequest, KafkaError
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
@@ -47,7 +57,7 @@ class PartitionModel:
         return min((self.cells[offset].lock_until_ms for offset in locked), default=None)
 
     def acquire(
-        self, member_id: str, log: LogBatches, limits: Limits, records_max: int, now_ms: int
+        self, member_id: str, log: LogBatches, limits: Limits, wanted: Wanted, now_ms: int
     ) -> list[tuple[int, int]]:
         """The offsets that are locked now, each with its delivery count."""
         batch_of = {
@@ -61,33 +71,52 @@ class PartitionModel:
             if log.position <= offset < log.ends[-1] and offset not in batch_of:
                 self.cells[offset] = Cell(ARCHIVED, self.cells[offset].count)
         self.advance()  # Holes at the front make room for runs.
-        taken: list[int] = []
-        stop = log.ends[-1]
-        until = now_ms + limits.lock_ms
-        full: bool | None = None
-        for offset in sorted(batch_of):
-            if offset >= stop:
-                break
-            locked, waiting = len(self.in_state(ACQUIRED)), len(self.in_state(AVAILABLE))
-            cell = self.cells.get(offset)
-            if offset < self.end:
-                if cell is None or cell.state is not AVAILABLE or locked >= limits.in_flight_max:
-                    continue
-            else:
-                if full is None:
-                    full = self.run_count() >= limits.runs_max
-                if full or locked + waiting >= limits.in_flight_max:
-                    continue
+        waiting = [offset for offset in self.in_state(AVAILABLE) if offset in batch_of]
+        taken, goes_on = self.from_waiting(waiting, log, limits, wanted)
+        for offset in taken:
+            self.lock(offset, member_id, now_ms + limits.lock_ms)
+        if goes_on and self.run_count() < limits.runs_max:
+            unseen = [offset for offset in sorted(batch_of) if offset >= self.end]
+            for offset in unseen:
+                held = len(self.in_state(ACQUIRED)) + len(self.in_state(AVAILABLE))
+                if held >= limits.in_flight_max or is_enough(taken, offset, log, wanted):
+                    break
                 for absent in range(self.end, offset):
                     self.cells[absent] = Cell(ARCHIVED, 0)
                 self.end = offset + 1
-                cell = Cell(AVAILABLE, 0)
-            self.cells[offset] = Cell(ACQUIRED, cell.count + 1, member_id, until)
-            taken.append(offset)
-            if len(taken) == records_max:
-                stop = batch_of[offset][1]
+                self.cells[offset] = Cell(AVAILABLE, 0)
+                self.lock(offset, member_id, now_ms + limits.lock_ms)
+                taken.append(offset)
         self.advance()
         return [(offset, self.cells[offset].count) for offset in taken]
+
+    def from_waiting(
+        self, waiting: list[int], log: LogBatches, limits: Limits, wanted: Wanted
+    ) -> tuple[list[int], bool]:
+        """What is taken of the records that wait, and whether new ones may join it."""
+        taken: list[int] = []
+        room = limits.in_flight_max - len(self.in_state(ACQUIRED))
+        end = log.ends[-1]
+        isolating = False
+        for offset in waiting:
+            if len(taken) >= room or offset >= end or is_enough(taken, offset, log, wanted):
+                break
+            count, count_max = self.cells[offset].count, limits.delivery_count_max
+            suspicious_from = max(2, ceil(count_max / 2))
+            if count >= suspicious_from:
+                is_last = count + 1 >= count_max
+                if taken and (is_last or not isolating):
+                    return taken, False
+                if not isolating:
+                    first, end = unit(offset, log, wanted.batch_records)
+                    portion = (end - first) // 2 ** (count - suspicious_from + 1)
+                    room = min(room, 1 if is_last else max(1, portion))
+                isolating = True
+            taken.append(offset)
+        return taken, not isolating
+
+    def lock(self, offset: int, member_id: str, until: int) -> None:
+        self.cells[offset] = Cell(ACQUIRED, self.cells[offset].count + 1, member_id, until)
 
     def refusal(
         self, member_id: str, acks: list[AckBatch], limits: Limits, now_ms: int
@@ -173,6 +202,23 @@ class PartitionModel:
             for offset, cell in written.items()
             if (cell.state, cell.count) != (AVAILABLE, 0)
         }
+
+
+def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: Wanted) -> bool:
+    """Whether ``offset`` is more than was asked for: exactly, or by the log batch."""
+    if len(taken) < wanted.records_max:
+        return False
+    last = taken[wanted.records_max - 1]
+    batch_end = min(end for end in log.ends if end > last)
+    return wanted.mode is AcquireMode.RECORD_LIMIT or offset >= batch_end
+
+
+def unit(offset: int, log: LogBatches, batch_records: int) -> tuple[int, int]:
+    """First and end of the log batches from that of ``offset`` on, as many as make a unit."""
+    spans = [span for span in zip(log.firsts, log.ends, strict=True) if span[1] > offset]
+    first = spans[0][0]
+    ends = [end for _, end in spans if end - first >= batch_records]
+    return first, min(ends, default=spans[-1][1])
 
 
 def types_by_offset(ack: AckBatch) -> Iterable[tuple[int, int]]:

@@ -15,7 +15,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.delivery import AckBatch, Limits, LogBatches, RecordState
+from sharegroup.core.delivery import (
+    AckBatch,
+    AcquireMode,
+    Limits,
+    LogBatches,
+    RecordState,
+    Wanted,
+)
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from tests.model.share_partition_model import (
@@ -31,12 +38,13 @@ MEMBERS = st.sampled_from([MemberId("a"), MemberId("b"), MemberId("c")])
 LIMITS = st.builds(
     Limits,
     lock_ms=st.sampled_from([5, 10]),
-    delivery_count_max=st.integers(1, 3),
+    delivery_count_max=st.integers(1, 6),
     in_flight_max=st.integers(1, 20),
     runs_max=st.integers(2, 12),
     renewal=st.sampled_from([True, True, True, False]),
 )
 TYPES = st.integers(0, 4)
+WANTED = st.builds(Wanted, st.integers(1, 10), st.integers(0, 6), st.sampled_from(AcquireMode))
 LOG = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8
 )
@@ -101,8 +109,8 @@ class SharePartitionMachine(RuleBasedStateMachine):
         firsts, ends = [first for first, _ in found], [end for _, end in found]
         self.pending_read = LogBatches(position, firsts, ends)
 
-    @rule(member_id=MEMBERS, records_max=st.integers(1, 10), batch_records=st.integers(0, 6))
-    def acquire(self, member_id: MemberId, records_max: int, batch_records: int) -> None:
+    @rule(member_id=MEMBERS, wanted=WANTED)
+    def acquire(self, member_id: MemberId, wanted: Wanted) -> None:
         if self.pending_read is None:
             self.read(8)
         log, self.pending_read = self.pending_read, None
@@ -111,13 +119,12 @@ class SharePartitionMachine(RuleBasedStateMachine):
         acquisition = self.partition.acquire(
             member_id,
             log,
+            wanted=wanted,
             limits=self.limits,
-            records_max=records_max,
-            batch_records=batch_records,
             now_ms=self.now_ms,
         )
         self.state_log.write(acquisition.delta)
-        expected = self.model.acquire(member_id, log, self.limits, records_max, self.now_ms)
+        expected = self.model.acquire(member_id, log, self.limits, wanted, self.now_ms)
         assert expected == [
             (offset, count)
             for first, end, count in acquisition.ranges
@@ -126,8 +133,9 @@ class SharePartitionMachine(RuleBasedStateMachine):
         assert hopeful or not expected
         for entry, following in zip(acquisition.ranges, acquisition.ranges[1:], strict=False):
             if entry.end == following.first and entry.delivery_count == following.delivery_count:
+                assert wanted.mode is AcquireMode.BATCH_OPTIMIZED
                 assert entry.end in log.firsts
-                assert entry.end - entry.first >= batch_records
+                assert entry.end - entry.first >= wanted.batch_records
 
     @rule(member_id=MEMBERS, relative=ack_batches())
     def acknowledge(
@@ -248,7 +256,8 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
     locked = machine.locked_by()
     match chance.choices(range(9), weights=(30, 30, 12, 10, 4, 4, 3, 3, 2))[0]:
         case 0:
-            machine.acquire(member_id, chance.randint(1, 10), chance.randint(0, 6))
+            mode = chance.choice(list(AcquireMode))
+            machine.acquire(member_id, Wanted(chance.randint(1, 10), chance.randint(0, 6), mode))
         case 1 if locked:
             owner = chance.choice(sorted(locked))
             chosen = sorted(chance.sample(locked[owner], chance.randint(1, len(locked[owner]))))
@@ -277,7 +286,7 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
     """Hypothesis finds short odd histories; these are long, and most requests in them succeed."""
     chance = random.Random(seed)
     machine = SharePartitionMachine()
-    count_max, in_flight_max = chance.randint(2, 5), chance.randint(4, 20)
+    count_max, in_flight_max = chance.randint(2, 8), chance.randint(4, 20)
     machine.configure(Limits(10, count_max, in_flight_max, chance.choice([4, 12, 100])))
     machine.produce([(chance.choice([0, 0, 0, 2]), chance.randint(1, 4)) for _ in range(15)])
     for _ in range(150):

@@ -34,6 +34,7 @@ from sharegroup.core.delivery import (
     Limits,
     LogBatches,
     RecordState,
+    Wanted,
 )
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import CorruptMessage, InvalidRecordState, KafkaError, KafkaStorageError
@@ -90,15 +91,6 @@ class Fetched:
 
     records: bytes
     acquired: tuple[Acquired, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
-    """What a fetch may take from one share partition."""
-
-    records_max: int
-    batch_records: int
-    bytes_max: int
 
 
 class SharePartitions:
@@ -165,7 +157,7 @@ class SharePartitions:
         return live
 
     def fetch(
-        self, live: LiveSharePartition, member_id: MemberId, wanted: FetchLimits
+        self, live: LiveSharePartition, member_id: MemberId, wanted: Wanted, *, bytes_max: int
     ) -> Fetched | None:
         """Lock and read what is available; None when there is nothing to take."""
         limits = self._settings.limits(live.key.group_id)
@@ -181,15 +173,14 @@ class SharePartitions:
         found = log_.batches(
             position,
             end=log_.high_watermark,
-            bytes_max=wanted.bytes_max,
+            bytes_max=bytes_max,
             count_max=min(wanted.records_max, LOG_BATCHES_MAX),
         )
         acquisition = live.state.acquire(
             member_id,
             LogBatches(position, found.firsts, found.ends),
+            wanted=wanted,
             limits=limits,
-            records_max=wanted.records_max,
-            batch_records=wanted.batch_records,
             now_ms=self._clock.now_ms(),
         )
         self._append_unattended(live, acquisition.delta)

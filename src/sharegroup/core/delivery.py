@@ -44,6 +44,13 @@ class Ack(IntEnum):
     RENEW = 4  # Still at work on it: the lock begins anew (KIP-1222).
 
 
+class AcquireMode(IntEnum):
+    """Wire values of ShareAcquireMode: what the number of records asked for means (KIP-1206)."""
+
+    BATCH_OPTIMIZED = 0  # The log batch in which it is reached is finished.
+    RECORD_LIMIT = 1  # Not one record more.
+
+
 AVAILABLE = RecordState.AVAILABLE
 ACQUIRED = RecordState.ACQUIRED
 ACKNOWLEDGED = RecordState.ACKNOWLEDGED
@@ -157,6 +164,17 @@ class Acquisition(NamedTuple):
 
     ranges: tuple[Acquired, ...] = ()
     delta: Delta | None = None
+
+
+class Wanted(NamedTuple):
+    """What a member asks of an acquire.
+
+    ``batch_records`` is the size of the units in which it would like to acknowledge.
+    """
+
+    records_max: int
+    batch_records: int
+    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
 @dataclass(frozen=True, slots=True)

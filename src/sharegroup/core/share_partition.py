@@ -49,6 +49,7 @@ from sharegroup.core.delivery import (
     Limits,
     LogBatches,
     StateBatch,
+    Wanted,
     renewed,
     settled,
 )
@@ -151,12 +152,13 @@ class SharePartition:
         member_id: MemberId,
         log: LogBatches,
         *,
+        wanted: Wanted,
         limits: Limits,
-        records_max: int,
-        batch_records: int,
         now_ms: int,
     ) -> Acquisition:
         """Lock available records in ``log`` for ``member_id``, the lowest offsets first.
+
+        Records that came back too often are delivered by themselves: see `acquisition`.
 
         Room: every record of the map that is not settled is in flight, so locking one that waits
         needs none; only records that were never seen do.  Offsets without a record are archived
@@ -164,20 +166,22 @@ class SharePartition:
         """
         assert member_id, "a member that acquires has an id"
         assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
-        if not log.ends or records_max <= 0:
+        if not log.ends or wanted.records_max <= 0:
             return Acquisition()
         found = stretches(log)
         absent = self._archive_absent(holes(log.position, found))
         lock_until_ms = now_ms + limits.lock_ms
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
-        budget = Budget(log, records_max=records_max, locks_left=locks_left)
+        budget = Budget(
+            log, wanted, locks_left=locks_left, delivery_count_max=limits.delivery_count_max
+        )
         taken = self._lock_waiting(member_id, lock_until_ms, log.firsts[0], budget)
-        if not self.is_full(limits):
+        if not budget.isolating and not self.is_full(limits):
             # What still waits will be locked again some day: it keeps its room.
             budget.locks_left -= self._counts[AVAILABLE]
             absent += self._lock_unseen(member_id, lock_until_ms, found, budget, taken)
         return Acquisition(
-            entries(taken, log, batch_records=batch_records),
+            entries(taken, log, wanted),
             self._delta(absent) if absent else None,
         )
 
@@ -321,8 +325,9 @@ class SharePartition:
                 break
             heappop(self._available)
             first = max(run.first, log_first)
-            end = budget.take(first, run.end)
-            if run.first < first:  # Given back while the log was being read: the next read's.
+            end = budget.take(first, run.end, run.value.delivery_count)
+            if run.first < first or end == first:
+                # Given back while the log was being read, or to be isolated: another time.
                 still_available.append(run.first)
             if first < end:
                 count = run.value.delivery_count + 1

@@ -14,7 +14,7 @@ from kio.schema.share_fetch.v2.request import FetchTopic, ForgottenTopic, ShareF
 from sharegroup.broker.catalog import SHARE_GROUP_STATE
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
 Scenario = Callable[[Broker, ShareMember], Awaitable[None]]
@@ -195,10 +195,33 @@ def test_full_broker_refuses_a_session_when_the_wait_is_over(tmp_path: Path) -> 
     run(scenario, tmp_path, group_share_max_share_sessions="1")
 
 
-def test_what_this_broker_does_not_serve_yet_is_said(tmp_path: Path) -> None:
+def test_strict_number_of_records_holds_over_all_partitions(tmp_path: Path) -> None:
+    """Batches of four in two partitions: six records are six, and the reply has whole batches."""
+
     async def scenario(broker: Broker, member: ShareMember) -> None:
-        answer = await broker.ask(request(member, share_acquire_mode=1))
-        assert answer.error_code == 42
-        assert "yet" in answer.error_message
+        await broker.create_topic("twins", 2)
+        twin = ShareMember("h", "member-2", "twins", 2, connection_id=1)
+        assert await twin.heartbeat(broker) == 0
+        assert await twin.fetch(broker, records_max=1) == ([], {})
+        batch = encode_batch([NewRecord(None, b"x" * 100, 1)] * 4)
+        for partition in (0, 1):
+            assert (await broker.produce("twins", partition, batch))[0] == 0
+        message = request(twin, share_acquire_mode=1, max_records=6, batch_size=6)
+        answer = await broker.ask(message)
+        assert sorted(records(answer)) == [(0, 1, 1), (0, 3, 1)]
+        [topic] = answer.responses
+        assert [len(decode_records(one.records)) for one in topic.partitions] == [4, 4]
+        again = request(twin, share_session_epoch=2, share_acquire_mode=1, max_records=6)
+        assert records(await broker.ask(again)) == [(2, 3, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_unknown_acquire_mode_is_an_invalid_request(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        for mode in (2, -1, 127):
+            answer = await broker.ask(request(member, share_acquire_mode=mode))
+            assert answer.error_code == 42
+            assert f"ShareAcquireMode is {mode}" in answer.error_message
 
     run(scenario, tmp_path)

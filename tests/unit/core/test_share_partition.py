@@ -12,12 +12,14 @@ import pytest
 from sharegroup.core.delivery import (
     AckBatch,
     Acquired,
+    AcquireMode,
     Acquisition,
     Delta,
     Limits,
     LogBatches,
     RecordState,
     StateBatch,
+    Wanted,
 )
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
@@ -39,16 +41,20 @@ class Shown:
         self.limits = LIMITS
 
     def acquire(
-        self, member_id: MemberId, records_max: int, now_ms: int = 0, log: LogBatches | None = None
+        self,
+        member_id: MemberId,
+        records_max: int,
+        now_ms: int = 0,
+        log: LogBatches | None = None,
+        mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED,
     ) -> Acquisition:
         position = self.partition.next_fetch_offset()
         firsts = list(range(position, self.log_end))
         acquisition = self.partition.acquire(
             member_id,
             log or LogBatches(position, firsts, [first + 1 for first in firsts]),
+            wanted=Wanted(records_max, 500, mode),
             limits=self.limits,
-            records_max=records_max,
-            batch_records=500,
             now_ms=now_ms,
         )
         self.partition.check()
@@ -172,6 +178,18 @@ def test_room_is_hard_within_a_log_batch(shown: Shown) -> None:
 def test_records_max_finishes_its_log_batch(shown: Shown) -> None:
     log = LogBatches(0, [0, 6, 12], [6, 12, 18])
     assert shown.acquire(A, 7, log=log).ranges == (Acquired(0, 12, 1),)
+
+
+def test_strict_records_max_leaves_the_rest_of_a_log_batch(shown: Shown) -> None:
+    log = LogBatches(0, [0, 6, 12], [6, 12, 18])
+    mode = AcquireMode.RECORD_LIMIT
+    assert shown.acquire(A, 7, log=log, mode=mode).ranges == (Acquired(0, 7, 1),)
+    shown.ack(A, (2, 4, RELEASE))
+    log = LogBatches(2, [0, 6, 12], [6, 12, 18])
+    assert shown.acquire(B, 3, log=log, mode=mode).ranges == (
+        Acquired(2, 4, 2),
+        Acquired(7, 8, 1),
+    )
 
 
 def test_limit_lowered_at_run_time_still_delivers_what_waits(shown: Shown) -> None:
@@ -336,6 +354,43 @@ def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
     shown.acquire(A, 2)
     shown.limits = Limits(delivery_count_max=1)
     assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 1),))
+
+
+# Isolation.
+
+
+def test_batch_with_a_bad_record_is_delivered_in_halves_and_then_one_by_one(shown: Shown) -> None:
+    """As seen on Kafka: limit 5, a batch of 100, all of it released each time."""
+    shown.limits = Limits(delivery_count_max=5)
+    sizes = []
+    for _ in range(6):
+        position = shown.partition.next_fetch_offset()
+        [taken] = shown.acquire(A, 500, log=LogBatches(position, [0], [100])).ranges
+        sizes.append(taken.end - taken.first)
+        shown.ack(A, (taken.first, taken.end, RELEASE))
+    assert sizes == [100, 100, 100, 50, 1, 1]
+
+
+def test_nothing_is_delivered_beside_records_that_came_back_too_often(shown: Shown) -> None:
+    shown.limits = Limits(delivery_count_max=5)
+    for _ in range(3):
+        shown.acquire(A, 2)
+        shown.ack(A, (0, 2, RELEASE))
+    assert shown.ranges(A, 10) == [Acquired(0, 2, 4)]
+    assert shown.ranges(B, 3) == [Acquired(2, 5, 1)]
+
+
+def test_records_that_came_back_too_often_wait_for_a_reply_of_their_own(shown: Shown) -> None:
+    shown.limits = Limits(delivery_count_max=5)
+    shown.acquire(A, 3)
+    shown.ack(A, (0, 1, RELEASE), (1, 2, RELEASE))
+    for now_ms in range(2):
+        log = LogBatches(1, [1], [2])
+        assert shown.acquire(B, 1, now_ms, log).ranges == (Acquired(1, 2, now_ms + 2),)
+        shown.ack(B, (1, 2, RELEASE), now_ms=now_ms)
+    assert shown.ranges(B, 10) == [Acquired(0, 1, 2)]
+    assert shown.ranges(B, 10) == [Acquired(1, 2, 4)]
+    assert shown.ranges(B, 2) == [Acquired(3, 5, 1)]
 
 
 # Renewal.
@@ -516,7 +571,7 @@ def test_restored_partition_forgets_locks_and_nothing_else() -> None:
             log_end=100,
         )
     )
-    shown.partition.check()
+    shown.limits = Limits(delivery_count_max=10)
     assert shown.picture() == [
         (10, 12, AVAILABLE, 0),
         (12, 14, ACKNOWLEDGED, 1),
@@ -597,9 +652,8 @@ def test_heaps_do_not_grow_with_the_history(shown: Shown) -> None:
         shown.partition.acquire(
             B,
             LogBatches(1, [1], [2]),
+            wanted=Wanted(1, 1),
             limits=Limits(delivery_count_max=10_000),
-            records_max=1,
-            batch_records=1,
             now_ms=0,
         )
         shown.partition.acknowledge(

@@ -25,8 +25,9 @@ from sharegroup.broker import share_requests
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.share_partitions import Fetched, FetchLimits, LiveSharePartition
+from sharegroup.broker.share_partitions import Fetched, LiveSharePartition
 from sharegroup.broker.waiting import OfConnection
+from sharegroup.core.delivery import AcquireMode, Wanted
 from sharegroup.core.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
@@ -35,7 +36,6 @@ from sharegroup.wire.apis import response_module
 WAIT_MS_MAX = 5 * 60 * 1000
 """No request is parked for longer, whatever it asks for."""
 
-BATCH_OPTIMIZED = 0
 NATIVE = True
 
 
@@ -54,7 +54,10 @@ class Found:
 
 def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
     key = share_requests.session_key(request.group_id, request.member_id)
-    _check(request, key)
+    mode = _acquire_mode(request, key)
+    renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
+    if renewing:
+        _check_fetches_nothing(request, key)
     acks = share_requests.acks_of(request.topics)
     try:
         outcome = parts.share_sessions.fetch(
@@ -67,13 +70,12 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
         )
     except ShareSessionLimitReached as error:
         return _refuse_later(parts, context, request, error)
-    renewing = _renews(request)
     started = share_requests.start(parts, key, acks, renewing=renewing)
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
-    fetch = _Fetch(parts, context, request, key=key, outcome=outcome)
+    fetch = _Fetch(parts, context, request, key=key, mode=mode, outcome=outcome)
     found: Found | asyncio.Future[Found] | None
     found = Found() if renewing else fetch.look(last=_wait_ms(request) == 0)
     if found is None:
@@ -95,19 +97,15 @@ def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
     )
 
 
-def _check(request: ShareFetchRequest, key: SessionKey) -> None:
-    if _renews(request):
-        _check_fetches_nothing(request, key)
-    mode = getattr(request, "share_acquire_mode", BATCH_OPTIMIZED)
-    if mode != BATCH_OPTIMIZED:
+def _acquire_mode(request: ShareFetchRequest, key: SessionKey) -> AcquireMode:
+    mode = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
+    try:
+        return AcquireMode(mode)
+    except ValueError:
         raise InvalidRequest(
-            f"group {key.group_id!r}: acquire mode {mode} is not served yet; "
-            "use share.acquire.mode=batch_optimized"
-        )
-
-
-def _renews(request: ShareFetchRequest) -> bool:
-    return getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
+            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {mode}; known "
+            "are 0 (batch_optimized) and 1 (record_limit)"
+        ) from None
 
 
 def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
@@ -153,7 +151,7 @@ def _wait_ms(request: ShareFetchRequest) -> int:
 class _Fetch:
     """The fetching half of one request."""
 
-    __slots__ = ("_connection", "_key", "_outcome", "_parts", "_request")
+    __slots__ = ("_connection", "_key", "_mode", "_outcome", "_parts", "_request")
 
     def __init__(
         self,
@@ -162,11 +160,13 @@ class _Fetch:
         request: ShareFetchRequest,
         *,
         key: SessionKey,
+        mode: AcquireMode,
         outcome: Fetching,
     ) -> None:
         self._parts = parts
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        self._mode = mode
         self._key = key
         self._outcome = outcome
 
@@ -217,9 +217,9 @@ class _Fetch:
         return self._parts.share_partitions.get(SharePartitionKey(self._key.group_id, *partition))
 
     def _one(self, partition: TopicPartition, records_max: int, bytes_max: int) -> Fetched | None:
-        wanted = FetchLimits(records_max, self._request.batch_size, bytes_max)
+        wanted = Wanted(records_max, self._request.batch_size, self._mode)
         return self._parts.share_partitions.fetch(
-            self._live(partition), self._key.member_id, wanted
+            self._live(partition), self._key.member_id, wanted, bytes_max=bytes_max
         )
 
     def _available_bytes(self) -> int:
