@@ -2,7 +2,8 @@
 
 Spark makes one of these in many processes: to ask for the schema, to plan, for each batch that
 is written.  So it keeps its options and does nothing else; what they mean is judged when Spark
-says what it is going to do.
+says what it is going to do, and what that takes is imported then: every session on the machine
+imports this module when it looks for data sources, also those that never heard of Kafka.
 
     spark.readStream.format("kafka-share")        a member of a share group
     spark.read.format("kafka-share")              plain records between two offsets
@@ -26,7 +27,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.spark.options import batch_options, column_options, sink_options, stream_options
 
 FORMAT = "kafka-share"
 
@@ -44,6 +44,7 @@ class KafkaShareDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read."""
+        from sharegroup.spark.options import column_options
         from sharegroup.spark.schema import spark_schema
 
         headers, delivery_count = column_options(self._options)
@@ -51,6 +52,7 @@ class KafkaShareDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""
+        from sharegroup.spark.options import stream_options
         from sharegroup.spark.stream_reader import KafkaShareStreamReader
 
         return KafkaShareStreamReader(stream_options(self._options))
@@ -58,11 +60,13 @@ class KafkaShareDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """For ``spark.read``."""
         from sharegroup.spark.batch_read import KafkaShareBatchReader
+        from sharegroup.spark.options import batch_options
 
         return KafkaShareBatchReader(batch_options(self._options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
+        from sharegroup.spark.options import sink_options
         from sharegroup.spark.sink import KafkaShareWriter
 
         if overwrite:
@@ -75,6 +79,7 @@ class KafkaShareDataSource(DataSource):
         overwrite: bool,  # noqa: ARG002  Complete mode writes all again.
     ) -> DataSourceStreamArrowWriter:
         """For ``df.writeStream``; Spark calls it with names, too."""
+        from sharegroup.spark.options import sink_options
         from sharegroup.spark.sink import KafkaShareStreamWriter
 
         return KafkaShareStreamWriter(sink_options(self._options), schema)
