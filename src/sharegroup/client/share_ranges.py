@@ -107,9 +107,9 @@ class ShareRanges:
         return min((one.lock_ms for one in self._nodes.values() if one.lock_ms), default=None)
 
     @property
-    def assignment(self) -> frozenset[NamedPartition]:
-        """The partitions that the coordinator gave this member, as far as known."""
-        return self._assigned.named()
+    def assigned(self) -> frozenset[TopicPartition]:
+        """The partitions that the coordinator gave this member."""
+        return self._membership.assignment
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         """The name of a topic that something was acquired of."""

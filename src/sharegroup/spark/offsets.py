@@ -5,7 +5,8 @@ A share group has no position that one could read from; the broker hands out rec
 offsets a batch that is replayed reads the same records again.  The text must stay small (it
 goes into the log, three times into each progress report, and it is compared as text):
 
-    {"v": 1, "seq": 7, "group": "billing", "subscribe": ["orders"], "load": "5f0c...",
+    {"v": 1, "seq": 7, "group": "billing", "subscribe": ["orders"],
+     "query": "8b1e...", "load": "5f0c...",
      "acquired": {"6uO1jO3BTk2YwDkLwxhW8w": {"topic": "orders",
                                              "runs": {"0": [100, 50, 7, 3]},
                                              "counts": {"0": [1, 1, 2, 1]}}},
@@ -14,8 +15,8 @@ goes into the log, three times into each progress report, and it is compared as 
 Runs are flat pairs of gap and length, so [100, 50, 7, 3] is [100, 150) and [157, 160); counts
 are pairs of delivery count and number of runs, left out when every count is 1.  Topics go by
 their id, because a topic that was made again is another one; the name is for people and for
-the rows.  ``seq`` numbers the batches with records, ``load`` names the `load()` that the query
-came from (`outcomes`).
+the rows.  ``seq`` numbers the batches with records, ``query`` names the query for as long as its
+checkpoint lives, ``load`` the `load()` that made this batch (`decision_files`).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class StreamOffset:
 
     subscription: Subscription
     seq: int = 0
+    query: str = ""
     load: str = ""
     acquired: Acquired = field(default_factory=dict)
     carry: Carry = field(default_factory=Carry)
@@ -71,8 +73,8 @@ class StreamOffset:
             "group": self.subscription.group,
             "subscribe": sorted(self.subscription.topics),
         }
-        if self.load:
-            said["load"] = self.load
+        if self.seq:
+            said |= {"query": self.query, "load": self.load}
         if self.acquired:
             said["acquired"] = self._by_topic(self.acquired)
         carry = {"accept": self.carry.accept, "reject": self.carry.reject}
@@ -111,7 +113,13 @@ def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
         _sets_of(_parse_topics(carry.get(kind, {}), names)) for kind in ("accept", "reject")
     )
     return StreamOffset(
-        expected, said["seq"], said.get("load", ""), acquired, Carry(accept, reject), names
+        expected,
+        said["seq"],
+        said.get("query", ""),
+        said.get("load", ""),
+        acquired,
+        Carry(accept, reject),
+        names,
     )
 
 

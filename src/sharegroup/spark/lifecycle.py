@@ -1,0 +1,57 @@
+"""How a reader's process ends, seen from inside of it.
+
+Spark starts one process for each query and source, a child of its JVM, and ends it without
+asking (all of this was tried):
+
+    the query stops, or fails      SIGTERM, often twice; by default Python dies of it at once,
+                                   and the group hears nothing until the session times out
+    the JVM is killed              the pipe ends: Python sees that when it reads the next call;
+                                   until then, inside of a call, it is an orphan with a heartbeat
+
+So SIGTERM is turned into SystemExit, which passes through Spark's runner and its ``finally``
+to `stop`; and a change of the parent's process id ends the process from the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+PARENT_CHECK_SECONDS = 0.5
+GOODBYE_SECONDS = 1.5
+"""For leaving the group; Spark does not wait for it, but a machine that shuts down does not
+wait long."""
+
+
+def exit_on_sigterm() -> None:
+    """Have SIGTERM end the process through its ``finally`` clauses."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  The signal module's form.
+    # Spark sends it twice, and the second one would end `stop` in the middle.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
+async def exit_as_orphan(leave: Callable[[], Awaitable[None]]) -> None:
+    """Wait until the parent is gone, then leave and end the process, whatever else it does."""
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110  Nobody tells; the system has to be asked.
+        await asyncio.sleep(PARENT_CHECK_SECONDS)
+    log.warning("reader.orphaned parent=%d (Spark is gone: leaving the share group)", parent)
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await leave()
+    except Exception as error:  # noqa: BLE001  Nobody is left to hear of it.
+        log.warning("reader.leave_failed error=%r", error)
+    os._exit(1)
