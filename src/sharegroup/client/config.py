@@ -151,7 +151,10 @@ class ProducerConfig(ClientConfig):
     idempotent: bool = True
     linger_ms: int = 5
     batch_bytes: int = 64 * 1024
-    """A batch that reaches this many bytes before compression is sent without lingering."""
+    """A batch that reaches this many bytes before compression is sent without lingering.
+
+    Not more than ``request_bytes_max``.
+    """
     buffer_bytes: int = 32 * 1024 * 1024
     """Bytes of records that wait or are under way; `send` waits when they are used up."""
     request_bytes_max: int = 1024 * 1024
@@ -183,6 +186,12 @@ class ProducerConfig(ClientConfig):
             "delivery_timeout_ms",
             "max_block_ms",
         )
+        if self.buffer_bytes < self.request_bytes_max:
+            # A record between the two would be allowed, and wait for room that never comes.
+            raise InvalidConfig(
+                f"buffer_bytes={self.buffer_bytes} is below "
+                f"request_bytes_max={self.request_bytes_max}"
+            )
 
     @property
     def acks_number(self) -> int:

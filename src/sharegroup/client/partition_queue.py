@@ -92,6 +92,7 @@ class PartitionQueue:
         "_recovering",
         "_restart",
         "_under_way_max",
+        "exhausted_id",
         "not_before",
         "under_way",
         "waiting",
@@ -106,6 +107,8 @@ class PartitionQueue:
         self.under_way: list[Batch] = []
         self.not_before = 0.0
         """No attempt before this moment; moved on by whoever counts the failures."""
+        self.exhausted_id: int | None = None
+        """The producer id that has no epoch left for this partition, if there is one."""
         self._batch_bytes = batch_bytes
         self._under_way_max = under_way_max
         self._idempotent = idempotent
@@ -204,10 +207,11 @@ class PartitionQueue:
             for batch in self.waiting:
                 batch.sequence = NO_SEQUENCE
             if self._identity is not None:
-                exhausted = self._identity.epoch == EPOCH_MAX
-                # None: no epoch left, so a new producer id is needed.
-                fresh = Identity(self._identity.producer_id, self._identity.epoch + 1)
-                self._identity = None if exhausted else fresh
+                producer_id, epoch = self._identity
+                if epoch < EPOCH_MAX:
+                    self._identity = Identity(producer_id, epoch + 1)
+                else:
+                    self._identity, self.exhausted_id = None, producer_id
             self._next = 0
 
 

@@ -83,6 +83,7 @@ class Producer:
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._config = config_from(ProducerConfig, options)
+        self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
         self._cluster = Cluster(self._config)
         self._sender = Sender(self._cluster, self._config, finished=self._finished)
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -212,13 +213,21 @@ class Producer:
 
     async def _run(self) -> None:
         """The sender; when it ends, for whatever reason, nobody waits for an outcome in vain."""
+        reason = "the producer was closed"
         try:
             await self._sender.run()
+        except ExceptionGroup as group:
+            # A fault of this library: whoever calls next gets it as it was raised.
+            error = first_of(group)
+            reason = f"the producer failed: {error!r}"
+            raise error from None
         finally:
             for batch in list(self._unfinished):
                 self._finished(batch)
-                text = f"topic {batch.where.topic!r} partition {batch.where.partition}: "
-                batch.done.set_exception(NetworkException(text + "the producer was closed"))
+                text = f"topic {batch.where.topic!r} partition {batch.where.partition}: {reason}"
+                batch.done.set_exception(NetworkException(text))
+                # Who does not wait for an outcome does not want to read of it at exit.
+                batch.done.exception()
 
     def _check_running(self) -> None:
         if self._closed:
@@ -256,7 +265,7 @@ class Producer:
         if queue is None:
             queue = self._queues[where] = PartitionQueue(
                 where,
-                batch_bytes=self._config.batch_bytes,
+                batch_bytes=self._batch_bytes,
                 under_way_max=self._config.in_flight_max,
                 idempotent=self._config.idempotent,
             )
@@ -271,7 +280,7 @@ class Producer:
         batch.records.append(record)
         batch.bytes += size
         self._buffered_bytes += size
-        is_full = batch.bytes >= self._config.batch_bytes or len(queue.waiting) > 1
+        is_full = batch.bytes >= self._batch_bytes or len(queue.waiting) > 1
         if is_full and record[0] is None:
             known = self._cluster.last_known_topic(where.topic)
             self._sticky_of(where.topic).move_on(len(known.leaders) if known else 1)
@@ -296,6 +305,14 @@ class Producer:
         self._unfinished.discard(batch)
         self._buffered_bytes -= batch.bytes
         self._space.set()
+
+
+def first_of(group: ExceptionGroup[Exception]) -> Exception:
+    """The first error that is none of errors."""
+    error: Exception = group
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

@@ -65,6 +65,8 @@ class Sender:
         self._metrics = ProducerMetrics(cluster.metrics)
         self._requests: dict[int, int] = defaultdict(int)
         self._wake = asyncio.Event()
+        self._identity: Identity | None = None
+        """The producer's id, and the epoch that a partition begins with; None: not asked yet."""
         self._identifying = False
         self._asking = False
         self._stopping = False
@@ -125,7 +127,7 @@ class Sender:
             if not queue.waiting:
                 del self._active[queue.where]
             elif queue.is_ready(now=now, linger_seconds=linger):
-                if queue.identity is None:
+                if not self._identified(queue):
                     self._start_identifying(tasks)
                 elif (leader := self._leader(queue.where)) == NO_LEADER:
                     self._start_asking(tasks)
@@ -273,22 +275,31 @@ class Sender:
             self._identifying = True
             tasks.create_task(self._identify())
 
+    def _identified(self, queue: PartitionQueue) -> bool:
+        """Whether a queue has an identity, now at the latest: all share the producer's id.
+
+        A partition that has used up all epochs under it needs the next one.
+        """
+        if queue.identity is not None:
+            return True
+        if self._identity is None or self._identity.producer_id == queue.exhausted_id:
+            return False
+        queue.identify(self._identity)
+        return True
+
     async def _identify(self) -> None:
         """Get a producer id for the queues that have none, also after an epoch ran out."""
         try:
-            identity = await self._cluster.retrying(
+            self._identity = await self._cluster.retrying(
                 self._ask_identity,
                 what="InitProducerId",
                 timeout_ms=self._config.delivery_timeout_ms,
             )
         except KafkaError as error:
             for queue in self._active.values():
-                for batch in queue.expire(before=float("inf")):
-                    self._end(batch, error)
-        else:
-            for queue in self._active.values():
-                if queue.identity is None:
-                    queue.identify(identity)
+                if not self._identified(queue):
+                    for batch in queue.expire(before=float("inf")):
+                        self._end(batch, error)
         finally:
             self._identifying = False
             self._wake.set()

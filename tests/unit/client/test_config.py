@@ -64,6 +64,7 @@ def test_a_misspelt_option_gets_the_nearest() -> None:
     ("kind", "options", "message"),
     [
         (ClientConfig, {"security_protocol": "TLS"}, "expected PLAINTEXT or SSL or SASL_PLAIN"),
+        (ProducerConfig, {"buffer_bytes": 1000}, "is below request_bytes_max=1048576"),
         (ClientConfig, {"ssl_cafile": "ca.pem"}, "ssl_cafile with security_protocol='PLAINTEXT'"),
         (ClientConfig, {"security_protocol": "SSL", "ssl_keyfile": "k"}, "need ssl_certfile"),
         (

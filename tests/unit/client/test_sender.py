@@ -17,6 +17,7 @@ from kio.schema.produce.v13.response import (
     TopicProduceResponse,
 )
 
+from sharegroup.client import partition_queue as partition_queue_module
 from sharegroup.client import producer as producer_module
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.cluster import Topic
@@ -97,7 +98,7 @@ class ScriptedBroker:
         header = parse_header(part.records)
         self.seen.append(header)
         answer = self.answers.pop(0) if self.answers else 0
-        if isinstance(answer, KafkaError):
+        if isinstance(answer, Exception):
             raise answer
         values: dict[str, Any] = {
             "index": 0,
@@ -237,6 +238,7 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyP
         scenario,
         *[NetworkException("cut") for _ in range(50)],
         buffer_bytes=100,
+        request_bytes_max=100,
         max_block_ms=20,
         delivery_timeout_ms=80,
     )
@@ -255,7 +257,68 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed(
         with pytest.raises(NetworkException, match="the producer was closed"):
             await first
 
-    play(monkeypatch, scenario, *[NetworkException("cut") for _ in range(50)], buffer_bytes=100)
+    play(
+        monkeypatch,
+        scenario,
+        *[NetworkException("cut") for _ in range(50)],
+        buffer_bytes=100,
+        request_bytes_max=100,
+    )
+
+
+def test_partitions_share_the_producers_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An id for each partition would fill a broker's memory, and cost a round trip each."""
+
+    async def scenario(producer: Producer) -> None:
+        for topic in ("a", "b", "c", "a"):
+            await producer.send_and_wait(topic, b"v")
+
+    broker = play(monkeypatch, scenario)
+    assert broker.identities == 1
+    assert broker.numbers == [(41, 0, 0), (41, 0, 0), (41, 0, 0), (41, 0, 1)]
+
+
+def test_partition_without_an_epoch_left_gets_the_next_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_queue_module, "EPOCH_MAX", 0)
+
+    async def scenario(producer: Producer) -> None:
+        for topic in ("a", "b", "a", "b", "b"):
+            await producer.send_and_wait(topic, b"v")
+
+    # The third and fourth batches are refused: both partitions count anew under one new id.
+    broker = play(monkeypatch, scenario, 0, 0, 45, 0, 45)
+    assert broker.numbers == [
+        (41, 0, 0), (41, 0, 0), (41, 0, 1), (42, 0, 0), (41, 0, 1), (42, 0, 0), (42, 0, 1),
+    ]  # fmt: skip
+    assert broker.identities == 2
+
+
+def test_fault_in_the_background_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(producer: Producer) -> None:
+        delivery = await producer.send("t", b"v")
+        with pytest.raises(NetworkException, match=r"the producer failed: ZeroDivisionError\(\)"):
+            await delivery
+        with pytest.raises(ZeroDivisionError):
+            await producer.send("t", b"v")
+        with pytest.raises(ZeroDivisionError):
+            await producer.close()
+
+    play(monkeypatch, scenario, ZeroDivisionError())  # type: ignore[arg-type]
+
+
+def test_producer_counts_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: dict[str, float] = {}
+
+    async def scenario(producer: Producer) -> None:
+        await one_by_one(producer, 2)
+        with pytest.raises(TopicAuthorizationFailed):
+            await one_by_one(producer, 1)
+        values.update(producer.metrics()["producer-metrics"])
+
+    play(monkeypatch, scenario, NetworkException("cut"), 0, 0, 29)
+    names = ("record-send-total", "record-retry-total", "record-error-total")
+    assert [values[name] for name in names] == [2, 1, 1]
+    assert values["buffer-available-bytes"] == values["buffer-total-bytes"] == 32 * 1024 * 1024
 
 
 def test_the_brokers_append_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
