@@ -1,0 +1,239 @@
+"""``sharegroup groups`` beside Kafka's own ``kafka-share-groups.sh``, on our broker and on Kafka.
+
+Both tools describe the same group at the same moment, and cell by cell they must say the same:
+people and scripts that know one know the other.  A tool of Kafka's takes seconds to start, so
+those whose answers don't depend on each other run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, ShareConsumer
+
+from sharegroup.cli.main import main
+from tests import confluent_calls, kafka_peer, kafka_tools
+from tests.confluent_calls import (
+    WAIT_SECONDS_MAX,
+    create_topic,
+    produce,
+    set_group,
+    share_consumer,
+    take_shared,
+)
+from tests.kafka_peer import KafkaPeer
+from tests.kafka_tools import run_tool
+from tests.unit.cli.conftest import Printed
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(
+        kafka_tools.why_missing() is not None, reason=str(kafka_tools.why_missing())
+    ),
+]
+
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+DONE, TO_DO = 5, 3
+"""Records of each partition."""
+
+Rows = list[list[str]]
+Run = Callable[..., Printed]
+
+
+class Scene(NamedTuple):
+    """A share group with one member and something to do in two topics."""
+
+    group: str
+    orders: str
+    refunds: str
+    member: ShareConsumer
+
+
+@pytest.fixture(scope="module", params=["sharegroup", "kafka"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The address of a broker: ours, and then a real Apache Kafka."""
+    if request.param == "sharegroup":
+        yield request.getfixturevalue("bootstrap")
+        return
+    if kafka_peer.why_missing() is not None:
+        pytest.skip(str(kafka_peer.why_missing()))
+    with KafkaPeer(tmp_path_factory.mktemp("cli"), heap="512m") as kafka:
+        yield kafka.bootstrap
+        confluent_calls.admin.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def scene(cluster: str) -> Iterator[Scene]:
+    group, orders, refunds = "cli.billing", "cli.orders", "cli.refunds"
+    create_topic(cluster, orders, partitions=2)
+    create_topic(cluster, refunds)
+    set_group(cluster, group, auto_offset_reset="earliest")
+    partitions = ((orders, 0), (orders, 1), (refunds, 0))
+    for topic, partition in partitions:
+        produce(cluster, topic, [b"x"] * DONE, partition=partition)
+    member = share_consumer(cluster, group, orders, client_id="resident")
+    member.subscribe([orders, refunds])
+    take_shared(member, 3 * DONE)
+    member.commit_sync()
+    for topic, partition in partitions:
+        produce(cluster, topic, [b"x"] * TO_DO, partition=partition)
+    yield Scene(group, orders, refunds, member)
+    member.close()
+
+
+@pytest.fixture
+def run(cluster: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_words(words: str) -> Printed:
+        with pytest.raises(SystemExit) as end:
+            main([*words.split(), "--bootstrap-server", cluster])
+        printed = capsys.readouterr()
+        return Printed(int(end.value.code or 0), printed.out, printed.err)
+
+    return run_words
+
+
+def kafkas(cluster: str, *lines: str) -> list[Rows]:
+    """What Kafka's tool prints for each of these lines of options, cell by cell."""
+
+    def rows(line: str) -> Rows:
+        printed = run_tool(SHARE_GROUPS, "--bootstrap-server", cluster, *line.split())
+        return [text.split() for text in printed.splitlines() if text.strip()]
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(rows, lines))
+
+
+def in_any_order(rows: Sequence[list[str]]) -> list[list[str]]:
+    return [rows[0], *sorted(rows[1:])]
+
+
+def test_descriptions_are_kafkas_cell_by_cell(cluster: str, scene: Scene, run: Run) -> None:
+    described = f"--describe --group {scene.group}"
+    lines = [
+        described,
+        f"{described} --offsets --verbose",
+        f"{described} --members --verbose",
+        f"{described} --state --verbose",
+    ]
+    for line, expected in zip(lines, kafkas(cluster, *lines), strict=True):
+        assert run(f"groups {line}").lines == expected, line
+    # Only the lag: the start offset that Kafka lists trails until the next write.
+    rows = run(f"groups describe {scene.group} --json").rows
+    assert [(row["topic"], row["partition"], row["lag"]) for row in rows] == [
+        (scene.orders, 0, 3),
+        (scene.orders, 1, 3),
+        (scene.refunds, 0, 3),
+    ]
+    assert run(f"groups describe {scene.group} --members").lines[1][4:] == [
+        "3",
+        f"{scene.orders}:0,1;{scene.refunds}:0",
+    ]
+
+
+def test_list_of_share_groups_is_kafkas(cluster: str, scene: Scene, run: Run) -> None:
+    (expected,) = kafkas(cluster, "--list --state Stable")
+    ours = [
+        [row["group"], row["state"]]
+        for row in run("groups --list --state stable --type share --json").rows
+    ]
+    assert [scene.group, "Stable"] in ours
+    assert ours == sorted(expected[1:])
+
+
+def test_group_with_a_member_is_refused_by_name(scene: Scene, run: Run) -> None:
+    group, topic = scene.group, scene.orders
+    for words in (
+        f"--delete --group {group}",
+        f"--delete-offsets --group {group} --topic {topic}",
+        f"--reset-offsets --group {group} --topic {topic} --to-earliest --execute",
+    ):
+        refused = run(f"groups {words}")
+        assert refused.code == 1, words
+        assert refused.err.startswith(f"Error: NonEmptyGroup: group '{group}' has the members ")
+        assert "resident@" in refused.err
+        assert refused.err.endswith("; stop them and try again\n")
+
+
+def test_left_group_is_reset_and_forgotten_as_by_kafkas_tool(
+    cluster: str, scene: Scene, run: Run
+) -> None:
+    """From here on the group has no members."""
+    scene.member.close()
+    reset = f"--reset-offsets --group {scene.group} --all-topics"
+    lines = [
+        f"{reset} --to-earliest --dry-run",
+        f"{reset} --to-latest --dry-run",
+        f"{reset} --to-datetime 2001-01-01T00:00:00.000 --dry-run",
+    ]
+    for line, expected in zip(lines, kafkas(cluster, *lines), strict=True):
+        assert in_any_order(run(f"groups {line}").lines) == in_any_order(expected), line
+
+    rows = run(f"groups {reset} --to-current --dry-run --json").rows
+    known = run(f"groups describe {scene.group} --json").rows
+    assert [row["new_offset"] for row in rows] == [row["start_offset"] for row in known]
+    moved = run(f"groups {reset} --to-offset 6 --execute")
+    assert [line[-1] for line in moved.lines] == ["NEW-OFFSET", "6", "6", "6"]
+    (described,) = kafkas(cluster, f"--describe --group {scene.group}")
+    assert [line[-2:] for line in described[1:]] == [["6", "2"]] * 3
+
+    forget = f"--delete-offsets --group {scene.group} --topic"
+    assert run(f"groups {forget} {scene.orders}").lines == [
+        ["TOPIC", "STATUS"],
+        [scene.orders, "Successful"],
+    ]
+    (theirs,) = kafkas(cluster, f"{forget} {scene.refunds}")
+    assert theirs == [["TOPIC", "STATUS"], [scene.refunds, "Successful"]]
+    assert run(f"groups describe {scene.group} --json").rows == []
+    assert run(f"groups delete {scene.group}").out == f"deleted group {scene.group}\n"
+    assert scene.group not in run("groups list").out
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_of_another_type_is_shown_and_left_alone(
+    protocol: str, cluster: str, request: pytest.FixtureRequest, run: Run
+) -> None:
+    if "sharegroup" in request.node.name:
+        pytest.skip("our broker has no groups of other types")
+    group, topic = f"cli.{protocol}", f"cli.topic.{protocol}"
+    create_topic(cluster, topic)
+    consume_once(cluster, group, topic, protocol)
+    row = {"group": group, "type": protocol, "protocol": "consumer", "state": "Empty"}
+    assert row in run("groups list --json").rows
+    assert row in run(f"groups list --type {protocol} --json").rows
+    assert row not in run("groups list --type share --json").rows
+    for words in (
+        f"describe {group}",
+        f"describe {group} --members",
+        f"delete {group}",
+        f"delete-offsets {group} --topic {topic}",
+        f"reset-offsets {group} --topic {topic} --to-earliest --execute",
+        f"reset-offsets {group} --topic {topic} --to-earliest --dry-run",
+    ):
+        refused = run(f"groups {words}")
+        assert (refused.code, refused.out) == (1, ""), words
+        assert f"group '{group}' is a {protocol} group, not a share group" in refused.err, words
+    run("groups delete --all-groups")
+    assert row in run("groups list --json").rows
+
+
+def consume_once(cluster: str, group: str, topic: str, protocol: str) -> None:
+    """Join a group that is none of ours, commit an offset and leave."""
+    produce(cluster, topic, [b"x"])
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    (message,) = consumer.consume(1, WAIT_SECONDS_MAX)
+    assert message.error() is None
+    consumer.commit(message, asynchronous=False)
+    consumer.close()
