@@ -13,12 +13,15 @@ A run is long above `LONG_RUN`, the length at which Kafka's own client cuts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 LONG_RUN = 10
 
 GAP = 0
 """The type for offsets that hold no record; only on the wire, nobody chooses it."""
+
+RENEW = 4
+"""The type that settles nothing and makes a lock begin anew."""
 
 
 class AckRun(NamedTuple):
@@ -27,6 +30,49 @@ class AckRun(NamedTuple):
     first: int
     end: int
     ack_type: int
+
+
+class Offsets(Sequence[int]):
+    """The offsets of runs as a sequence, without a number kept for each; gaps left out.
+
+    >>> list(Offsets([AckRun(7, 9, 1), AckRun(20, 21, 2)]))
+    [7, 8, 20]
+    """
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, runs: Iterable[AckRun]) -> None:
+        self._ranges = sorted((run.first, run.end) for run in runs if run.ack_type != GAP)
+
+    def __len__(self) -> int:
+        return sum(end - first for first, end in self._ranges)
+
+    def __iter__(self) -> Iterator[int]:
+        for first, end in self._ranges:
+            yield from range(first, end)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        left = index if index >= 0 else index + len(self)
+        for first, end in self._ranges:
+            if 0 <= left < end - first:
+                return first + left
+            left -= end - first
+        raise IndexError(f"{index} of {len(self)} offsets")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._ranges))
+
+    def __repr__(self) -> str:
+        return f"Offsets({self._ranges})"
 
 
 class AckBatch(NamedTuple):

@@ -16,6 +16,7 @@ from sharegroup.errors import InvalidConfig
 Deserializer = Callable[[bytes], Any]
 AcknowledgementMode = Literal["implicit", "explicit"]
 AcquireMode = Literal["batch_optimized", "record_limit"]
+OnDeserializationError = Literal["raise", "reject", "raw"]
 
 GROUP_CONFIGS: dict[str, str] = {
     "auto_offset_reset": "the group config share.auto.offset.reset",
@@ -41,13 +42,20 @@ class ShareConsumerOptions(ClientOptions, total=False):
     client_rack: str | None
     share_acknowledgement_mode: AcknowledgementMode
     share_acquire_mode: AcquireMode
+    in_flight_max: int | None
+    in_flight_bytes: int | None
+    auto_renew: bool
+    renew_age_max_ms: int
     max_poll_records: int
+    max_poll_interval_ms: int
+    fetch_ahead_ms: int
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
     decompressed_bytes_max: int
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
+    on_deserialization_error: OnDeserializationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,23 @@ class ShareConsumerConfig(ClientConfig):
     client_rack: str | None = None
     share_acknowledgement_mode: AcknowledgementMode = "implicit"
     share_acquire_mode: AcquireMode = "batch_optimized"
+    in_flight_max: int | None = None
+    """Explicit mode: so many records may be handed out and not settled, over several polls.
+
+    None: Kafka's rule, every record has to be settled before the next poll.
+    """
+    in_flight_bytes: int | None = None
+    """The same in bytes as on the wire, an average for each fetch; None: no limit."""
+    auto_renew: bool = False
+    """Renew the locks of what is handed out or waits to be, until ``renew_age_max_ms``."""
+    renew_age_max_ms: int = 300_000
+    """A lock that old is let go: whoever holds a record for so long hangs."""
     max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    """A consumer that isn't polled for so long leaves the group until it is again."""
+    fetch_ahead_ms: int = 100
+    """The next records are fetched while the application works, as long as it comes back within
+    so long; 0: never.  What is fetched ahead is locked while it waits."""
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 50 * 1024 * 1024
     fetch_max_wait_ms: int = 500
@@ -68,6 +92,7 @@ class ShareConsumerConfig(ClientConfig):
     """A record batch that grows beyond this is treated as corrupt."""
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
+    on_deserialization_error: OnDeserializationError = "raise"
 
     def __post_init__(self) -> None:
         super(ShareConsumerConfig, self).__post_init__()
@@ -75,9 +100,43 @@ class ShareConsumerConfig(ClientConfig):
             raise InvalidConfig("group_id is missing: a ShareConsumer is a member of a share group")
         one_of(self, "share_acknowledgement_mode", "implicit", "explicit")
         one_of(self, "share_acquire_mode", "batch_optimized", "record_limit")
-        positive(self, "max_poll_records", "fetch_max_bytes", "decompressed_bytes_max")
-        if self.fetch_min_bytes < 0 or self.fetch_max_wait_ms < 0:
-            raise InvalidConfig("fetch_min_bytes and fetch_max_wait_ms must be 0 or more")
+        one_of(self, "on_deserialization_error", "raise", "reject", "raw")
+        positive(
+            self,
+            "renew_age_max_ms",
+            "max_poll_records",
+            "max_poll_interval_ms",
+            "fetch_max_bytes",
+            "decompressed_bytes_max",
+        )
+        if self.fetch_min_bytes < 0 or self.fetch_max_wait_ms < 0 or self.fetch_ahead_ms < 0:
+            raise InvalidConfig(
+                "fetch_min_bytes, fetch_max_wait_ms and fetch_ahead_ms must be 0 or more"
+            )
+        self._check_window()
+
+    def _check_window(self) -> None:
+        for name in ("in_flight_max", "in_flight_bytes"):
+            limit = getattr(self, name)
+            if limit is not None and limit < 1:
+                raise InvalidConfig(f"{name}={limit}; expected 1 or more, or None")
+        if self.explicit:
+            return
+        if self.has_window:
+            raise InvalidConfig(
+                "in_flight_max and in_flight_bytes need share_acknowledgement_mode='explicit': "
+                "in implicit mode every poll settles what the one before returned"
+            )
+        if self.on_deserialization_error == "raw":
+            raise InvalidConfig(
+                "on_deserialization_error='raw' needs share_acknowledgement_mode='explicit': "
+                "in implicit mode the next poll would accept what could not be read"
+            )
+
+    @property
+    def has_window(self) -> bool:
+        """Whether records may stay unsettled over several polls."""
+        return self.in_flight_max is not None or self.in_flight_bytes is not None
 
     @property
     def explicit(self) -> bool:

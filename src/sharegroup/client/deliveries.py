@@ -12,32 +12,37 @@ two need not match:
 - offsets beyond it may well have records, in the batch that was cut off at the byte limit:
   they are given back, for calling them gaps would lose them;
 - a batch whose checksum fails can't be read by anyone: its offsets are rejected, reported;
-- control batches are gaps.
+- control batches are gaps;
+- what a deserializer can't read is released and raised, rejected, or handed out as bytes, as
+  ``on_deserialization_error`` says.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sharegroup.client.consumer_config import Deserializer, ShareConsumerConfig
-from sharegroup.client.held_records import Acquired, HeldRecords
+from sharegroup.client.acknowledgements import GAP
+from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.client.deserialization import Deserialization
+from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgeType, DeserializationError, Record
-from sharegroup.client.share_session import AcquiredRange
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import scan
 from sharegroup.wire.records import Record as RawRecord
 from sharegroup.wire.records import batch_records
 
+log = logging.getLogger(__name__)
+
 
 class Delivery(NamedTuple):
     """Records that go to the application, then an error about what follows them, if any."""
 
-    held: HeldRecords
+    lock: AcquisitionLock
     records: Sequence[Record]
-    lock_deadline: float
     failure: Exception | None
 
 
@@ -62,22 +67,19 @@ class _Batches(NamedTuple):
 def read_deliveries(
     held: HeldRecords,
     records: bytes | memoryview,
-    acquired: Iterable[AcquiredRange],
-    *,
-    lock_deadline: float,
+    locks: Iterable[AcquisitionLock],
     config: ShareConsumerConfig,
 ) -> Iterator[Delivery]:
     """What of ``records`` is to be handed out; gaps and the like go straight into ``held``."""
     batches = _take_apart(held, records, config)
-    for one in acquired:
-        low = bisect_left(batches.offsets, one.first)
-        high = bisect_left(batches.offsets, one.end, low)
-        if high - low != one.end - one.first:
-            _settle_missing(held, one, batches, batches.offsets[low:high])
-        share = Acquired(held, one.delivery_count, lock_deadline)
-        yield from _delivered(share, batches.records[low:high], config)
-        for error in _settle_corrupt(held, one, batches.corrupt):
-            yield Delivery(held, (), lock_deadline, error)
+    for lock in locks:
+        low = bisect_left(batches.offsets, lock.first)
+        high = bisect_left(batches.offsets, lock.end, low)
+        if high - low != lock.end - lock.first:
+            _settle_missing(lock, batches, batches.offsets[low:high])
+        yield from _delivered(lock, batches.records[low:high], config)
+        for error in _settle_corrupt(lock, batches.corrupt):
+            yield Delivery(lock, (), error)
 
 
 def _take_apart(
@@ -109,130 +111,54 @@ def _take_apart(
     return _Batches(found, [record.offset for record in found], corrupt, end)
 
 
-def _settle_missing(
-    held: HeldRecords, acquired: AcquiredRange, batches: _Batches, offsets: Sequence[int]
-) -> None:
+def _settle_missing(lock: AcquisitionLock, batches: _Batches, offsets: Sequence[int]) -> None:
     """Settle what was acquired and has no record; corrupt batches are settled elsewhere."""
-    known_end = max(acquired.first, min(acquired.end, batches.end))
+    known_end = max(lock.first, min(lock.end, batches.end))
     unread = [(first, end) for first, end, _ in batches.corrupt if end is not None]
     present = sorted([*((offset, offset + 1) for offset in offsets), *unread])
-    position = acquired.first
+    position = lock.first
     for first, end in present:
         if first > position and position < known_end:
-            held.add_gap(position, min(first, known_end))
+            lock.held.settle_unseen(lock, position, min(first, known_end), GAP)
         position = max(position, end)
-    if position < known_end:
-        held.add_gap(position, known_end)
-    if max(position, known_end) < acquired.end:
-        beyond = max(position, known_end)
-        held.settle_unseen(beyond, acquired.end, AcknowledgeType.RELEASE)
+    lock.held.settle_unseen(lock, position, known_end, GAP)
+    beyond = max(position, known_end)
+    lock.held.settle_unseen(lock, beyond, lock.end, AcknowledgeType.RELEASE)
 
 
-def _settle_corrupt(
-    held: HeldRecords,
-    acquired: AcquiredRange,
-    corrupt: Iterable[_Corrupt],
-) -> Iterator[CorruptMessage]:
+def _settle_corrupt(lock: AcquisitionLock, corrupt: Iterable[_Corrupt]) -> Iterator[CorruptMessage]:
     for first, end, error in corrupt:
-        first, limit = max(first, acquired.first), acquired.end if end is None else end
-        limit = min(limit, acquired.end)
+        first, limit = max(first, lock.first), lock.end if end is None else end
+        limit = min(limit, lock.end)
         if first < limit:
             if end is not None:
-                held.settle_unseen(first, limit, AcknowledgeType.REJECT)
+                lock.held.settle_unseen(lock, first, limit, AcknowledgeType.REJECT)
             yield error
 
 
 def _delivered(
-    share: Acquired, raw: Sequence[RawRecord], config: ShareConsumerConfig
+    lock: AcquisitionLock, raw: Sequence[RawRecord], config: ShareConsumerConfig
 ) -> Iterator[Delivery]:
     if config.key_deserializer is None and config.value_deserializer is None:
         # The hot loop: one object for each record and nothing else.
         records = [
-            Record(share, one.offset, one.timestamp or 0, one.key, one.value, one.headers)
+            Record(lock, one.offset, one.timestamp or 0, one.key, one.value, one.headers)
             for one in raw
         ]
         if records:
-            yield Delivery(share.held, records, share.lock_deadline, None)
+            yield Delivery(lock, records, None)
         return
     records = []
+    deserialization = Deserialization(config)
     for one in raw:
         try:
-            records.append(_deserialized(share, one, config))
+            records.append(deserialization.read(lock, one))
         except DeserializationError as error:
-            yield Delivery(share.held, records, share.lock_deadline, error)
+            if config.on_deserialization_error == "reject":
+                lock.held.settle_unseen(lock, one.offset, one.offset + 1, AcknowledgeType.REJECT)
+                log.warning("record.rejected group=%s error=%s", config.group_id, error)
+                continue
+            yield Delivery(lock, records, error)
             records = []
     if records:
-        yield Delivery(share.held, records, share.lock_deadline, None)
-
-
-def _deserialized(share: Acquired, raw: RawRecord, config: ShareConsumerConfig) -> Record:
-    record = Record(share, raw.offset, raw.timestamp or 0, raw.key, raw.value, raw.headers)
-    key = _read(record, "key", raw.key, config.key_deserializer)
-    record.value = _read(record, "value", raw.value, config.value_deserializer)
-    record.key = key  # Last: a record that comes with an error has both as bytes.
-    return record
-
-
-def _read(record: Record, name: str, raw: bytes | None, read: Deserializer | None) -> Any:
-    if read is None or raw is None:
-        return raw
-    try:
-        return read(raw)
-    except Exception as error:
-        text = (
-            f"topic {record.topic!r} partition {record.partition} offset {record.offset}: "
-            f"the {name} can't be deserialized: {error}"
-        )
-        raise DeserializationError(text, record) from error
-
-
-class Inbox:
-    """Deliveries that wait to be handed out, in the order in which they came."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self) -> None:
-        self._queue: deque[Delivery] = deque()
-
-    def __len__(self) -> int:
-        """How many deliveries wait."""
-        return len(self._queue)
-
-    def add(self, deliveries: Iterable[Delivery]) -> None:
-        """Queue these; the caller has already checked that their locks are held."""
-        self._queue.extend(deliveries)
-
-    def drop(self, lost: Iterable[HeldRecords]) -> int:
-        """Forget what belongs to these tables; how many records that was."""
-        tables = set(map(id, lost))
-        dropped = sum(len(one.records) for one in self._queue if id(one.held) in tables)
-        self._queue = deque(one for one in self._queue if id(one.held) not in tables)
-        return dropped
-
-    def take(self, count: int, *, now: float) -> list[Record]:
-        """Up to ``count`` records, handed out; raises the failure that stands at the head.
-
-        Records whose lock has ended are left out: somebody else may have them by now.
-        """
-        taken: list[Record] = []
-        while self._queue and len(taken) < count:
-            one = self._queue.popleft()
-            if now >= one.lock_deadline:
-                continue
-            if one.failure is not None and not one.records:
-                if taken:
-                    self._queue.appendleft(one)
-                    break
-                if isinstance(one.failure, DeserializationError):
-                    # It counts as handed out, and goes back unless somebody decides otherwise.
-                    offset = one.failure.record.offset
-                    one.held.hand_out([offset])
-                    one.held.choose(offset, AcknowledgeType.RELEASE)
-                raise one.failure
-            part = one.records[: count - len(taken)]
-            rest = one.records[len(part) :]
-            if rest or one.failure is not None:
-                self._queue.appendleft(one._replace(records=rest))
-            one.held.hand_out([record.offset for record in part])
-            taken = [*taken, *part] if taken else list(part)
-        return taken
+        yield Delivery(lock, records, None)

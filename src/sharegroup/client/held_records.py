@@ -1,15 +1,20 @@
 """What this consumer holds of one partition: handed out, settled, and ready to be sent.
 
     acquired ---> handed out ---settle---> settled ---take---> sent with a request
-                  (type is open)           (type may change)   (out of this table)
+    (waiting)     (open)                   (type may change)   (out of this table)
+                     ^  '--renew--> asked for, stays open
 
 A table lives as long as the share session it belongs to.  When the session is lost the
 broker gives its records to others, so whatever is settled afterwards can only fail: the table
 is `lost`, keeps counting so that a worker in the middle of a batch is not disturbed, and what
 is taken from it carries the error instead of going out.
 
-Nothing here limits what may be handed out while other records are open; that rule is the
-consumer's own, so that a window over several polls needs no change here.
+In a window over several polls the same record may come again, under a new lock, while the
+handler of its first delivery still works on it.  The first one is then `superseded`: settling
+it has no effect and is reported so, instead of settling the second delivery in its place.
+
+Every call but `accept_open` and `forget_open` costs no more than what it is about, whatever
+else is held: a window of a hundred thousand records is settled one by one.
 
 Gaps (offsets without a record: compacted, or control records) are settled from the start and
 kept as ranges: a range of a billion costs as much as one of two.
@@ -17,53 +22,49 @@ kept as ranges: a range of a billion costs as much as one of two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
-from sharegroup.client.acknowledgements import GAP, AckRun, runs_of
+from sharegroup.client.acknowledgements import RENEW, AckRun, runs_of
+from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
-from sharegroup.errors import KafkaError
+from sharegroup.client.settled import Settled
+from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
-OPEN = -1
-"""In place of a type: handed out and not settled."""
-
-
-class Acquired(NamedTuple):
-    """What the records of one acquired range have in common."""
-
-    held: HeldRecords
-    delivery_count: int
-    lock_deadline: float
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Acknowledgements of one partition on their way; ``error`` is set if they can't be sent."""
-
-    topic_partition: TopicPartition
-    key: TopicIdPartition
-    offsets: tuple[int, ...]
-    """The records, ascending; gaps are nobody's business."""
-    runs: tuple[AckRun, ...]
-    error: KafkaError | None
+LOCKS_KEPT_MIN = 64
+"""Below so many, locks that are done with are not looked for."""
 
 
 class HeldRecords:
     """See the module's text."""
 
-    __slots__ = ("_gaps", "_lost", "_open", "_types", "explicit", "key", "topic_partition")
+    __slots__ = (
+        "_gaps", "_locks", "_locks_max", "_lost", "_on_renewal", "_open", "_renewals", "_settled",
+        "_stale", "_superseded", "explicit", "key", "on_settled", "topic_partition",
+    )  # fmt: skip
 
     def __init__(
-        self, key: TopicIdPartition, topic_partition: TopicPartition, *, explicit: bool
+        self,
+        key: TopicIdPartition,
+        topic_partition: TopicPartition,
+        *,
+        explicit: bool,
+        on_renewal: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.topic_partition = topic_partition
         self.explicit = explicit
-        self._types: dict[int, int] = {}
+        self.on_settled: Callable[[], None] | None = None
+        """Called when a record is settled, while somebody waits for that."""
+        self._on_renewal = on_renewal
+        self._locks: list[AcquisitionLock] = []
+        self._locks_max = LOCKS_KEPT_MIN
+        self._open: dict[int, AcquisitionLock] = {}
+        self._settled: dict[int, int] = {}
         self._gaps: list[AckRun] = []
-        self._open = 0
+        self._renewals: dict[int, AcquisitionLock] = {}
+        self._superseded: set[tuple[AcquisitionLock, int]] = set()
+        self._stale: list[AckRun] = []
         self._lost: KafkaError | None = None
 
     @property
@@ -79,89 +80,176 @@ class HeldRecords:
     @property
     def open_count(self) -> int:
         """How many records are handed out and not settled."""
-        return self._open
+        return len(self._open) + len(self._superseded)
+
+    @property
+    def open_bytes(self) -> float:
+        """What the records weigh that are handed out and not settled."""
+        return sum(lock.open * lock.record_bytes for lock in self._locks)
 
     @property
     def has_settled(self) -> bool:
         """Whether `take` would return something."""
-        return len(self._types) > self._open or bool(self._gaps)
+        return bool(self._settled or self._gaps or self._stale)
+
+    @property
+    def has_renewals(self) -> bool:
+        """Whether `take_renewals` would return something."""
+        return bool(self._renewals)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is open and nothing waits to be taken."""
-        return not self._types and not self._gaps
+        return not (self.open_count or self.has_settled)
+
+    @property
+    def lost(self) -> KafkaError | None:
+        """Why its locks are gone; None: they stand."""
+        return self._lost
 
     def holds(self, offset: int) -> bool:
         """Whether the record is handed out and its acknowledgement not sent."""
-        return offset in self._types
+        return offset in self._open or offset in self._settled
 
-    def hand_out(self, offsets: Iterable[int]) -> None:
-        """These records go to the application now."""
-        before = len(self._types)
-        self._types.update(dict.fromkeys(offsets, OPEN))
-        self._open += len(self._types) - before
+    def locks(self) -> Iterator[AcquisitionLock]:
+        """The locks that something is waiting or open under; none once they are lost."""
+        if self._lost is None:
+            yield from (lock for lock in self._locks if not lock.is_done)
 
-    def settle(self, offset: int, acknowledge_type: AcknowledgeType) -> None:
-        """Choose, or change, what becomes of a record that is handed out."""
+    # Records come and go.
+
+    def acquired(self, lock: AcquisitionLock) -> None:
+        """A range was acquired; its records wait to be handed out."""
+        self._locks.append(lock)
+        if len(self._locks) > self._locks_max:
+            # A new list: what is on its way keeps the old one.
+            self._locks = [one for one in self._locks if not one.is_done]
+            self._locks_max = max(LOCKS_KEPT_MIN, 2 * len(self._locks))
+
+    def hand_out(self, lock: AcquisitionLock, offsets: Iterable[int]) -> None:
+        """These records of the lock go to the application now."""
+        fresh = dict.fromkeys(offsets, lock)
+        if not self._open.keys().isdisjoint(fresh):
+            for offset in self._open.keys() & fresh.keys():
+                before = self._open.pop(offset)
+                before.open -= 1
+                self._superseded.add((before, offset))
+        self._open.update(fresh)
+        lock.open += len(fresh)
+
+    def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
+        """Choose, or change, what becomes of a record that was handed out under ``lock``."""
+        # The hot path: once for each record, in explicit mode.
+        if self.explicit and self._open.get(offset) is lock and ack_type != RENEW:
+            del self._open[offset]
+            self._settled[offset] = ack_type
+            lock.open -= 1
+            if self.on_settled is not None:
+                self.on_settled()
+        else:
+            self._settle_otherwise(lock, offset, ack_type)
+
+    def settle_offset(self, offset: int, ack_type: int) -> None:
+        """`settle` by position alone."""
+        self._settle_otherwise(self._open.get(offset), offset, ack_type)
+
+    def _settle_otherwise(self, lock: AcquisitionLock | None, offset: int, ack_type: int) -> None:
         if not self.explicit:
             raise IllegalStateError(
                 f"{self._where(offset)}: acknowledge needs share_acknowledgement_mode='explicit'; "
                 "in implicit mode the next poll or commit accepts what the last poll returned"
             )
-        self.choose(offset, acknowledge_type)
+        if ack_type == RENEW:
+            self._renew(lock, offset)
+        elif lock is not None and (lock, offset) in self._superseded:
+            self._superseded.discard((lock, offset))
+            self._stale.append(AckRun(offset, offset + 1, int(ack_type)))
+        else:
+            self.choose(offset, ack_type)
+        if self.on_settled is not None:
+            self.on_settled()
+
+    def _renew(self, lock: AcquisitionLock | None, offset: int) -> None:
+        if lock is None or self._open.get(offset) is not lock:
+            raise IllegalStateError(
+                f"{self._where(offset)} can't be renewed: it is settled, or was delivered again"
+            )
+        self._renewals[offset] = lock
+        self._on_renewal()
 
     def choose(self, offset: int, ack_type: int) -> None:
         """`settle` for the consumer itself, in every mode."""
-        before = self._types.get(offset)
-        if before is None:
+        lock = self._open.pop(offset, None)
+        if lock is not None:
+            lock.open -= 1
+        elif offset not in self._settled:
             raise IllegalStateError(
                 f"{self._where(offset)} is not held: its acknowledgement was sent already, "
                 "or it was never delivered"
             )
-        if before == OPEN:
-            self._open -= 1
-        self._types[offset] = ack_type
+        self._settled[offset] = int(ack_type)
 
     def accept_open(self) -> None:
         """Implicit mode: what was handed out and has no type yet counts as done."""
         if self._open:
-            accept = int(AcknowledgeType.ACCEPT)
-            types = self._types
-            if self._open == len(types):
-                self._types = dict.fromkeys(types, accept)
-            else:
-                self._types = {
-                    offset: accept if ack_type == OPEN else ack_type
-                    for offset, ack_type in types.items()
-                }
-            self._open = 0
+            for lock in set(self._open.values()):
+                lock.open = 0
+            accepted = dict.fromkeys(self._open, int(AcknowledgeType.ACCEPT))
+            self._settled = self._settled | accepted if self._settled else accepted
+            self._open = {}
 
-    def add_gap(self, first: int, end: int) -> None:
-        """There is no record in ``[first, end)``."""
-        self._gaps.append(AckRun(first, end, GAP))
+    def settle_unseen(self, lock: AcquisitionLock, first: int, end: int, ack_type: int) -> None:
+        """Settle offsets that are not handed out: gaps, or the records of a corrupt batch."""
+        if first < end:
+            lock.hole(first, end)
+            self._gaps.append(AckRun(first, end, int(ack_type)))
 
-    def settle_unseen(self, first: int, end: int, ack_type: AcknowledgeType) -> None:
-        """Settle offsets whose records nobody can read, such as those of a corrupt batch."""
-        self._gaps.append(AckRun(first, end, int(ack_type)))
+    # What is sent.
 
-    def take(self) -> Settled | None:
-        """All that is settled, out of the table; None when there is nothing."""
-        if not self.has_settled:
+    def take(self) -> Iterator[Settled]:
+        """All that is settled, out of the table, as what is sent or reported together."""
+        if self._settled or self._gaps:
+            settled, self._settled = self._settled, {}
+            offsets = sorted(settled)
+            runs = (*runs_of(offsets, [settled[offset] for offset in offsets]), *self._gaps)
+            self._gaps = []
+            yield Settled(self, runs, self._locks, self._lost)
+        if self._stale:
+            stale, self._stale = self._stale, []
+            text = f"{self._where(stale[0].first)}: its lock ended, and it was delivered here again"
+            yield Settled(self, tuple(stale), (), self._lost or InvalidRecordState(text))
+
+    def take_renewals(self) -> Iterator[Settled]:
+        """All renewals that were asked for by hand and still make sense."""
+        asked, self._renewals = self._renewals, {}
+        still = {offset: lock for offset, lock in asked.items() if self._open.get(offset) is lock}
+        if still:
+            offsets = sorted(still)
+            runs = tuple(runs_of(offsets, [RENEW] * len(offsets)))
+            renewals = tuple((still[offset], offset) for offset in offsets)
+            yield Settled(self, runs, self._locks, self._lost, renewals)
+
+    def renewal_of(self, locks: Iterable[AcquisitionLock]) -> Settled | None:
+        """A renewal of everything that is open or waiting under these locks."""
+        wanted = {lock for lock in locks if not lock.is_done}
+        if not wanted:
             return None
-        if self._open:
-            settled = {o: t for o, t in self._types.items() if t != OPEN}
-            self._types = {o: t for o, t in self._types.items() if t == OPEN}
-        else:
-            settled, self._types = self._types, {}
-        offsets = tuple(sorted(settled))
-        runs = (*runs_of(offsets, [settled[offset] for offset in offsets]), *self._gaps)
-        self._gaps = []
-        return Settled(self.topic_partition, self.key, offsets, runs, self._lost)
+        runs = [AckRun(*waiting, RENEW) for one in wanted for waiting in one.waiting_ranges()]
+        whole = [one for one in wanted if one.open and one.open == one.waiting_from - one.first]
+        runs += [AckRun(one.first, one.waiting_from, RENEW) for one in whole]
+        parted = wanted.difference(whole)
+        offsets = sorted(offset for offset, lock in self._open.items() if lock in parted)
+        runs += runs_of(offsets, [RENEW] * len(offsets))
+        renewals = tuple((lock, None) for lock in wanted)
+        return Settled(self, tuple(sorted(runs)), self._locks, self._lost, renewals)
 
     def forget_open(self) -> None:
         """The application gave up what it was handed: settling it now is an error."""
-        self._types = {o: t for o, t in self._types.items() if t != OPEN}
-        self._open = 0
+        for lock in set(self._open.values()):
+            lock.open = 0
+        self._open = {}
+        self._superseded = set()
+        self._renewals = {}
 
     def lose(self, error: KafkaError) -> None:
         """The locks are gone: what is settled from now on fails with ``error``.
@@ -170,6 +258,7 @@ class HeldRecords:
         """
         self._lost = error
         self._gaps = []
+        self._renewals = {}
 
     def _where(self, offset: int) -> str:
         return f"topic {self.topic!r} partition {self.partition} offset {offset}"

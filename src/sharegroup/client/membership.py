@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 
@@ -24,6 +25,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32
 
+from sharegroup.client.client_metrics import ShareConsumerMetrics
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.refusals import refused
 from sharegroup.errors import (
@@ -80,6 +82,8 @@ class Membership:
         self.member_id = member_id
         self.interval_ms = INTERVAL_MS_DEFAULT
         self.assignment: frozenset[TopicPartition] = frozenset()
+        self.active = True
+        """Whether it wants to be a member; off while the application does not poll."""
         self._rack_id = rack_id
         self._epoch = JOIN_EPOCH
         self._subscription: tuple[str, ...] = ()
@@ -157,8 +161,14 @@ class Heartbeats:
     """Sends the heartbeats of one member, for as long as `run` runs."""
 
     def __init__(
-        self, cluster: Cluster, membership: Membership, *, changed: Callable[[], None]
+        self,
+        cluster: Cluster,
+        membership: Membership,
+        *,
+        changed: Callable[[], None],
+        metrics: ShareConsumerMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or ShareConsumerMetrics(cluster.metrics)
         self._cluster = cluster
         self._membership = membership
         self._changed = changed
@@ -177,7 +187,7 @@ class Heartbeats:
         backoff = self._cluster.backoff()
         while self.failure is None:
             self._wake.clear()
-            if not self._membership.subscription:
+            if not (self._membership.subscription and self._membership.active):
                 await self._wake.wait()
                 continue
             reaction = await self._beat()
@@ -204,7 +214,11 @@ class Heartbeats:
             node_id = await self._cluster.coordinator(group_id)
             connection = await self._cluster.connection(node_id)
             request = membership.request()
+            self._metrics.heartbeat.add()
+            self._metrics.last_heartbeat.mark()
+            sent_at = time.monotonic()
             response: ShareGroupHeartbeatResponse = await connection.request(request)
+            self._metrics.heartbeat_ms.observe((time.monotonic() - sent_at) * 1000)
         except KafkaError as error:
             membership.unanswered()
             self._cluster.forget_coordinator(group_id)
@@ -221,6 +235,7 @@ class Heartbeats:
             refusal = refused(code, message, group=group_id, member=membership.member_id)
             self._report(reaction, refusal)
         if membership.assignment != before:
+            self._metrics.rebalance.add()
             self._changed()
         return reaction
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharegroup.errors import KafkaError
 
 if TYPE_CHECKING:
-    from sharegroup.client.held_records import Acquired
+    from sharegroup.client.locks import AcquisitionLock
 
 Header = tuple[str, bytes | None]
 
@@ -31,10 +31,16 @@ class AcknowledgeType(IntEnum):
     """Not done: deliver it again, to anyone, as long as its delivery limit allows."""
     REJECT = 3
     """Never to be done: don't deliver it again."""
+    RENEW = 4
+    """Not done yet: the lock begins anew, and the record stays here."""
 
 
 class IllegalStateError(Exception):
     """A method was called at a moment, or on a record, where it makes no sense."""
+
+
+class WakeupError(Exception):
+    """`ShareConsumer.wakeup` was called: the poll that was waiting, or is the next, ends."""
 
 
 class DeserializationError(Exception):
@@ -74,16 +80,30 @@ class AcknowledgementResult:
     topic_partition: TopicPartition
     offsets: Sequence[int]
     error: KafkaError | None
+    is_renewal: bool = False
+    """It is about locks that were to begin anew; nothing was settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReport:
+    """What `ShareConsumer.close` did."""
+
+    acknowledged: tuple[AcknowledgementResult, ...] = ()
+    """What became of the last acknowledgements."""
+    released: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """How many records went back unsettled, handed out before or not."""
+    error: Exception | None = None
+    """Why it is incomplete: the broker finds out by itself when locks and session end."""
 
 
 class Record:
     """One delivery of one record to this consumer."""
 
-    __slots__ = ("_acquired", "headers", "key", "offset", "timestamp_ms", "value")
+    __slots__ = ("_lock", "headers", "key", "offset", "timestamp_ms", "value")
 
     def __init__(
         self,
-        acquired: Acquired,
+        lock: AcquisitionLock,
         offset: int,
         timestamp_ms: int,
         key: Any,
@@ -91,7 +111,7 @@ class Record:
         headers: Sequence[Header],
     ) -> None:
         # Positional and bare: this runs for every record that is consumed.
-        self._acquired = acquired
+        self._lock = lock
         self.offset = offset
         self.timestamp_ms = timestamp_ms
         self.key = key
@@ -101,49 +121,71 @@ class Record:
     @property
     def topic(self) -> str:
         """The name of its topic."""
-        return self._acquired.held.topic
+        return self._lock.held.topic
 
     @property
     def partition(self) -> int:
         """The number of its partition."""
-        return self._acquired.held.partition
+        return self._lock.held.partition
 
     @property
     def topic_partition(self) -> TopicPartition:
         """Topic and partition together, as results of `commit` are keyed."""
-        return self._acquired.held.topic_partition
+        return self._lock.held.topic_partition
 
     @property
     def delivery_count(self) -> int:
         """How often it has been delivered, this time included."""
-        return self._acquired.delivery_count
+        return self._lock.delivery_count
 
     @property
-    def lock_deadline(self) -> float:
+    def deadline(self) -> float:
         """When its lock ends, in the seconds of ``time.monotonic()``.
 
         A lower bound: the broker started the lock after the request that fetched it was sent.
+        A renewal moves it when the broker has confirmed it.
         """
-        return self._acquired.lock_deadline
+        return self._lock.deadline_of(self.offset)
 
     def accept(self) -> None:
         """Acknowledge it as done."""
-        self._acquired.held.settle(self.offset, AcknowledgeType.ACCEPT)
+        lock = self._lock
+        lock.held.settle(lock, self.offset, 1)  # The number: this runs for every record.
 
     def release(self) -> None:
         """Give it back for another delivery."""
-        self._acquired.held.settle(self.offset, AcknowledgeType.RELEASE)
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RELEASE)
 
     def reject(self) -> None:
         """Acknowledge it as something that can never be done."""
-        self._acquired.held.settle(self.offset, AcknowledgeType.REJECT)
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.REJECT)
+
+    def renew(self) -> None:
+        """Ask for its lock to begin anew; it stays here, and has to be settled as before.
+
+        The request leaves at once; the outcome goes to the callback, and `deadline` moves when
+        the broker has confirmed it.
+        """
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RENEW)
 
     def settle(self, acknowledge_type: AcknowledgeType) -> None:
         """Acknowledge it with a type that is not known beforehand."""
-        self._acquired.held.settle(self.offset, acknowledge_type)
+        self._lock.held.settle(self._lock, self.offset, acknowledge_type)
 
     def __repr__(self) -> str:
         return (
-            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
-            f"delivery_count={self.delivery_count}, key={self.key!r}, value={self.value!r})"
+            f"{type(self).__name__}(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, delivery_count={self.delivery_count}, key={self.key!r}, "
+            f"value={self.value!r})"
         )
+
+
+class UnreadableRecord(Record):
+    """A record whose key or value could not be deserialized: both are bytes, ``error`` says why.
+
+    Handed out with ``on_deserialization_error="raw"``; settle it like any other.
+    """
+
+    __slots__ = ("error",)
+
+    error: Exception

@@ -1,25 +1,42 @@
 """One broker as the share consumer sees it: what is held from it, over the session with it.
 
-One request at a time, because every request moves the session's epoch; acknowledgements that
-become ready while a fetch is parked wait for it, or go with the next one.
+`run` does one thing at a time, because every request moves the session's epoch.  What it does
+next is decided anew after each request, in this order:
+
+    close         when asked to: everything settled goes along, the session ends
+    (pause)       after a failure
+    renew         locks that are to begin anew; never together with other acknowledgements
+    fetch         when asked for: everything settled goes along
+    acknowledge   when asked to, or when something refused is to be tried again
+
+A fetch may be parked at the broker for as long as ``fetch_max_wait_ms``; what becomes ready
+meanwhile waits for it.  What is tried again goes alone: its partition's other acknowledgements
+wait for the next request, so that they can't fail with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.deliveries import Delivery, read_deliveries
-from sharegroup.client.held_records import HeldRecords, Settled
+from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.inbox import Parcel
+from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
+from sharegroup.client.settled import LOCKS_GONE, Settled, Ticket, refused
 from sharegroup.client.share_requests import FetchLimits, SessionMember
-from sharegroup.client.share_session import Answer, FetchedPartition, ShareSession
-from sharegroup.errors import KafkaError, UnknownServerError
-from sharegroup.ids import GroupId, MemberId
+from sharegroup.client.share_session import Answer, FetchedPartition, Runs, ShareSession
+from sharegroup.errors import (
+    KafkaError,
+    NetworkException,
+    ShareSessionNotFound,
+    UnknownServerError,
+)
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
 
@@ -27,36 +44,57 @@ from sharegroup.ids import TopicPartition as TopicIdPartition
 class Outcome:
     """What one request brought."""
 
-    deliveries: list[Delivery] = field(default_factory=list)
+    parcels: list[Parcel] = field(default_factory=list)
     results: list[AcknowledgementResult] = field(default_factory=list)
     lost: list[HeldRecords] = field(default_factory=list)
-    """Tables whose locks went with the session: nothing of them may be handed out any more."""
+    """Tables whose locks are gone: nothing of them may be handed out any more."""
     outdated: set[TopicPartition] = field(default_factory=set)
     """Partitions that this broker does not lead, or does not know."""
     failures: list[KafkaError] = field(default_factory=list)
     """What went wrong; the retriable ones ask for a pause, the others for the application."""
-    lock_timeout_ms: int | None = None
+    not_renewed: list[tuple[Settled, KafkaError]] = field(default_factory=list)
+    answer: Answer = field(default_factory=Answer)
+    limits: FetchLimits | None = None
+    """Of the fetch; None when it was none."""
 
 
 class ShareNode:
     """See the module's text."""
 
     def __init__(
-        self, node_id: int, cluster: Cluster, config: ShareConsumerConfig, member_id: str
+        self,
+        node_id: int,
+        cluster: Cluster,
+        config: ShareConsumerConfig,
+        member: SessionMember,
+        *,
+        take_in: Callable[[ShareNode, Outcome], None],
     ) -> None:
         self.node_id = node_id
+        self.wanted: tuple[TopicIdPartition, ...] = ()
+        """The partitions to fetch from this broker."""
         self._cluster = cluster
         self._config = config
-        member = SessionMember(GroupId(config.group_id), MemberId(member_id))
+        self._take_in = take_in
         self._session = ShareSession(
             node_id, cluster, member, request_timeout_ms=config.request_timeout_ms
         )
-        self._turn = asyncio.Lock()
-        self._sending = 0
         self._held: dict[TopicIdPartition, HeldRecords] = {}
         self._lost: list[HeldRecords] = []
-        self.backoff = cluster.backoff()
-        """The pauses after failures; kept by the consumer."""
+        self._again: deque[Settled] = deque()
+        self._sending: list[Settled] = []
+        self._renewing: list[AcquisitionLock] = []
+        self._lock_ms = 0
+        self._asked: FetchLimits | None = None
+        self._fetching: FetchLimits | None = None
+        self._flushing = False
+        self._task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._wake = asyncio.Event()
+        self._backoff = cluster.backoff()
+        self._paused_until = 0.0
+
+    # What it holds.
 
     @property
     def is_open(self) -> bool:
@@ -64,14 +102,20 @@ class ShareNode:
         return self._session.is_open
 
     @property
-    def has_settled(self) -> bool:
-        """Whether acknowledgements wait to be sent, or to be reported as impossible."""
-        return any(held.has_settled for held in self.tables())
+    def is_fetching(self) -> bool:
+        """Whether a fetch is asked for or under way."""
+        return self.asked_records > 0
 
     @property
-    def is_acknowledging(self) -> bool:
-        """Whether acknowledgements are under way."""
-        return self._sending > 0
+    def asked_records(self) -> int:
+        """How many records the fetch is for that is asked for or under way."""
+        limits = self._asked or self._fetching
+        return 0 if limits is None else limits.max_records
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether acknowledgements wait to be sent, or to be reported as impossible."""
+        return bool(self._again) or any(held.has_settled for held in self.tables())
 
     @property
     def has_open(self) -> bool:
@@ -83,81 +127,237 @@ class ShareNode:
         yield from self._held.values()
         yield from self._lost
 
-    async def fetch(self, wanted: Sequence[TopicIdPartition], *, max_records: int) -> Outcome:
-        """Fetch these partitions, with all acknowledgements that are ready."""
-        config = self._config
-        limits = FetchLimits(
-            max_records=max_records,
-            max_bytes=config.fetch_max_bytes,
-            max_wait_ms=config.fetch_max_wait_ms,
-            min_bytes=config.fetch_min_bytes,
-            acquire_mode=config.share_acquire_mode,
-        )
-        outcome = Outcome()
-        async with self._turn:
-            sent = self._take(outcome)
-            self._sending = len(sent)
-            try:
-                answer = await self._session.fetch(wanted, _runs(sent), limits)
-            finally:
-                self._sending = 0
-            self._take_in(answer, sent, outcome)
-            if answer.failure is not None and answer.sent_at == 0:
-                # Whoever can't be reached may have lost its partitions to another broker.
-                outcome.outdated |= {self._where(key) for key in wanted}
-            for one in answer.partitions:
-                self._read_partition(one, answer, outcome)
+    def tickets(self) -> list[Ticket]:
+        """Take what is settled out of the tables; follow it and all that is under way."""
+        self._again += [
+            unit for held in tuple(self.tables()) for unit in held.take()
+        ]  # What they can't be sent for is reported with the next request.
+        return list({id(one.ticket): one.ticket for one in (*self._sending, *self._again)}.values())
+
+    # What it is asked to do.
+
+    def fetch(self, limits: FetchLimits) -> None:
+        """Fetch what is wanted, once; without anything wanted, settle and end the session."""
+        self._asked = limits
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Send what is settled."""
+        self._flushing = True
+        self._wake.set()
+
+    def renew(self, locks: Iterable[AcquisitionLock]) -> None:
+        """Let these locks begin anew, and those that the application asked it for."""
+        self._renewing += locks
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Send what is settled and end the session; the broker releases the rest."""
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        await asyncio.shield(self._closing)
+
+    def stop(self) -> None:
+        """End `run`, whatever is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def abandon(self) -> list[AcknowledgementResult]:
+        """After `stop`: what becomes of acknowledgements that nobody will wait for any more."""
+        in_doubt = NetworkException(f"{self._session.name}: stopped before the answer came")
+        unsent = ShareSessionNotFound(f"{self._session.name}: stopped before this was sent")
+        sent, self._sending = self._sending, []
+        waiting = [*self._again, *(unit for held in self.tables() for unit in held.take())]
+        self._again.clear()
+        return [
+            *(unit.report(in_doubt) for unit in sent),
+            *(unit.report(unit.error or unsent) for unit in waiting),
+        ]
+
+    # Its life.
+
+    async def run(self) -> None:
+        """Do what is asked for, until `stop`."""
+        self._task = asyncio.current_task()
+        while True:
+            self._wake.clear()
+            outcome = await self._step()
+            if outcome is not None:
+                self._pause(outcome)
+                self._take_in(self, outcome)
+
+    async def _step(self) -> Outcome | None:
+        if self._closing is not None:
+            return await self._close()
+        remaining = self._paused_until - asyncio.get_running_loop().time()
+        if remaining > 0:
+            await _wait(self._wake, remaining)
+            return None
+        if self._renewing or any(held.has_renewals for held in self._held.values()):
+            return await self._renew()
+        if self._asked is not None:
+            limits, self._asked = self._asked, None
+            if self.wanted:
+                return await self._fetch(limits)
+            self._flushing = True
+        if self._flushing and (self.has_settled or (self.is_open and not self.wanted)):
+            self._flushing = False
+            return await self._acknowledge(close=not self.wanted and not self.has_open)
+        self._flushing = False
+        await self._wake.wait()
+        return None
+
+    async def _fetch(self, limits: FetchLimits) -> Outcome:
+        outcome = Outcome(limits=limits)
+        wanted = self.wanted
+        acks = self._take(outcome)
+        self._fetching = limits
+        try:
+            answer = await self._session.fetch(wanted, acks, limits)
+        finally:
+            self._fetching = None
+        self._read(answer, outcome)
+        if answer.failure is not None and answer.sent_at == 0:
+            # Whoever can't be reached may have lost its partitions to another broker.
+            outcome.outdated |= {self._where(key) for key in wanted}
+        for one in answer.partitions:
+            self._read_partition(one, answer, outcome)
         return outcome
 
-    async def acknowledge(self, *, close: bool = False) -> Outcome:
-        """Send all acknowledgements that are ready; ``close`` ends the session with them."""
+    async def _acknowledge(self, *, close: bool) -> Outcome:
         outcome = Outcome()
-        async with self._turn:
-            sent = self._take(outcome)
-            self._sending = len(sent)
-            try:
-                answer = await self._session.acknowledge(_runs(sent), close=close)
-            finally:
-                self._sending = 0
-            self._take_in(answer, sent, outcome)
+        answer = await self._session.acknowledge(self._take(outcome), close=close)
+        self._read(answer, outcome)
         return outcome
 
-    def _take(self, outcome: Outcome) -> list[Settled]:
-        """What can be sent; what was lost goes into the results."""
-        taken = [settled for held in self.tables() if (settled := held.take()) is not None]
-        outcome.results += [_result(one, one.error) for one in taken if one.error is not None]
+    async def _close(self) -> Outcome:
+        assert self._closing is not None
+        self._asked, self.wanted = None, ()
+        try:
+            outcome = await self._acknowledge(close=True)
+        finally:
+            done, self._closing = self._closing, None
+            done.set_result(None)
+        for unit in self._again:  # There is no session in which they could be tried again.
+            outcome.results.append(unit.report(outcome.answer.lost or unit.error))
+        self._again.clear()
+        return outcome
+
+    async def _renew(self) -> Outcome:
+        outcome = Outcome()
+        locks, self._renewing = self._renewing, []
+        units = [unit for held in self._held.values() for unit in held.take_renewals()]
+        for held in {id(lock.held): lock.held for lock in locks}.values():
+            if held.lost is None:
+                unit = held.renewal_of(lock for lock in locks if lock.held is held)
+                units += [] if unit is None else [unit]
+        now, later = _one_of_each_partition(units)
+        self._renewing += [lock for unit in later for lock, _ in unit.renewals]
+        self._sending = now
+        answer = await self._session.acknowledge(_runs(now), renew=True)
+        self._read(answer, outcome)
+        return outcome
+
+    # What goes out.
+
+    def _take(self, outcome: Outcome) -> Runs:
+        """What can be sent; what can't is reported."""
+        taken = [*self._again, *(unit for held in tuple(self.tables()) for unit in held.take())]
+        for unit in taken:
+            if (error := unit.error or unit.held.lost) is not None:
+                outcome.results.append(unit.report(error))
         self._lost = [held for held in self._lost if not held.is_empty]
-        return [one for one in taken if one.error is None]
+        able = [unit for unit in taken if unit.error is None and unit.held.lost is None]
+        self._sending, later = _one_of_each_partition(able)
+        self._again = deque(later)
+        return _runs(self._sending)
 
-    def _take_in(self, answer: Answer, sent: Sequence[Settled], outcome: Outcome) -> None:
-        outcome.lock_timeout_ms = answer.lock_ms
-        outcome.results += [_result(one, answer.results[one.key]) for one in sent]
+    # What comes in.
+
+    def _read(self, answer: Answer, outcome: Outcome) -> None:
+        """Results of acknowledgements, and whether the locks stand."""
+        outcome.answer = answer
+        self._lock_ms = answer.lock_ms or self._lock_ms
+        sent, self._sending = self._sending, []
+        now = time.monotonic()
+        for unit in sent:
+            error = answer.results[unit.held.key]
+            if error is None:
+                outcome.results.append(unit.report(None))
+                for lock, offset in unit.renewals:
+                    lock.renewed(offset, answer.sent_at + self._lock_ms / 1000)
+            else:
+                self._read_refusal(unit, error, now, outcome)
         if answer.failure is not None:
             outcome.failures.append(answer.failure)
         if answer.lost is not None:
-            for held in self._held.values():
-                held.lose(answer.lost)
-            outcome.lost += self._held.values()
-            self._lost += [held for held in self._held.values() if not held.is_empty]
-            self._held = {}
+            self._lose(self._held.values(), answer.lost, outcome)
+        if self._again:
+            self._flushing = True
+
+    def _read_refusal(self, unit: Settled, error: KafkaError, now: float, outcome: Outcome) -> None:
+        again, over = refused(unit, error, now)
+        self._again.extendleft(reversed(again))
+        if over is not None:
+            outcome.results.append(over.report(error))
+        if unit.is_renewal:
+            outcome.not_renewed.append((unit, error))
+        elif again and error.retriable:
+            outcome.failures.append(error)
+        if isinstance(error, LOCKS_GONE):
+            self._lose([unit.held], error, outcome)
+            outcome.outdated.add(unit.held.topic_partition)
 
     def _read_partition(self, one: FetchedPartition, answer: Answer, outcome: Outcome) -> None:
         where = self._where(one.key)
         if one.error is not None:
             outcome.failures.append(one.error)
             outcome.outdated.add(where)
+            if isinstance(one.error, LOCKS_GONE) and one.key in self._held:
+                self._lose([self._held[one.key]], one.error, outcome)
         if not one.acquired or self._cluster.name_of(one.key.topic_id) is None:
             return
         held = self._held.get(one.key)
         if held is None:
-            held = self._held[one.key] = HeldRecords(one.key, where, explicit=self._config.explicit)
-        outcome.deliveries += read_deliveries(
-            held,
-            one.records,
-            one.acquired,
-            lock_deadline=answer.sent_at + (answer.lock_ms or 0) / 1000,
-            config=self._config,
-        )
+            held = self._held[one.key] = HeldRecords(
+                one.key, where, explicit=self._config.explicit, on_renewal=self._wake.set
+            )
+        deadline = answer.sent_at + self._lock_ms / 1000
+        record_bytes = len(one.records) / sum(end - first for first, end, _ in one.acquired)
+        locks = [
+            AcquisitionLock(
+                held,
+                first,
+                end,
+                delivery_count,
+                acquired_at=answer.sent_at,
+                deadline=deadline,
+                record_bytes=record_bytes,
+            )
+            for first, end, delivery_count in one.acquired
+        ]
+        for lock in locks:
+            held.acquired(lock)
+        outcome.parcels.append(Parcel(held, one.records, locks))
+
+    def _lose(self, tables: Iterable[HeldRecords], error: KafkaError, outcome: Outcome) -> None:
+        for held in tuple(tables):
+            if held.lost is not None:
+                continue
+            held.lose(error)
+            outcome.lost.append(held)
+            del self._held[held.key]
+            if not held.is_empty:
+                self._lost.append(held)
+                self._flushing = True
+
+    def _pause(self, outcome: Outcome) -> None:
+        if outcome.failures:
+            delay = self._backoff.next_ms() / 1000
+            self._paused_until = asyncio.get_running_loop().time() + delay
+        else:
+            self._backoff.reset()
 
     def _where(self, key: TopicIdPartition) -> TopicPartition:
         name = self._cluster.name_of(key.topic_id)
@@ -169,9 +369,20 @@ def needs_the_application(error: KafkaError) -> bool:
     return not error.retriable and not isinstance(error, UnknownServerError)
 
 
-def _result(settled: Settled, error: KafkaError | None) -> AcknowledgementResult:
-    return AcknowledgementResult(settled.topic_partition, settled.offsets, error)
+def _one_of_each_partition(units: Iterable[Settled]) -> tuple[list[Settled], list[Settled]]:
+    """The first of each partition, which can go in one request, and the others."""
+    first: dict[TopicIdPartition, Settled] = {}
+    later = [unit for unit in units if first.setdefault(unit.held.key, unit) is not unit]
+    return list(first.values()), later
 
 
-def _runs(sent: Iterable[Settled]) -> dict[TopicIdPartition, tuple[AckRun, ...]]:
-    return {one.key: one.runs for one in sent}
+def _runs(units: Iterable[Settled]) -> Runs:
+    return {unit.held.key: unit.runs for unit in units}
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -7,10 +7,11 @@ import pytest
 
 from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.deliveries import Delivery, Inbox, read_deliveries
+from sharegroup.client.deliveries import Delivery, read_deliveries
 from sharegroup.client.held_records import HeldRecords
-from sharegroup.client.records import DeserializationError, TopicPartition
-from sharegroup.client.share_session import AcquiredRange
+from sharegroup.client.inbox import Inbox, Parcel
+from sharegroup.client.locks import AcquisitionLock
+from sharegroup.client.records import DeserializationError, TopicPartition, UnreadableRecord
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.ids import TopicPartition as TopicIdPartition
@@ -32,17 +33,37 @@ def batch(first: int, *values: bytes) -> bytes:
     return bytes(made)
 
 
+def locks(held: HeldRecords, *acquired: tuple[int, int]) -> list[AcquisitionLock]:
+    made = [
+        AcquisitionLock(
+            held, first, end, 1, acquired_at=70.0, deadline=LOCK_DEADLINE, record_bytes=10.0
+        )
+        for first, end in acquired
+    ]
+    for lock in made:
+        held.acquired(lock)
+    return made
+
+
 def read(
     held: HeldRecords,
     records: bytes,
     *acquired: tuple[int, int],
     config: ShareConsumerConfig | None = None,
 ) -> list[Delivery]:
-    ranges = [AcquiredRange(first, end, 1) for first, end in acquired]
     settings = config or ShareConsumerConfig(group_id="g")
-    return list(
-        read_deliveries(held, records, ranges, lock_deadline=LOCK_DEADLINE, config=settings)
-    )
+    return list(read_deliveries(held, records, locks(held, *acquired), settings))
+
+
+def filled(
+    held: HeldRecords,
+    records: bytes,
+    *acquired: tuple[int, int],
+    config: ShareConsumerConfig | None = None,
+) -> Inbox:
+    inbox = Inbox(config or ShareConsumerConfig(group_id="g"))
+    inbox.add([Parcel(held, records, locks(held, *acquired))])
+    return inbox
 
 
 def offsets(deliveries: Sequence[Delivery]) -> list[int]:
@@ -50,8 +71,7 @@ def offsets(deliveries: Sequence[Delivery]) -> list[int]:
 
 
 def settled(held: HeldRecords) -> tuple[AckRun, ...]:
-    taken = held.take()
-    return () if taken is None else taken.runs
+    return tuple(run for taken in held.take() for run in taken.runs)
 
 
 def test_only_acquired_records_are_delivered() -> None:
@@ -71,7 +91,7 @@ def test_a_record_carries_what_is_known_of_its_delivery() -> None:
     (record,) = delivery.records
     assert (record.topic, record.partition, record.offset) == ("t", 0, 10)
     assert (record.value, record.key, record.timestamp_ms) == (b"a", None, 1_000)
-    assert (record.delivery_count, record.lock_deadline) == (1, 100.0)
+    assert (record.delivery_count, record.deadline) == (1, 100.0)
 
 
 def test_offsets_without_a_record_are_gaps() -> None:
@@ -131,8 +151,8 @@ def test_a_huge_acquired_range_costs_no_memory() -> None:
     assert settled(held) == (AckRun(11, 2**40, 0),)
 
 
-def decimal_values() -> ShareConsumerConfig:
-    return ShareConsumerConfig(group_id="g", value_deserializer=lambda raw: int(raw))
+def decimal_values(**options: str) -> ShareConsumerConfig:
+    return ShareConsumerConfig(group_id="g", value_deserializer=int, **options)  # type: ignore[arg-type]
 
 
 def test_values_are_deserialized() -> None:
@@ -141,8 +161,8 @@ def test_values_are_deserialized() -> None:
 
 
 def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> None:
-    held, inbox = table(explicit=False), Inbox()
-    inbox.add(read(held, batch(10, b"1", b"x", b"3"), (10, 13), config=decimal_values()))
+    held = table(explicit=False)
+    inbox = filled(held, batch(10, b"1", b"x", b"3"), (10, 13), config=decimal_values())
     assert [record.value for record in inbox.take(500, now=0.0)] == [1]
     with pytest.raises(DeserializationError, match="offset 11: the value can't") as caught:
         inbox.take(500, now=0.0)
@@ -153,34 +173,74 @@ def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> 
 
 
 def test_explicit_mode_may_reject_what_cant_be_read() -> None:
-    held, inbox = table(), Inbox()
-    inbox.add(read(held, batch(10, b"x"), (10, 11), config=decimal_values()))
+    held = table()
+    inbox = filled(held, batch(10, b"x"), (10, 11), config=decimal_values())
     with pytest.raises(DeserializationError) as caught:
         inbox.take(500, now=0.0)
     caught.value.record.reject()
     assert settled(held) == (AckRun(10, 11, 3),)
 
 
+def test_what_cant_be_read_is_rejected_and_logged_when_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = table(explicit=False)
+    config = decimal_values(on_deserialization_error="reject")
+    inbox = filled(held, batch(10, b"1", b"x", b"3"), (10, 13), config=config)
+    assert [record.value for record in inbox.take(500, now=0.0)] == [1, 3]
+    held.accept_open()
+    assert settled(held) == (AckRun(10, 11, 1), AckRun(12, 13, 1), AckRun(11, 12, 3))
+    assert "topic 't' partition 0 offset 11: the value can't be deserialized" in caplog.text
+
+
+def test_what_cant_be_read_is_handed_out_as_bytes_when_told_so() -> None:
+    held = table()
+    config = ShareConsumerConfig(
+        group_id="g",
+        share_acknowledgement_mode="explicit",
+        value_deserializer=int,
+        on_deserialization_error="raw",
+    )
+    good, bad = filled(held, batch(10, b"1", b"x"), (10, 12), config=config).take(5, now=0.0)
+    assert (good.value, bad.value) == (1, b"x")
+    assert isinstance(bad, UnreadableRecord)
+    assert "offset 11: the value can't be deserialized" in str(bad.error)
+    bad.reject()
+    assert settled(held) == (AckRun(11, 12, 3),)
+
+
 def test_the_inbox_hands_out_as_many_as_asked_for_in_order() -> None:
-    held, inbox = table(), Inbox()
-    inbox.add(read(held, batch(10, b"a", b"b", b"c"), (10, 12), (12, 13)))
+    held = table()
+    inbox = filled(held, batch(10, b"a", b"b", b"c"), (10, 12), (12, 13))
+    assert inbox.waiting == 3
     assert [record.offset for record in inbox.take(1, now=0.0)] == [10]
-    assert held.open_count == 1
+    assert (held.open_count, inbox.waiting) == (1, 2)
     assert [record.offset for record in inbox.take(5, now=0.0)] == [11, 12]
     assert inbox.take(5, now=0.0) == []
-    assert held.open_count == 3
+    assert (held.open_count, inbox.waiting) == (3, 0)
 
 
 def test_the_inbox_hands_out_nothing_whose_lock_has_ended() -> None:
-    held, inbox = table(), Inbox()
-    inbox.add(read(held, batch(10, b"a"), (10, 11)))
+    held = table()
+    inbox = filled(held, batch(10, b"a"), (10, 11))
     assert inbox.take(5, now=LOCK_DEADLINE) == []
-    assert held.open_count == 0
+    assert (held.open_count, inbox.waiting) == (0, 0)
+
+
+def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
+    held = table()
+    bad = bytearray(batch(11, b"b"))
+    bad[-1] ^= 1
+    inbox = filled(held, batch(10, b"a") + bytes(bad), (10, 12))
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [10]
+    with pytest.raises(CorruptMessage, match="batch at offset 11"):
+        inbox.take(5, now=0.0)
+    assert inbox.take(5, now=0.0) == []
 
 
 def test_the_inbox_drops_what_a_lost_session_brought() -> None:
-    kept, lost, inbox = table(), table(), Inbox()
-    inbox.add(read(kept, batch(10, b"a"), (10, 11)))
-    inbox.add(read(lost, batch(20, b"b", b"c"), (20, 22)))
+    kept, lost = table(), table()
+    inbox = filled(kept, batch(10, b"a"), (10, 11))
+    inbox.add([Parcel(lost, batch(20, b"b", b"c"), locks(lost, (20, 22)))])
     assert inbox.drop([lost]) == 2
     assert [record.offset for record in inbox.take(5, now=0.0)] == [10]

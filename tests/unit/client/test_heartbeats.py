@@ -9,6 +9,7 @@ from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResp
 
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.membership import Heartbeats, Membership
+from sharegroup.client.metrics import Metrics
 from sharegroup.errors import (
     GroupMaxSizeReached,
     KafkaError,
@@ -29,6 +30,7 @@ class ScriptedCoordinator:
         self.look_ups = 0
         self.known = False
         self.played = asyncio.Event()
+        self.metrics = Metrics("test")
 
     async def coordinator(self, group_id: str) -> int:
         self.look_ups += not self.known

@@ -1,102 +1,205 @@
-"""What is handed out, settled, taken and lost of one partition."""
+"""What is handed out, settled, taken, renewed and lost of one partition."""
 
+import time
 from uuid import UUID
 
 import pytest
 
-from sharegroup.client.acknowledgements import AckRun
+from sharegroup.client.acknowledgements import GAP, AckRun
 from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
-from sharegroup.errors import ShareSessionNotFound
+from sharegroup.client.settled import Settled
+from sharegroup.errors import InvalidRecordState, ShareSessionNotFound
 from sharegroup.ids import TopicId
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
-ACCEPT, RELEASE, REJECT = AcknowledgeType
+ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 KEY = TopicIdPartition(TopicId(UUID(int=1)), 3)
 
 
-def table(*offsets: int, explicit: bool = True) -> HeldRecords:
+def locked(held: HeldRecords, first: int, end: int, *, handed_out: bool = True) -> AcquisitionLock:
+    lock = AcquisitionLock(held, first, end, 1, acquired_at=0.0, deadline=30.0, record_bytes=10.0)
+    held.acquired(lock)
+    if handed_out:
+        held.hand_out(lock, range(first, end))
+        lock.waiting_from = end
+    return lock
+
+
+def table(first: int, end: int, *, explicit: bool = True) -> tuple[HeldRecords, AcquisitionLock]:
+    """A table with one lock, all of whose records are handed out."""
     held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=explicit)
-    held.hand_out(offsets)
-    return held
+    return held, locked(held, first, end)
+
+
+def taken(held: HeldRecords) -> Settled:
+    (one,) = held.take()
+    return one
 
 
 def test_settled_records_are_taken_in_order_and_once() -> None:
-    held = table(7, 8, 9)
+    held, lock = table(7, 10)
     for offset in (9, 7, 8):
-        held.settle(offset, ACCEPT)
-    taken = held.take()
-    assert taken is not None
-    assert (taken.offsets, taken.runs) == ((7, 8, 9), (AckRun(7, 10, 1),))
-    assert taken.error is None
-    assert held.take() is None
+        held.settle(lock, offset, ACCEPT)
+    one = taken(held)
+    assert (one.runs, one.error) == ((AckRun(7, 10, 1),), None)
+    assert list(held.take()) == []
     assert held.is_empty
+    assert lock.is_done
 
 
 def test_open_records_stay() -> None:
-    held = table(7, 8, 9)
-    held.settle(8, REJECT)
-    taken = held.take()
-    assert taken is not None
-    assert taken.offsets == (8,)
-    assert held.open_count == 2
-    held.settle(7, ACCEPT)
-    held.settle(9, ACCEPT)
-    taken = held.take()
-    assert taken is not None
-    assert taken.offsets == (7, 9)
+    held, lock = table(7, 10)
+    held.settle(lock, 8, REJECT)
+    assert taken(held).runs == (AckRun(8, 9, 3),)
+    assert (held.open_count, held.open_bytes) == (2, 20.0)
+    held.settle(lock, 7, ACCEPT)
+    held.settle(lock, 9, ACCEPT)
+    assert taken(held).runs == (AckRun(7, 8, 1), AckRun(9, 10, 1))
 
 
 def test_a_type_may_change_until_it_is_taken() -> None:
-    held = table(7)
-    held.settle(7, ACCEPT)
-    held.settle(7, RELEASE)
+    held, lock = table(7, 8)
+    held.settle(lock, 7, ACCEPT)
+    held.settle(lock, 7, RELEASE)
     assert held.open_count == 0
-    taken = held.take()
-    assert taken is not None
-    assert taken.runs == (AckRun(7, 8, 2),)
+    assert taken(held).runs == (AckRun(7, 8, 2),)
     with pytest.raises(IllegalStateError, match=r"'orders' partition 3 offset 7 is not held"):
-        held.settle(7, ACCEPT)
+        held.settle(lock, 7, ACCEPT)
 
 
 def test_a_record_never_delivered_is_refused() -> None:
+    held, lock = table(7, 8)
     with pytest.raises(IllegalStateError, match="offset 10 is not held"):
-        table(7).settle(10, ACCEPT)
+        held.settle(lock, 10, ACCEPT)
 
 
 def test_implicit_mode_refuses_a_choice() -> None:
+    held, lock = table(7, 8, explicit=False)
     with pytest.raises(IllegalStateError, match="share_acknowledgement_mode='explicit'"):
-        table(7, explicit=False).settle(7, ACCEPT)
+        held.settle(lock, 7, ACCEPT)
 
 
 def test_implicit_mode_accepts_what_is_open_and_keeps_what_was_chosen() -> None:
-    held = table(7, 8, 9, explicit=False)
+    held, lock = table(7, 10, explicit=False)
     held.choose(8, RELEASE)  # As the consumer does for a record that can't be read.
     held.accept_open()
-    taken = held.take()
-    assert taken is not None
-    assert taken.runs == (AckRun(7, 8, 1), AckRun(8, 9, 2), AckRun(9, 10, 1))
+    assert taken(held).runs == (AckRun(7, 8, 1), AckRun(8, 9, 2), AckRun(9, 10, 1))
+    assert lock.open == 0
 
 
 def test_gaps_go_along_and_are_no_ones_records() -> None:
-    held = table(7)
-    held.add_gap(8, 10**9)
+    held, lock = table(7, 8)
+    gap = locked(held, 8, 10**9, handed_out=False)
+    held.settle_unseen(gap, 8, 10**9, GAP)
     assert held.has_settled
-    taken = held.take()
-    assert taken is not None
-    assert (taken.offsets, taken.runs) == ((), (AckRun(8, 10**9, 0),))
+    one = taken(held)
+    assert one.runs == (AckRun(8, 10**9, 0),)
+    assert list(one.report(None).offsets) == []
     assert held.open_count == 1
+    assert lock.open == 1
 
 
 def test_what_is_settled_after_the_loss_carries_its_error() -> None:
-    held = table(7, 8)
-    held.add_gap(9, 12)
-    held.settle(7, ACCEPT)
+    held, lock = table(7, 9)
+    held.settle_unseen(locked(held, 9, 12, handed_out=False), 9, 12, GAP)
+    held.settle(lock, 7, ACCEPT)
     lost = ShareSessionNotFound("gone")
     held.lose(lost)
-    held.settle(8, ACCEPT)  # A worker in the middle of a batch is not disturbed.
-    taken = held.take()
-    assert taken is not None
-    assert taken.error is lost
-    assert taken.offsets == (7, 8)
-    assert taken.runs == (AckRun(7, 9, 1),)
+    held.settle(lock, 8, ACCEPT)  # A worker in the middle of a batch is not disturbed.
+    one = taken(held)
+    assert one.error is lost
+    assert one.runs == (AckRun(7, 9, 1),)
+    assert list(held.locks()) == []
+
+
+def test_a_record_that_came_again_is_settled_by_its_second_delivery_alone() -> None:
+    held, first = table(7, 9)
+    second = locked(held, 7, 9)
+    assert held.open_count == 4, "both deliveries are in somebody's hands"
+    held.settle(first, 7, ACCEPT)
+    held.settle(second, 8, ACCEPT)
+    good, stale = held.take()
+    assert (good.runs, good.error) == ((AckRun(8, 9, 1),), None)
+    assert stale.runs == (AckRun(7, 8, 1),)
+    assert isinstance(stale.error, InvalidRecordState)
+    assert "offset 7: its lock ended, and it was delivered here again" in str(stale.error)
+    held.settle(second, 7, REJECT)
+    assert taken(held).runs == (AckRun(7, 8, 3),)
+
+
+def test_a_renewal_is_asked_for_and_the_record_stays_open() -> None:
+    held, lock = table(7, 10)
+    held.settle(lock, 8, RENEW)
+    held.settle(lock, 9, RENEW)
+    held.settle(lock, 9, ACCEPT)  # There is nothing left to renew of it.
+    (renewal,) = held.take_renewals()
+    assert renewal.runs == (AckRun(8, 9, 4),)
+    assert renewal.renewals == ((lock, 8),)
+    assert held.open_count == 2
+    assert list(held.take_renewals()) == []
+
+
+def test_what_is_settled_cant_be_renewed() -> None:
+    held, lock = table(7, 8)
+    held.settle(lock, 7, ACCEPT)
+    with pytest.raises(IllegalStateError, match="offset 7 can't be renewed: it is settled"):
+        held.settle(lock, 7, RENEW)
+
+
+def test_a_lock_is_renewed_with_all_that_is_open_or_waiting_under_it() -> None:
+    """Open are 10 and 13, settled 11, gaps 12 and 15; 14 and 16 to 19 wait."""
+    held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=True)
+    lock = locked(held, 10, 20, handed_out=False)
+    held.settle_unseen(lock, 12, 13, GAP)
+    held.settle_unseen(lock, 15, 16, GAP)
+    held.hand_out(lock, (10, 11, 13))
+    lock.waiting_from = 14
+    held.settle(lock, 11, ACCEPT)
+    renewal = held.renewal_of([lock])
+    assert renewal is not None
+    assert [tuple(run) for run in renewal.runs] == [
+        (10, 11, 4),
+        (13, 14, 4),
+        (14, 15, 4),
+        (16, 20, 4),
+    ]
+    assert renewal.renewals == ((lock, None),)
+
+
+def test_nothing_is_left_to_renew_of_a_lock_that_is_done() -> None:
+    held, lock = table(7, 8)
+    held.settle(lock, 7, ACCEPT)
+    assert held.renewal_of([lock]) is None
+
+
+def test_the_deadline_of_a_renewed_record_moves_alone() -> None:
+    _, lock = table(7, 10)
+    lock.renewed(8, 50.0)
+    assert [lock.deadline_of(offset) for offset in (7, 8, 9)] == [30.0, 50.0, 30.0]
+    assert lock.latest_deadline == 50.0
+    lock.renewed(None, 60.0)
+    assert [lock.deadline_of(offset) for offset in (7, 8, 9)] == [60.0, 60.0, 60.0]
+
+
+def test_locks_that_are_done_with_are_forgotten() -> None:
+    held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=True)
+    for first in range(0, 10_000, 2):
+        lock = locked(held, first, first + 2)
+        held.settle(lock, first, ACCEPT)
+        held.settle(lock, first + 1, ACCEPT)
+        list(held.take())
+    assert len(held._locks) <= 65
+
+
+def test_a_window_of_a_hundred_thousand_records_is_settled_one_by_one() -> None:
+    """What a settled record costs does not depend on how many others are open."""
+    held, lock = table(0, 100_000)
+    began = time.perf_counter()
+    for offset in range(0, 100_000, 100):
+        held.settle(lock, offset, ACCEPT)
+        assert taken(held).runs == (AckRun(offset, offset + 1, 1),)
+    seconds = time.perf_counter() - began
+    assert held.open_count == 99_000
+    assert seconds < 0.5, "1,000 times all 100,000 took minutes"

@@ -360,7 +360,7 @@ def test_two_members_share_one_partition() -> None:
 def test_a_group_refused_by_the_broker_ends_the_poll() -> None:
     async def scenario(bench: Bench) -> None:
         async with ShareConsumer("t", bootstrap_servers=bench.bootstrap, group_id="g") as member:
-            member._heartbeats.failure = UnsupportedVersion("no share groups here")
+            member._member.heartbeats.failure = UnsupportedVersion("no share groups here")
             with pytest.raises(UnsupportedVersion):
                 await member.poll(POLL_SECONDS)
 

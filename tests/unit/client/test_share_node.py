@@ -1,350 +1,327 @@
-"""What becomes of acknowledgements when a session goes well, and when it breaks.
+"""What a node does next, and what it does again.
 
-A scripted broker stands in for the cluster: each test says what it answers, in order.
+The node runs on virtual time against a scripted broker; each test says what that answers.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
-from kio.schema.share_acknowledge.v2 import response as acknowledge
-from kio.schema.share_fetch.v2 import response as fetch
 
-from sharegroup.client.backoff import Backoff
+from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.records import AcknowledgeType, Record
+from sharegroup.client.inbox import Inbox
+from sharegroup.client.records import AcknowledgementResult, Record
 from sharegroup.client.share_node import Outcome, ShareNode
+from sharegroup.client.share_requests import FetchLimits, SessionMember
 from sharegroup.errors import (
+    CoordinatorNotAvailable,
     InvalidRecordState,
-    KafkaError,
     NetworkException,
+    NotLeaderOrFollower,
     ShareSessionNotFound,
 )
-from sharegroup.ids import TopicId, TopicName, TopicPartition
-from sharegroup.wire.batches import stamp
-from sharegroup.wire.records import encode_batch
+from sharegroup.ids import GroupId, MemberId
+from sharegroup.testing import virtual_time
+from tests.unit.client.scripted_broker import (
+    KEY,
+    ScriptedBroker,
+    ack_batches,
+    acknowledged,
+    fetched,
+)
 
-TOPIC = TopicId(UUID(int=9))
-KEY = TopicPartition(TOPIC, 0)
-NOTHING = timedelta(0)
-
-Answer = Any
-"""A response, or an exception that the connection raises instead."""
-
-
-class ScriptedConnection:
-    def __init__(self, answers: list[Answer]) -> None:
-        self.answers = answers
-        self.requests: list[Any] = []
-        self.is_open = True
-
-    async def request(self, message: Any, *, timeout_ms: int) -> Any:
-        self.requests.append(message)
-        answer = self.answers.pop(0)
-        if isinstance(answer, KafkaError):
-            self.is_open = False
-            raise answer
-        return answer
-
-    def fail(self, error: Exception) -> None:
-        self.is_open = False
+LIMITS = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=500)
+CONFIG = ShareConsumerConfig(group_id="g", share_acknowledgement_mode="explicit")
 
 
-class ScriptedCluster:
-    """One broker; every new connection goes on with the script."""
+class Bench:
+    """A node that runs, and what it handed in."""
 
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
-        self.connections: list[ScriptedConnection] = []
-        self.refuses = False
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.broker = broker
+        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self.results: list[AcknowledgementResult] = []
+        self.inbox = Inbox(CONFIG)
+        member = SessionMember(GroupId("g"), MemberId("m"))
+        self.node = ShareNode(1, broker, CONFIG, member, take_in=self.take_in)  # type: ignore[arg-type]
+        self.node.wanted = (KEY,)
 
-    async def connection(self, node_id: int, lane: object) -> ScriptedConnection:
-        if self.refuses:
-            raise NetworkException("connection refused")
-        self.connections.append(ScriptedConnection(self.answers))
-        return self.connections[-1]
+    def take_in(self, node: ShareNode, outcome: Outcome) -> None:
+        self.inbox.drop(outcome.lost)
+        self.inbox.add(outcome.parcels)
+        self.results += outcome.results
+        self.outcomes.put_nowait(outcome)
 
-    def name_of(self, topic_id: TopicId) -> TopicName | None:
-        return TopicName("t") if topic_id == TOPIC else None
+    async def fetch(self) -> list[Record]:
+        """Fetch and hand out, as a poll does."""
+        self.node.fetch(LIMITS)
+        await self.outcomes.get()
+        return self.inbox.take(500, now=0.0)
 
-    def backoff(self) -> Backoff:
-        return Backoff(100, 1_000, chance=lambda: 0.5)
+    async def settle(self) -> list[tuple[list[int], type | None]]:
+        """Have everything sent and see it through; what became of it."""
+        tickets = self.node.tickets()
+        self.node.flush()
+        for ticket in tickets:
+            await ticket.done.wait()
+        results, self.results = self.results, []
+        return [(list(one.offsets), None if one.error is None else type(one.error))
+                for one in results]  # fmt: skip
 
-    @property
-    def requests(self) -> list[Any]:
-        return [request for connection in self.connections for request in connection.requests]
-
-
-def fetched(
-    *values: bytes, first: int = 0, error: int = 0, ack_error: int | None = None
-) -> fetch.ShareFetchResponse:
-    """An answer with these records, all acquired; an entry without records for an ack alone."""
-    records, acquired = b"", ()
-    if values:
-        batch = encode_batch([(None, value, 0, ()) for value in values])
-        stamp(batch, 0, base_offset=first, leader_epoch=0)
-        records = bytes(batch)
-        last = first + len(values) - 1
-        acquired = (
-            fetch.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1),  # type: ignore[arg-type]
-        )
-    part: dict[str, Any] = {
-        "partition_index": 0,
-        "error_code": error,
-        "acknowledge_error_code": ack_error or 0,
-        "current_leader": fetch.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),  # type: ignore[arg-type]
-        "records": records,
-        "acquired_records": acquired,
-    }
-    said = values or error or ack_error is not None
-    topic = fetch.ShareFetchableTopicResponse(
-        topic_id=TOPIC, partitions=(fetch.PartitionData(**part),)
-    )
-    whole: dict[str, Any] = {"responses": (topic,) if said else (), "error_code": 0}
-    return fetch.ShareFetchResponse(
-        **whole,
-        throttle_time=NOTHING,  # type: ignore[arg-type]
-        acquisition_lock_timeout=timedelta(seconds=30),  # type: ignore[arg-type]
-        node_endpoints=(),
-    )
+    def sent(self) -> list[list[tuple[int, int, Sequence[int]]]]:
+        """The acknowledgements of each request but the first, which opened the session."""
+        return [ack_batches(request) for request in self.broker.requests[1:]]
 
 
-def acknowledged(
-    *, error: int = 0, top: int = 0, silent: bool = False
-) -> acknowledge.ShareAcknowledgeResponse:
-    part: dict[str, Any] = {
-        "partition_index": 0,
-        "error_code": error,
-        "error_message": "says the broker",
-        "current_leader": acknowledge.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),  # type: ignore[arg-type]
-    }
-    topic = acknowledge.ShareAcknowledgeTopicResponse(
-        topic_id=TOPIC, partitions=(acknowledge.PartitionData(**part),)
-    )
-    whole: dict[str, Any] = {"error_code": top, "responses": () if top or silent else (topic,)}
-    return acknowledge.ShareAcknowledgeResponse(
-        **whole,
-        throttle_time=NOTHING,  # type: ignore[arg-type]
-        acquisition_lock_timeout=timedelta(seconds=30),  # type: ignore[arg-type]
-        node_endpoints=(),
-    )
-
-
-Scenario = Callable[[ShareNode, ScriptedCluster], Coroutine[Any, Any, None]]
-
-
-def play(scenario: Scenario, *answers: Answer) -> None:
+def play(scenario: Callable[[Bench], Coroutine[Any, Any, None]], *answers: Any) -> None:
     async def run() -> None:
-        cluster = ScriptedCluster(*answers)
-        config = ShareConsumerConfig(group_id="g", share_acknowledgement_mode="explicit")
-        await scenario(ShareNode(1, cluster, config, "m"), cluster)  # type: ignore[arg-type]
-        assert cluster.answers == [], "the script was not played to its end"
+        bench = Bench(ScriptedBroker(*answers))
+        running = asyncio.create_task(bench.node.run())
+        try:
+            async with asyncio.timeout(100):
+                await scenario(bench)
+        finally:
+            running.cancel()
+        assert bench.broker.answers == [], "the script was not played to its end"
 
-    asyncio.run(run())
-
-
-async def fetch_records(node: ShareNode) -> list[Record]:
-    """Fetch and hand out, as a poll does."""
-    outcome = await node.fetch([KEY], max_records=500)
-    records = [record for one in outcome.deliveries for record in one.records]
-    for one in outcome.deliveries:
-        one.held.hand_out([record.offset for record in one.records])
-    return records
-
-
-def results(outcome: Outcome) -> list[tuple[list[int], type | None]]:
-    return [
-        (list(one.offsets), None if one.error is None else type(one.error))
-        for one in outcome.results
-    ]
-
-
-def ack_batches(request: Any) -> list[tuple[int, int, Sequence[int]]]:
-    return [
-        (batch.first_offset, batch.last_offset, tuple(batch.acknowledge_types))
-        for topic in request.topics
-        for partition in topic.partitions
-        for batch in partition.acknowledgement_batches
-    ]
+    virtual_time.run(run())
 
 
 def test_acknowledgements_go_with_the_next_fetch() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        for record in await fetch_records(node):
+    async def scenario(bench: Bench) -> None:
+        for record in await bench.fetch():
             record.accept()
-        outcome = await node.fetch([KEY], max_records=500)
-        assert results(outcome) == [([0, 1], None)]
-        opening, second = broker.requests
-        assert (opening.share_session_epoch, second.share_session_epoch) == (0, 1)
-        assert ack_batches(second) == [(0, 1, (1,))]
+        await bench.fetch()
+        assert [(list(one.offsets), one.error) for one in bench.results] == [([0, 1], None)]
+        assert bench.sent() == [[(0, 1, (1,))]]
 
     play(scenario, fetched(b"a", b"b"), fetched(b"c", first=2, ack_error=0))
 
 
 def test_only_settled_records_are_acknowledged() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        first, second, third = await fetch_records(node)
+    async def scenario(bench: Bench) -> None:
+        first, second, third = await bench.fetch()
         first.release()
         third.reject()
-        assert results(await node.acknowledge()) == [([0, 2], None)]
+        assert await bench.settle() == [([0, 2], None)]
         second.accept()
-        assert results(await node.acknowledge()) == [([1], None)]
-        assert [ack_batches(request) for request in broker.requests[1:]] == [
-            [(0, 0, (2,)), (2, 2, (3,))],
-            [(1, 1, (1,))],
-        ]
-        assert [one.share_session_epoch for one in broker.requests] == [0, 1, 2]
+        assert await bench.settle() == [([1], None)]
+        assert bench.sent() == [[(0, 0, (2,)), (2, 2, (3,))], [(1, 1, (1,))]]
 
     play(scenario, fetched(b"a", b"b", b"c"), acknowledged(), acknowledged())
 
 
-def test_a_refused_partition_is_reported_and_the_session_goes_on() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        assert results(await node.acknowledge()) == [([0], InvalidRecordState)]
-        assert node.is_open
-
-    play(scenario, fetched(b"a"), acknowledged(error=121))
-
-
-def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        outcome = await node.fetch([KEY], max_records=500)
-        assert results(outcome) == [([0], InvalidRecordState)]
-        assert [record.offset for one in outcome.deliveries for record in one.records] == [1]
-
-    play(scenario, fetched(b"a"), fetched(b"b", first=1, ack_error=121))
-
-
-def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        assert results(await node.fetch([KEY], max_records=500)) == [([0], InvalidRecordState)]
-
-    play(scenario, fetched(b"a"), fetched())
-
-
-def test_an_acknowledge_answer_that_leaves_a_partition_out_is_no_success() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        assert results(await node.acknowledge()) == [([0], InvalidRecordState)]
-
-    play(scenario, fetched(b"a"), acknowledged(silent=True))
-
-
-def test_a_fetch_after_the_connection_ended_opens_a_new_session_and_reports() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        broker.connections[0].is_open = False
-        outcome = await node.fetch([KEY], max_records=500)
-        assert results(outcome) == [([0], ShareSessionNotFound)]
-        assert len(outcome.lost) == 1
-        assert len(broker.connections) == 2
-        assert broker.requests[-1].share_session_epoch == 0
-        assert ack_batches(broker.requests[-1]) == []
-
-    play(scenario, fetched(b"a"), fetched())
-
-
-def test_a_lost_answer_leaves_acknowledgements_in_doubt() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        sent, late = await fetch_records(node)
+def test_a_lost_session_loses_what_was_held_and_reports_what_was_settled() -> None:
+    async def scenario(bench: Bench) -> None:
+        sent, late = await bench.fetch()
         sent.accept()
-        outcome = await node.acknowledge()
-        assert results(outcome) == [([0], NetworkException)]
-        assert len(outcome.lost) == 1
-        late.accept()  # Its lock went with the connection: it can't be sent any more.
-        assert results(await node.acknowledge()) == [([1], ShareSessionNotFound)]
-        assert len(broker.requests) == 2
-        assert not node.is_open
+        assert await bench.settle() == [([0], NetworkException)]
+        late.accept()
+        assert await bench.settle() == [([1], ShareSessionNotFound)]
 
     play(scenario, fetched(b"a", b"b"), NetworkException("cut"))
 
 
-def test_what_was_never_sent_is_not_in_doubt() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
+def test_a_broker_that_cant_for_now_is_asked_again_after_a_pause() -> None:
+    async def scenario(bench: Bench) -> None:
+        for record in await bench.fetch():
+            record.accept()
+        began = asyncio.get_running_loop().time()
+        assert await bench.settle() == [([0, 1], None)]
+        assert asyncio.get_running_loop().time() - began == pytest.approx(0.3, abs=0.01)
+        assert bench.sent() == [[(0, 1, (1,))]] * 3
+
+    play(
+        scenario,
+        fetched(b"a", b"b"),
+        acknowledged(error=CoordinatorNotAvailable.code),
+        acknowledged(error=CoordinatorNotAvailable.code),
+        acknowledged(),
+    )
+
+
+def test_nothing_is_tried_again_when_its_lock_has_ended() -> None:
+    async def scenario(bench: Bench) -> None:
+        (record,) = await bench.fetch()
         record.accept()
-        broker.connections[0].is_open = False  # The broker went away while nobody looked.
-        assert results(await node.acknowledge()) == [([0], ShareSessionNotFound)]
-        assert len(broker.requests) == 1
+        record._lock.deadline = 0.0
+        assert await bench.settle() == [([0], CoordinatorNotAvailable)]
 
-    play(scenario, fetched(b"a"))
-
-
-@pytest.mark.parametrize("code", [122, 123, 133])
-def test_a_session_that_the_broker_lost_fails_what_was_sent_and_opens_again(code: int) -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        outcome = await node.acknowledge()
-        ((offsets, error),) = results(outcome)
-        assert offsets == [0]
-        assert error is not None
-        assert error is not NetworkException
-        assert not broker.connections[0].is_open, "closing makes the broker release the locks"
-        await node.fetch([KEY], max_records=500)
-        assert broker.requests[-1].share_session_epoch == 0
-        assert ack_batches(broker.requests[-1]) == []
-
-    play(scenario, fetched(b"a"), acknowledged(top=code), fetched())
+    play(scenario, fetched(b"a"), acknowledged(error=CoordinatorNotAvailable.code))
 
 
-def test_closing_sends_what_is_settled_with_the_last_epoch() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        first, _ = await fetch_records(node)
+def test_a_lock_that_ended_does_not_fail_those_that_stand_with_it() -> None:
+    """Two ranges; of the first one the lock is over, as both sides know."""
+
+    async def scenario(bench: Bench) -> None:
+        records = await bench.fetch()
+        for record in records:
+            record.accept()
+        records[0]._lock.deadline = 0.0
+        assert await bench.settle() == [([0, 1], InvalidRecordState), ([2, 3], None)]
+        assert bench.sent() == [[(0, 3, (1,))], [(2, 3, (1,))]]
+
+    play(
+        scenario,
+        fetched(b"a", b"b", b"c", b"d", acquired=[(0, 2), (2, 4)]),
+        acknowledged(error=InvalidRecordState.code),
+        acknowledged(),
+    )
+
+
+def test_a_lock_that_only_the_broker_knows_to_be_over_is_found_by_halves() -> None:
+    async def scenario(bench: Bench) -> None:
+        for record in await bench.fetch():
+            record.accept()
+        assert await bench.settle() == [([0], None), ([1], InvalidRecordState), ([2, 3], None)]
+        assert bench.sent() == [
+            [(0, 3, (1,))],
+            [(0, 1, (1,))],
+            [(0, 0, (1,))],
+            [(1, 1, (1,))],
+            [(2, 3, (1,))],
+        ]
+
+    refused = acknowledged(error=InvalidRecordState.code)
+    play(
+        scenario,
+        fetched(b"a", b"b", b"c", b"d", acquired=[(0, 1), (1, 2), (2, 3), (3, 4)]),
+        refused,
+        refused,
+        acknowledged(),
+        refused,
+        acknowledged(),
+    )
+
+
+def test_what_is_tried_again_goes_alone() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
         first.accept()
-        assert results(await node.acknowledge(close=True)) == [([0], None)]
-        assert broker.requests[-1].share_session_epoch == -1
-        assert ack_batches(broker.requests[-1]) == [(0, 0, (1,))]
-        assert not node.is_open
+        ticket = bench.node.tickets()
+        bench.node.flush()
+        await bench.outcomes.get()
+        second.accept()
+        assert await bench.settle() == [([0], None), ([1], None)]
+        assert all(one.done.is_set() for one in ticket)
+        assert bench.sent() == [[(0, 0, (1,))], [(0, 0, (1,))], [(1, 1, (1,))]]
 
-    play(scenario, fetched(b"a", b"b"), acknowledged())
+    play(
+        scenario,
+        fetched(b"a", b"b"),
+        acknowledged(error=CoordinatorNotAvailable.code),
+        acknowledged(),
+        acknowledged(),
+    )
 
 
-def test_without_a_session_there_is_nothing_to_close() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        assert results(await node.acknowledge(close=True)) == []
-        assert broker.requests == []
-
-    play(scenario)
-
-
-def test_a_partition_that_moved_is_named() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        outcome = await node.fetch([KEY], max_records=500)
+def test_a_leader_that_moved_took_the_locks_with_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
+        first.accept()
+        assert await bench.settle() == [([0], NotLeaderOrFollower)]
+        second.accept()
+        assert await bench.settle() == [([1], NotLeaderOrFollower)]
+        outcome = bench.outcomes.get_nowait()
         assert outcome.outdated == {("t", 0)}
-        assert [error.code for error in outcome.failures] == [6]
-        assert node.is_open
+        assert len(outcome.lost) == 1
 
-    play(scenario, fetched(error=6))
+    play(scenario, fetched(b"a", b"b"), acknowledged(error=6))
+
+
+def test_a_fetch_refused_by_a_former_leader_drops_what_waits() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.node.fetch(LIMITS)
+        await bench.outcomes.get()
+        assert bench.inbox.waiting == 1
+        bench.node.fetch(LIMITS)
+        assert (await bench.outcomes.get()).outdated == {("t", 0)}
+        assert bench.inbox.waiting == 0
+
+    play(scenario, fetched(b"a"), fetched(error=6))
 
 
 def test_partitions_of_a_broker_that_cant_be_reached_are_looked_for_elsewhere() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        broker.refuses = True
-        outcome = await node.fetch([KEY], max_records=500)
+    async def scenario(bench: Bench) -> None:
+        bench.broker.refuses = True
+        bench.node.fetch(LIMITS)
+        outcome = await bench.outcomes.get()
         assert outcome.outdated == {("t", 0)}
         assert [type(error) for error in outcome.failures] == [NetworkException]
 
     play(scenario)
 
 
-def test_a_changed_mind_counts_until_it_is_sent() -> None:
-    async def scenario(node: ShareNode, broker: ScriptedCluster) -> None:
-        (record,) = await fetch_records(node)
-        record.accept()
-        record.settle(AcknowledgeType.RELEASE)
-        await node.acknowledge()
-        assert ack_batches(broker.requests[-1]) == [(0, 0, (2,))]
+def test_a_renewal_leaves_at_once_and_moves_the_deadline() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
+        before = (first.deadline, second.deadline)
+        first.renew()
+        await bench.outcomes.get()
+        assert (bench.results[0].is_renewal, bench.results[0].error) == (True, None)
+        assert first.deadline > before[0]
+        assert second.deadline == before[1]
+        assert bench.sent() == [[(0, 0, (4,))]]
+        assert bench.broker.requests[-1].is_renew_ack
+        first.accept()
+        bench.results.clear()
+        assert await bench.settle() == [([0], None)]
 
-    play(scenario, fetched(b"a"), acknowledged())
+    play(scenario, fetched(b"a", b"b"), acknowledged(), acknowledged())
+
+
+def test_a_refused_renewal_is_reported_and_the_record_stays() -> None:
+    async def scenario(bench: Bench) -> None:
+        (record,) = await bench.fetch()
+        before = record.deadline
+        record.renew()
+        outcome = await bench.outcomes.get()
+        ((unit, error),) = outcome.not_renewed
+        assert isinstance(error, InvalidRecordState)
+        assert unit.runs == (AckRun(0, 1, 4),)
+        assert record.deadline == before
+        record.accept()
+        bench.results.clear()
+        assert await bench.settle() == [([0], None)]
+
+    play(scenario, fetched(b"a"), acknowledged(error=121), acknowledged())
+
+
+def test_closing_sends_what_is_settled_and_ends_the_session() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, _ = await bench.fetch()
+        first.accept()
+        await bench.node.close()
+        assert [(list(one.offsets), one.error) for one in bench.results] == [([0], None)]
+        assert bench.broker.requests[-1].share_session_epoch == -1
+        assert not bench.node.is_open
+
+    play(scenario, fetched(b"a", b"b"), acknowledged())
+
+
+def test_a_node_that_leads_nothing_any_more_ends_its_session_when_all_is_settled() -> None:
+    async def scenario(bench: Bench) -> None:
+        first, second = await bench.fetch()
+        bench.node.wanted = ()
+        first.accept()
+        assert await bench.settle() == [([0], None)]
+        assert bench.node.is_open
+        second.accept()
+        assert await bench.settle() == [([1], None)]
+        assert not bench.node.is_open
+
+    play(scenario, fetched(b"a", b"b"), acknowledged(), acknowledged())
+
+
+def test_what_a_stopped_node_did_not_send_is_reported() -> None:
+    async def scenario(bench: Bench) -> None:
+        (record,) = await bench.fetch()
+        record.accept()
+        bench.node.stop()
+        (result,) = bench.node.abandon()
+        assert isinstance(result.error, ShareSessionNotFound)
+        assert bench.node.abandon() == []
+
+    play(scenario, fetched(b"a"))
