@@ -1,0 +1,165 @@
+"""What was measured, and the lines in which Kafka's perf tools say it.
+
+Their scripts are parsed by position, so the lines are theirs to the digit; what they do not
+have (redelivered records, percentiles of a consumer) stands behind, or in ``--json``.
+MB is 1,048,576 bytes there, and here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+MIB = 1024 * 1024
+CONSUMER_HEADER = (
+    "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, "
+    "fetch.time.ms, redelivered.nMsg, latency.p50.ms, latency.p99.ms"
+)
+"""Kafka's columns, then ours."""
+
+
+class Latencies:
+    """Durations in whole milliseconds: as many entries as there are different ones."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+    def add(self, ms: int) -> None:
+        self._counts[ms] += 1
+
+    def update(self, other: Latencies) -> None:
+        """Take in what another has counted."""
+        self._counts.update(other._counts)
+
+    def percentile(self, part: float) -> int:
+        """The smallest duration with more than ``part`` of all below or at it; 0 of nothing."""
+        rank, passed = int(part * len(self)), 0
+        for ms in sorted(self._counts):
+            passed += self._counts[ms]
+            if passed > rank:
+                return ms
+        return max(self._counts, default=0)
+
+    @property
+    def average(self) -> float:
+        total = sum(ms * count for ms, count in self._counts.items())
+        return total / len(self) if self._counts else 0.0
+
+    @property
+    def longest(self) -> int:
+        return max(self._counts, default=0)
+
+
+@dataclass(slots=True)
+class Flow:
+    """Records that went by, in one consumer, one producer, or all of them."""
+
+    records: int = 0
+    bytes: int = 0
+    redelivered: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def add(self, other: Flow) -> None:
+        self.records += other.records
+        self.bytes += other.bytes
+        self.redelivered += other.redelivered
+        self.latencies.update(other.latencies)
+
+
+def produced_line(flow: Flow, elapsed_ms: int, *, steady: bool = False) -> str:
+    """The producer's last line."""
+    seconds, latencies = _seconds(elapsed_ms), flow.latencies
+    p50, p95, p99, p999 = (latencies.percentile(part) for part in (0.5, 0.95, 0.99, 0.999))
+    kind = " steady state" if steady else ""
+    return (
+        f"{flow.records}{kind} records sent, {flow.records / seconds:f} records/sec "
+        f"({flow.bytes / seconds / MIB:.2f} MB/sec), {latencies.average:.2f} ms avg latency, "
+        f"{latencies.longest:.2f} ms max latency, {p50} ms 50th, {p95} ms 95th, {p99} ms 99th, "
+        f"{p999} ms 99.9th."
+    )
+
+
+def producing_line(flow: Flow, elapsed_ms: int) -> str:
+    """The producer's line about the last few seconds."""
+    seconds = _seconds(elapsed_ms)
+    return (
+        f"{flow.records} records sent, {flow.records / seconds:.1f} records/sec "
+        f"({flow.bytes / seconds / MIB:.2f} MB/sec), {flow.latencies.average:.1f} ms avg latency, "
+        f"{flow.latencies.longest:.1f} ms max latency."
+    )
+
+
+def consumed_columns(flow: Flow, start_ms: int, end_ms: int) -> str:
+    """Kafka's columns of a consumer or a group."""
+    seconds = _seconds(end_ms - start_ms)
+    return (
+        f"{clock(start_ms)}, {clock(end_ms)}, {flow.bytes / MIB:.4f}, "
+        f"{flow.bytes / MIB / seconds:.4f}, {flow.records / seconds:.4f}, {flow.records}, "
+        f"{end_ms - start_ms}"
+    )
+
+
+def consumed_line(flow: Flow, start_ms: int, end_ms: int) -> str:
+    """The last line of a consumer's run: `CONSUMER_HEADER`."""
+    latencies = flow.latencies
+    return (
+        f"{consumed_columns(flow, start_ms, end_ms)}, {flow.redelivered}, "
+        f"{latencies.percentile(0.5)}, {latencies.percentile(0.99)}"
+    )
+
+
+def consuming_line(total: Flow, recent: Flow, start_ms: int, end_ms: int, index: int) -> str:
+    """A consumer's line about the last few seconds."""
+    seconds = _seconds(end_ms - start_ms)
+    return (
+        f"{clock(start_ms)}, {clock(end_ms)}, {total.bytes / MIB:.4f}, "
+        f"{recent.bytes / MIB / seconds:.4f}, {recent.records / seconds:.4f}, {total.records}, "
+        f"{end_ms - start_ms} for share consumer {index}"
+    )
+
+
+def as_json(flow: Flow, elapsed_ms: int) -> dict[str, Any]:
+    """The same for programs; latencies in ms."""
+    seconds, latencies = _seconds(elapsed_ms), flow.latencies
+    return {
+        "records": flow.records,
+        "bytes": flow.bytes,
+        "elapsed_ms": elapsed_ms,
+        "records_per_second": round(flow.records / seconds, 1),
+        "mib_per_second": round(flow.bytes / MIB / seconds, 3),
+        "latency_ms": {
+            "average": round(latencies.average, 2),
+            "p50": latencies.percentile(0.5),
+            "p95": latencies.percentile(0.95),
+            "p99": latencies.percentile(0.99),
+            "p99.9": latencies.percentile(0.999),
+            "max": latencies.longest,
+        },
+    }
+
+
+def metric_lines(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A client's metrics, aligned, as Kafka's tools print them."""
+    named = {
+        f"{group}:{name}": value for group, one in metrics.items() for name, value in one.items()
+    }
+    width = max(map(len, named), default=0)
+    return [f"{name:{width}} : {value:.3f}" for name, value in sorted(named.items())]
+
+
+def clock(wall_ms: int) -> str:
+    """Local time as Kafka's tools write it, milliseconds behind a colon."""
+    local = datetime.fromtimestamp(wall_ms // 1000, tz=UTC).astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}:{wall_ms % 1000:03d}"
+
+
+def _seconds(elapsed_ms: int) -> float:
+    return max(elapsed_ms, 1) / 1000

@@ -1,0 +1,142 @@
+"""One producer that sends so many records, as fast as it can or as it may.
+
+The latency of a record is the time from its send to its acknowledgement.  A task waits for
+each record that is timed; of a million records 20,000 are, evenly spread, because a task for
+each would cost more than sending it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sharegroup.cli.measuring.figures import Flow, producing_line
+from sharegroup.cli.measuring.payloads import KeyOf, ValueOf
+from sharegroup.cli.running import Stop
+from sharegroup.client.producer import Delivery, Producer
+from sharegroup.errors import KafkaError
+
+TIMED_MAX = 20_000
+SETTLE_EVERY = 256
+"""Outcomes are looked at after so many sends."""
+
+PAUSE_SECONDS_MIN = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePlan:
+    """What to send, and how fast; ``records_per_second`` of 0 or less is as fast as it goes."""
+
+    topic: str
+    count: int
+    value_of: ValueOf
+    key_of: KeyOf
+    records_per_second: float
+    warmup: int
+    interval_ms: int
+
+
+@dataclass(slots=True)
+class Produced:
+    """What became of it; ``steady`` is without the warm-up."""
+
+    flow: Flow = field(default_factory=Flow)
+    steady: Flow = field(default_factory=Flow)
+    elapsed_ms: int = 0
+    steady_ms: int = 0
+    failed: int = 0
+    error: KafkaError | None = None
+    """The first one."""
+
+
+class Producing:
+    """Runs a plan with one producer."""
+
+    def __init__(self, producer: Producer, plan: ProducePlan, say: Callable[[str], None]) -> None:
+        self._producer = producer
+        self._plan = plan
+        self._say = say
+        self._produced = Produced()
+        self._window = Flow()
+        self._window_began = time.monotonic()
+        self._outstanding: deque[tuple[int, int, Delivery]] = deque()
+        self._timers: set[asyncio.Task[None]] = set()
+
+    async def run(self, stop: Stop) -> Produced:
+        """Send everything and wait for it; ``stop`` ends the sending early."""
+        plan, produced = self._plan, self._produced
+        timed_every = max(1, plan.count // TIMED_MAX)
+        began = steady_began = self._window_began = time.monotonic()
+        for number in range(plan.count):
+            if number == plan.warmup:
+                steady_began = time.monotonic()
+            await self._send(number, timed=number % timed_every == 0)
+            if number % SETTLE_EVERY == 0:
+                self._settle()
+                if stop.is_set() or produced.error is not None:
+                    break
+            await self._keep_pace(number + 1, began)
+        await self._producer.flush()
+        self._settle()
+        if self._timers:
+            await asyncio.wait(self._timers)
+        ended = time.monotonic()
+        produced.elapsed_ms = int((ended - began) * 1000)
+        produced.steady_ms = int((ended - steady_began) * 1000)
+        return produced
+
+    async def _send(self, number: int, *, timed: bool) -> None:
+        plan = self._plan
+        key, value = plan.key_of(number), plan.value_of(number)
+        began = time.monotonic()
+        delivery = await self._producer.send(plan.topic, value, key=key)
+        self._outstanding.append((number, len(value), delivery))
+        if timed:
+            task = asyncio.create_task(self._time(number, delivery, began))
+            self._timers.add(task)
+            task.add_done_callback(self._timers.discard)
+
+    async def _time(self, number: int, delivery: Delivery, began: float) -> None:
+        try:
+            await delivery
+        except KafkaError:
+            return  # Counted where all outcomes are.
+        ms = round((time.monotonic() - began) * 1000)
+        for flow in self._flows(number):
+            flow.latencies.add(ms)
+
+    def _settle(self) -> None:
+        """Count what has an outcome by now; say how it goes, from time to time."""
+        while self._outstanding and self._outstanding[0][2].done():
+            number, size, delivery = self._outstanding.popleft()
+            try:
+                delivery.result()
+            except KafkaError as error:
+                self._produced.failed += 1
+                self._produced.error = self._produced.error or error
+                continue
+            for flow in self._flows(number):
+                flow.records += 1
+                flow.bytes += size
+        elapsed_ms = int((time.monotonic() - self._window_began) * 1000)
+        if elapsed_ms >= self._plan.interval_ms and self._window.records:
+            self._say(producing_line(self._window, elapsed_ms))
+            self._window, self._window_began = Flow(), time.monotonic()
+
+    def _flows(self, number: int) -> tuple[Flow, ...]:
+        """Where a record counts."""
+        produced = self._produced
+        if number < self._plan.warmup:
+            return produced.flow, self._window
+        return produced.flow, self._window, produced.steady
+
+    async def _keep_pace(self, sent: int, began: float) -> None:
+        rate = self._plan.records_per_second
+        if rate <= 0:
+            return
+        early = began + sent / rate - time.monotonic()
+        if early >= PAUSE_SECONDS_MIN:
+            await asyncio.sleep(early)

@@ -1,0 +1,283 @@
+"""``sharegroup perf``: how fast records are produced and consumed, as Kafka's tools say it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharegroup.cli.asking import Access, cluster_options, json_option, line_of, telling_errors
+from sharegroup.cli.data_options import (
+    acks_option,
+    command_property_option,
+    compression_option,
+    producer_options,
+    with_properties,
+)
+from sharegroup.cli.formats.template import FormatError, unescape
+from sharegroup.cli.measuring.consuming import (
+    Consumed,
+    ConsumePlan,
+    OwnTotal,
+    consume,
+    consume_in_processes,
+)
+from sharegroup.cli.measuring.figures import (
+    CONSUMER_HEADER,
+    Flow,
+    as_json,
+    consumed_columns,
+    consumed_line,
+    metric_lines,
+    produced_line,
+)
+from sharegroup.cli.measuring.payloads import (
+    Keys,
+    ValueOf,
+    keys,
+    monotonic_values,
+    random_values,
+    values_from_file,
+)
+from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
+from sharegroup.cli.running import Stop, run
+from sharegroup.client.config import ProducerConfig
+from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.client.producer import Producer
+
+THREADS_MAX = 256
+
+topic_option = click.option("--topic", required=True, help="The topic to measure with.")
+interval_option = click.option(
+    "--reporting-interval",
+    "interval_ms",
+    type=click.IntRange(1),
+    default=5_000,
+    show_default=True,
+    metavar="MS",
+    help="How often to say how it goes.",
+)
+metrics_option = click.option(
+    "--print-metrics", is_flag=True, help="Print the client's metrics at the end."
+)
+
+
+@click.group("perf")
+def command() -> None:
+    """Measure how fast records are produced and consumed.
+
+    Flags, lines and columns are those of Kafka's kafka-producer-perf-test and
+    kafka-share-consumer-perf-test; MB is 1,048,576 bytes.
+    """
+
+
+@command.command("produce")
+@topic_option
+@click.option("--num-records", "count", type=click.IntRange(1), required=True)
+@click.option("--record-size", "size", type=click.IntRange(0), help="Bytes of random letters.")
+@click.option(
+    "--payload-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Values from this file instead.",
+)
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="Between them.")
+@click.option("--payload-monotonic", is_flag=True, help="Ascending numbers instead.")
+@click.option(
+    "--throughput",
+    type=float,
+    default=-1,
+    metavar="N",
+    help="Records a second at most; -1: no limit.",
+)
+@click.option("--warmup-records", "warmup", type=click.IntRange(0), default=0)
+@click.option(
+    "--key-distribution",
+    type=click.Choice(["none", "range", "random"]),
+    default="none",
+    show_default=True,
+)
+@click.option("--record-key-range", "key_range", type=click.IntRange(1), help="Keys are below.")
+@click.option("--random-seed", "seed", type=int, default=0, show_default=True)
+@interval_option
+@metrics_option
+@compression_option
+@acks_option
+@json_option
+@command_property_option
+@cluster_options
+def produce(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
+    """Send records, and say how many a second and how long each took."""
+    access = with_properties(access, command_properties)
+    plan = _produce_plan(options)
+
+    async def work(stop: Stop) -> tuple[Produced, dict[str, dict[str, float]]]:
+        producer = Producer(
+            **{
+                "client_id": "perf-producer-client",
+                "max_block_ms": access.timeout_ms,
+                **access.client_options(ProducerConfig),
+                **producer_options(options["compression"], options["acks"]),
+            }
+        )
+        try:
+            say = (lambda _: None) if options["as_json"] else click.echo
+            return await Producing(producer, plan, say).run(stop), producer.metrics()
+        finally:
+            await producer.close(timeout=0)
+
+    with telling_errors(access):
+        produced, metrics = run(work)
+    if options["as_json"]:
+        facts = {**as_json(produced.flow, produced.elapsed_ms), "failed": produced.failed}
+        if plan.warmup:
+            facts["steady"] = as_json(produced.steady, produced.steady_ms)
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        click.echo(produced_line(produced.flow, produced.elapsed_ms))
+        if plan.warmup:
+            click.echo(produced_line(produced.steady, produced.steady_ms, steady=True))
+    if options["print_metrics"]:
+        click.echo("\n".join(metric_lines(metrics)), err=options["as_json"])
+    if produced.error is not None:
+        text = f"{produced.failed} records failed, the first with {line_of(produced.error)}"
+        raise click.ClickException(text)
+    return 0 if produced.flow.records == plan.count else 1
+
+
+def _produce_plan(options: dict[str, Any]) -> ProducePlan:
+    chosen = [
+        name
+        for name, value in (
+            ("--record-size", options["size"] is not None),
+            ("--payload-file", options["payload_file"] is not None),
+            ("--payload-monotonic", options["payload_monotonic"]),
+        )
+        if value
+    ]
+    if len(chosen) != 1:
+        raise click.UsageError("give one of --record-size, --payload-file, --payload-monotonic")
+    if options["key_distribution"] != "none" and options["key_range"] is None:
+        raise click.UsageError("--key-distribution needs --record-key-range")
+    return ProducePlan(
+        topic=options["topic"],
+        count=options["count"],
+        value_of=_values(options),
+        key_of=keys(
+            Keys(options["key_distribution"], options["key_range"] or 0), seed=options["seed"]
+        ),
+        records_per_second=options["throughput"],
+        warmup=options["warmup"],
+        interval_ms=options["interval_ms"],
+    )
+
+
+def _values(options: dict[str, Any]) -> ValueOf:
+    if options["size"] is not None:
+        return random_values(options["size"], count=options["count"], seed=options["seed"])
+    if options["payload_monotonic"]:
+        return monotonic_values()
+    try:
+        delimiter = unescape(options["payload_delimiter"])
+        return values_from_file(options["payload_file"], delimiter=delimiter, seed=options["seed"])
+    except (FormatError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+@command.command("consume")
+@topic_option
+@click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
+@click.option("--group", default="perf-share-consumer", show_default=True, help="The share group.")
+@click.option("--fetch-size", type=click.IntRange(1), default=1024 * 1024, show_default=True)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, THREADS_MAX),
+    default=1,
+    show_default=True,
+    help="So many consumers; more than one are processes.",
+)
+@click.option("--show-detailed-stats", "detailed", is_flag=True, help="A line each interval.")
+@click.option("--show-consumer-stats", is_flag=True, help="A line for each consumer.")
+@click.option("--hide-header", is_flag=True, help="No line with the names of the columns.")
+@interval_option
+@metrics_option
+@json_option
+@command_property_option
+@cluster_options
+def consume_(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
+    """Take records as a share group, and say how many a second.
+
+    --timeout is how long no record may come before it ends.  The time stops with the last
+    record.  Behind Kafka's columns stand the records that were delivered before, and how long
+    after its timestamp a record came.
+    """
+    access = with_properties(access, command_properties)
+    plan = ConsumePlan(
+        topic=options["topic"],
+        count=options["count"],
+        idle_ms=access.timeout_ms,
+        interval_ms=options["interval_ms"],
+        detailed=options["detailed"] and not options["as_json"],
+        options={
+            "client_id": "perf-share-consumer-client",
+            "fetch_max_bytes": options["fetch_size"],
+            **access.client_options(ShareConsumerConfig),
+            "group_id": options["group"],
+        },
+    )
+    if not options["hide_header"] and not options["as_json"]:
+        click.echo(CONSUMER_HEADER)
+    with telling_errors(access):
+        start_ms, consumed = _run_consumers(plan, options["threads"])
+    flow = Flow()
+    for one in consumed:
+        flow.add(one.flow)
+    end_ms = max(start_ms, *(one.last_ms for one in consumed))
+    _print_consumed(flow, start_ms, end_ms, consumed, options)
+    errors = [f"{one.client_id}: {one.error}" for one in consumed if one.error]
+    if errors:
+        raise click.ClickException("\n       ".join(errors))
+    if flow.records < plan.count:
+        raise click.ClickException(
+            f"{flow.records} of {plan.count} records came; no more for {plan.idle_ms} ms "
+            "(wait longer with --timeout)"
+        )
+    return 0
+
+
+def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
+    if count > 1:
+        return consume_in_processes(plan, count)
+    start_ms = time.time_ns() // 1_000_000
+    return start_ms, [run(lambda stop: consume(plan, 1, OwnTotal(), stop, lambda: None))]
+
+
+def _print_consumed(
+    flow: Flow, start_ms: int, end_ms: int, consumed: list[Consumed], options: dict[str, Any]
+) -> None:
+    elapsed_ms = end_ms - start_ms
+    if options["as_json"]:
+        consumers = [
+            {
+                "client_id": one.client_id,
+                "redelivered": one.flow.redelivered,
+                **as_json(one.flow, elapsed_ms),
+            }
+            for one in consumed
+        ]
+        facts = {"redelivered": flow.redelivered, **as_json(flow, elapsed_ms)}
+        click.echo(json.dumps({**facts, "consumers": consumers}, indent=2))
+    else:
+        for index, one in enumerate(consumed, 1):
+            if options["show_consumer_stats"]:
+                columns = consumed_columns(one.flow, start_ms, end_ms)
+                click.echo(
+                    f"Share consumer {index} having client id {one.client_id} consumption "
+                    f"metrics- {columns}"
+                )
+        click.echo(consumed_line(flow, start_ms, end_ms))
+    if options["print_metrics"]:
+        for one in consumed:
+            click.echo("\n".join(metric_lines(one.metrics)), err=options["as_json"])
