@@ -69,13 +69,16 @@ def check_renewable(run: Run[Delivery], limits: Limits) -> None:
 
 
 def claims(ack: AckBatch) -> Iterator[tuple[int, int, int]]:
-    """The ranges of one type each: first, end, type."""
+    """The ranges of one type each: first, end, type.
+
+    Most members name one type for each record and all of them equal: one count in C.
+    """
     first, end, types = ack
-    if len(types) == 1:
+    if types.count(types[0]) == len(types):
         yield first, end, types[0]
         return
     for ack_type, group in groupby(types):
-        following = first + sum(1 for _ in group)
+        following = first + len(tuple(group))
         yield first, following, ack_type
         first = following
 
@@ -88,9 +91,9 @@ def _check_form(ack: AckBatch) -> None:
         raise InvalidRequest(
             f"{_span(ack)} need 1 type or {end - first}, one for each; got {len(types)}"
         )
-    for ack_type in types:
-        if ack_type not in STATE_AFTER:
-            raise InvalidRequest(f"{_span(ack)} have type {ack_type}; known are 0 to 4")
+    unknown = set(types).difference(STATE_AFTER)
+    if unknown:
+        raise InvalidRequest(f"{_span(ack)} have type {min(unknown)}; known are 0 to 4")
 
 
 def _span(ack: AckBatch) -> str:

@@ -8,8 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.schema.share_fetch.v2.request import (
+    AcknowledgementBatch,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+)
 from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
-from kio.schema.share_fetch.v2.request import FetchTopic, ForgottenTopic, ShareFetchRequest
+from kio.static.primitive import i8
 
 from sharegroup.broker.catalog import SHARE_GROUP_STATE
 from sharegroup.core.delivery import Ack
@@ -69,6 +76,19 @@ def records(answer: Any) -> list[tuple[int, int, int]]:
         for partition in topic.partitions
         for one in partition.acquired_records
     ]
+
+
+async def alter_group(broker: Broker, name: str, value: str) -> None:
+    """Set one key of group g."""
+    change = alter_configs.AlterableConfig(name=name, config_operation=i8(0), value=value)
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=i8(32), resource_name="g", configs=(change,)
+    )
+    message = alter_configs.IncrementalAlterConfigsRequest(
+        resources=(resource,), validate_only=False
+    )
+    [answer] = (await broker.ask(message)).responses
+    assert answer.error_code == 0, answer.error_message
 
 
 async def produce(broker: Broker, count: int = 1) -> None:
@@ -213,6 +233,31 @@ def test_strict_number_of_records_holds_over_all_partitions(tmp_path: Path) -> N
         assert [len(decode_records(one.records)) for one in topic.partitions] == [4, 4]
         again = request(twin, share_session_epoch=2, share_acquire_mode=1, max_records=6)
         assert records(await broker.ask(again)) == [(2, 3, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_large_window_comes_in_one_answer_and_is_settled_by_one_range(tmp_path: Path) -> None:
+    """A group that permits 200,000 locks asks for as many: 40 batches of 5,000 records."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter_group(broker, "share.partition.max.record.locks", "200000")
+        batch = encode_batch([NewRecord(None, b"", 1)] * 5_000)
+        for _ in range(41):
+            assert (await broker.produce("orders", 0, batch))[0] == 0
+        wanted = {"max_records": 300_000, "batch_size": 300_000, "max_bytes": 50 << 20}
+        answer = await broker.ask(request(member, **wanted))
+        assert records(answer) == [(0, 199_999, 1)]
+        [live] = broker.running.parts.share_partitions
+        assert live.state.snapshot().run_count == 1
+        accept = AcknowledgementBatch(
+            first_offset=0, last_offset=199_999, acknowledge_types=(Ack.ACCEPT,)
+        )
+        partition = WirePartition(partition_index=0, acknowledgement_batches=(accept,))
+        topic = FetchTopic(topic_id=member.topic_id, partitions=(partition,))
+        message = request(member, share_session_epoch=2, topics=(topic,), **wanted)
+        assert records(await broker.ask(message)) == [(200_000, 204_999, 1)]
+        assert live.state.start_offset == 200_000
 
     run(scenario, tmp_path)
 

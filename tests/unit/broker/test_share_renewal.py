@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.share_acknowledge.v1 import request as acknowledge_v1
 from kio.schema.share_acknowledge.v2 import request as acknowledge_v2
 from kio.schema.share_fetch.v2 import request as fetch_v2
-from kio.static.primitive import i8
 
 from sharegroup.broker.catalog import SHARE_GROUP_STATE
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
 from tests.faults.in_process import Broker, ShareMember
-from tests.unit.broker.test_share_fetch import produce, records, request, run, waiting
+from tests.unit.broker.test_share_fetch import (
+    alter_group,
+    produce,
+    records,
+    request,
+    run,
+    waiting,
+)
 
 LOCK = timedelta(seconds=30)
 
@@ -78,19 +83,6 @@ def _batches(messages: Any, batches: tuple[tuple[int, int, tuple[int, ...]], ...
         messages.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
         for first, last, types in batches
     )
-
-
-async def alter(broker: Broker, name: str, value: str) -> None:
-    """Set one key of group g."""
-    change = alter_configs.AlterableConfig(name=name, config_operation=i8(0), value=value)
-    resource = alter_configs.AlterConfigsResource(
-        resource_type=i8(32), resource_name="g", configs=(change,)
-    )
-    message = alter_configs.IncrementalAlterConfigsRequest(
-        resources=(resource,), validate_only=False
-    )
-    [answer] = (await broker.ask(message)).responses
-    assert answer.error_code == 0, answer.error_message
 
 
 def outcome(answer: Any) -> tuple[int, str]:
@@ -227,12 +219,12 @@ def test_group_may_switch_renewal_off(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         await broker.ask(request(member))
-        await alter(broker, "share.renew.acknowledge.enable", "false")
+        await alter_group(broker, "share.renew.acknowledge.enable", "false")
         message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
         code, text = outcome(await broker.ask(message))
         assert code == 121
         assert "share.renew.acknowledge.enable is false" in text
-        await alter(broker, "share.renew.acknowledge.enable", "true")
+        await alter_group(broker, "share.renew.acknowledge.enable", "true")
         message = acknowledgement(member, 3, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
 
@@ -245,7 +237,7 @@ def test_timer_comes_by_when_a_renewed_lock_ends_sooner(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         await broker.ask(request(member))
-        await alter(broker, "share.record.lock.duration.ms", "15000")
+        await alter_group(broker, "share.record.lock.duration.ms", "15000")
         message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
         task = await waiting(broker, request(member, share_session_epoch=3, max_wait=LOCK))

@@ -78,6 +78,10 @@ def test_one_type_is_for_the_whole_range() -> None:
     assert list(claims(AckBatch(0, 2**62, (2,)))) == [(0, 2**62, 2)]
 
 
+def test_equal_types_for_each_offset_are_one_range() -> None:
+    assert list(claims(AckBatch(10, 13, (1, 1, 1)))) == [(10, 13, 1)]
+
+
 def test_types_are_grouped_into_ranges() -> None:
     assert list(claims(AckBatch(10, 15, (1, 1, 3, 1, 1)))) == [
         (10, 12, 1),

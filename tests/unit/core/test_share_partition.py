@@ -642,7 +642,31 @@ def test_snapshot_counts_offsets_by_state(shown: Shown) -> None:
     assert snapshot.run_count == 7
 
 
-# The indexes stay small.
+# The cost is that of runs, and the indexes stay small.
+
+
+def test_range_of_any_size_costs_what_a_record_costs() -> None:
+    """A million million records: acquired, renewed, partly released, accepted, written as runs."""
+    count = 10**12
+    half = count // 2
+    partition = SharePartition(0)
+    limits = Limits(in_flight_max=count)
+    log = LogBatches(0, [0, half], [half, count])
+    taken = partition.acquire(A, log, wanted=Wanted(count, count), limits=limits, now_ms=0)
+    assert taken == Acquisition((Acquired(0, count, 1),), None)
+    renewal = [AckBatch(0, count, (RENEW,))]
+    assert partition.acknowledge(A, renewal, limits=limits, now_ms=1) is None
+    acks = [AckBatch(0, half, (ACCEPT,)), AckBatch(half, count, (RELEASE,))]
+    assert partition.acknowledge(A, acks, limits=limits, now_ms=2) == Delta(
+        half, 0, (StateBatch(half, count, AVAILABLE, 1),)
+    )
+    log = LogBatches(half, [half], [count])
+    again = partition.acquire(B, log, wanted=Wanted(count, count), limits=limits, now_ms=3)
+    assert again.ranges == (Acquired(half, count, 2),)
+    accept = [AckBatch(half, count, (ACCEPT,))]
+    assert partition.acknowledge(B, accept, limits=limits, now_ms=4) == Delta(count, 0)
+    assert partition.snapshot().run_count == 0
+    partition.check()
 
 
 def test_heaps_do_not_grow_with_the_history(shown: Shown) -> None:
