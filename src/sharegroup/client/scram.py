@@ -26,7 +26,7 @@ from sharegroup.errors import SaslAuthenticationFailed
 HASHES: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN = 4_096
 ITERATIONS_MAX = 1_000_000
-"""Half a second of one core; Kafka itself stores at most 16,384."""
+"""About a second of one core; Kafka itself stores at most 16,384."""
 
 _NO_CHANNEL_BINDING = "n,,"
 _QUOTED_BYTES_MAX = 80
