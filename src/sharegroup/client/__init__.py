@@ -1,5 +1,7 @@
 """Asyncio clients for any Kafka cluster with share groups: consumer, producer, admin."""
 
+# First of all: it lets kio be imported without what takes half of the time.
+import sharegroup.wire  # noqa: F401
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
     AlterConfig,
