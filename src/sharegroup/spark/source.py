@@ -15,6 +15,7 @@ An installed sharegroup is found by name, see the package ``pyspark_sharegroup``
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
@@ -36,6 +37,8 @@ class KafkaShareDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
+        self._load = uuid.uuid4().hex
+        """Goes with the object into the reader, and with the schema into `foreachBatch`."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,17 +48,19 @@ class KafkaShareDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a read."""
         from sharegroup.spark.options import column_options
+        from sharegroup.spark.outcomes import marked
         from sharegroup.spark.schema import spark_schema
 
         headers, delivery_count = column_options(self._options)
-        return spark_schema(include_headers=headers, include_delivery_count=delivery_count)
+        schema = spark_schema(include_headers=headers, include_delivery_count=delivery_count)
+        return marked(schema, self._options, self._load)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""
         from sharegroup.spark.options import stream_options
         from sharegroup.spark.stream_reader import KafkaShareStreamReader
 
-        return KafkaShareStreamReader(stream_options(self._options))
+        return KafkaShareStreamReader(stream_options(self._options), self._load)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """For ``spark.read``."""

@@ -55,7 +55,7 @@ class TriggerNotSupported(ValueError):
 class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module's text."""
 
-    def __init__(self, options: SourceOptions, load: str = "") -> None:
+    def __init__(self, options: SourceOptions, load: str) -> None:
         self._options = options
         self._load = load
         self._subscription = Subscription(options.group, options.topics)
