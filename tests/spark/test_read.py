@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.spark.conftest import create_topic, produce, run_available, stream
+from tests.spark.conftest import produce, run_available, stream
 
 
 def collected(frame, checkpoint):
