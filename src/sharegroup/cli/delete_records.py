@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 
 from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
 from sharegroup.cli.naming import complete_topics
-from sharegroup.cli.new_offsets import Offsets, named_partitions
 from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.reset_plans import parse_partitions
 from sharegroup.client.admin import AdminClient
+from sharegroup.client.admin_types import TopicDescription
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
 
@@ -63,7 +64,7 @@ def command(
         offsets = plan
         if offsets is None:
             assert before is not None, "checked above"
-            offsets = dict.fromkeys(await named_partitions(admin, topics), before)
+            offsets = dict.fromkeys(await _partitions(admin, topics), before)
         return await admin.delete_records(offsets)
 
     results = ask(access, run)
@@ -77,7 +78,20 @@ def command(
     refuse_errors(results)
 
 
-def read_offsets(path: Path) -> Offsets:
+async def _partitions(admin: AdminClient, texts: Iterable[str]) -> list[TopicPartition]:
+    """The partitions that are meant; a topic without numbers means all of its own."""
+    meant = parse_partitions(texts)
+    described = await admin.describe_topics([one for one in meant if isinstance(one, str)])
+    refuse_errors(described)
+    whole = {
+        name: [TopicPartition(name, number) for number in range(topic.partition_count)]
+        for name, topic in described.items()
+        if isinstance(topic, TopicDescription)
+    }
+    return [where for one in meant for where in (whole[one] if isinstance(one, str) else [one])]
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
     """Offsets by partition from a file of Kafka's form."""
     try:
         partitions = json.loads(path.read_text())["partitions"]

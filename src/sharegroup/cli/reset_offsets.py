@@ -7,34 +7,50 @@ looked at, edited, kept, and carried out later with ``--from-file``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
-from sharegroup.cli.group_errors import explained, refuse_unless_empty
+from sharegroup.cli.group_errors import refuse_unless_empty
 from sharegroup.cli.naming import complete_topics, naming_one
-from sharegroup.cli.new_offsets import (
-    Offsets,
-    Target,
-    all_partitions,
+from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.reset_plans import (
     csv_text,
-    duration_ms,
-    moment_ms,
-    named_partitions,
-    new_offsets,
+    parse_duration,
+    parse_moment,
+    parse_partitions,
     read_plan,
 )
-from sharegroup.cli.output import Listing, in_colour
 from sharegroup.client.admin import AdminClient
-from sharegroup.errors import KafkaError
-
-SCENARIOS = ("earliest", "latest", "current", "offset", "datetime", "duration", "file")
-OPTIONS = (
-    "--to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --by-duration "
-    "and --from-file"
+from sharegroup.client.offset_resets import (
+    ByDuration,
+    FromPlan,
+    OffsetChange,
+    Plan,
+    Scenario,
+    ShiftBy,
+    ToCurrent,
+    ToDatetime,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    new_offsets,
 )
+
+SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
+    "to_earliest": lambda _: ToEarliest(),
+    "to_latest": lambda _: ToLatest(),
+    "to_current": lambda _: ToCurrent(),
+    "to_offset": ToOffset,
+    "to_datetime": lambda text: ToDatetime(parse_moment(text)),
+    "by_duration": lambda text: ByDuration(parse_duration(text)),
+    "shift_by": ShiftBy,
+    "from_file": lambda path: FromPlan(read_plan(path)),
+}
+"""The options of which exactly one says where to, and what each means."""
 
 
 @click.command("reset-offsets")
@@ -48,36 +64,37 @@ OPTIONS = (
     help="What to reset.",
 )
 @click.option("--all-topics", is_flag=True, help="All that the group has offsets of.")
-@click.option("--to-earliest", "earliest", is_flag=True, help="The first record there is.")
-@click.option("--to-latest", "latest", is_flag=True, help="Only what is produced from now on.")
+@click.option("--to-earliest", is_flag=True, help="The first record there is.")
+@click.option("--to-latest", is_flag=True, help="Only what is produced from now on.")
 @click.option(
     "--to-current",
-    "current",
     is_flag=True,
     help="Where it starts now; all behind that comes again.",
 )
 @click.option(
     "--to-offset",
-    "offset",
     type=click.IntRange(0),
     metavar="OFFSET",
     help="This one, or the nearest there is.",
 )
 @click.option(
     "--to-datetime",
-    "datetime",
     metavar="YYYY-MM-DDThh:mm:ss[.sss][Z]",
     help="What was produced from then on; UTC if not said.",
 )
 @click.option(
     "--by-duration",
-    "duration",
     metavar="PnDTnHnMnS",
     help="What was produced so long ago and since, as PT2H or P1DT12H.",
 )
 @click.option(
+    "--shift-by",
+    type=int,
+    metavar="COUNT",
+    help="So many on from where it starts now; back if below 0.",
+)
+@click.option(
     "--from-file",
-    "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Lines of topic,partition,offset, as --export prints them.",
 )
@@ -92,64 +109,55 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
     The group must have no members; it need not exist yet.  Offsets that lie outside of a
     partition's log are moved to its nearer end.
     """
-    if [bool(options["topics"]), options["all_topics"], bool(options["file"])].count(True) != 1:
+    scopes = [options[name] for name in ("topics", "all_topics", "from_file") if options[name]]
+    if len(scopes) != 1:
         raise click.UsageError("say one of --topic, --all-topics and --from-file")
     if options["dry_run"] == options["execute"]:
         raise click.UsageError("say one of --dry-run and --execute")
     if options["export"] and as_json:
         raise click.UsageError("say one of --export and --json")
-    target = _target(options)
+    scenario = _scenario(options)
+    partitions = parse_partitions(options["topics"]) or None
 
-    async def run(admin: AdminClient) -> Offsets:
+    async def run(admin: AdminClient) -> Plan:
         await refuse_unless_empty(admin, group)
-        if target.kind == "plan":
-            partitions = list(target.plan)
-        elif options["topics"]:
-            partitions = await named_partitions(admin, options["topics"])
-        else:
-            partitions = await all_partitions(admin, group)
-        offsets = await new_offsets(admin, group, partitions, target)
-        if options["execute"] and offsets:
-            try:
-                refuse_errors(await admin.alter_share_group_offsets(group, offsets))
-            except KafkaError as error:
-                raise await explained(admin, group, error) from error
-        return offsets
+        plan = await admin.reset_group_offsets(group, scenario, partitions=partitions, dry_run=True)
+        refuse_errors(plan)
+        if options["execute"]:
+            # What was found good, no other: a plan that fails in part is not carried out in part.
+            done = await admin.reset_group_offsets(group, FromPlan(new_offsets(plan)))
+            refuse_errors(done)
+        return plan
 
-    offsets = ask(access, run)
+    plan = ask(access, run)
     if options["export"]:
-        click.echo(csv_text(offsets), nl=False)
+        click.echo(csv_text(new_offsets(plan)), nl=False)
     else:
-        listing = _listing(group, offsets)
+        listing = _listing(group, plan)
         click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
 
 
-def _target(options: dict[str, Any]) -> Target:
+def _scenario(options: Mapping[str, Any]) -> Scenario:
     """Where to; exactly one scenario must have been said."""
     # By identity: an offset of 0 is said, though it equals False.
     said = [name for name in SCENARIOS if not any(options[name] is no for no in (None, False))]
     if len(said) != 1:
-        raise click.UsageError(f"say one of {OPTIONS}")
-    (scenario,) = said
-    value = options[scenario]
-    match scenario:
-        case "offset":
-            return Target("offset", value)
-        case "datetime":
-            return Target("time", moment_ms(value))
-        case "duration":
-            return Target("ago", duration_ms(value))
-        case "file":
-            return Target("plan", plan=read_plan(value))
-        case "earliest" | "latest" | "current":
-            return Target(scenario)
-    raise AssertionError(f"no such scenario: {scenario}")
+        *names, last = (f"--{name.replace('_', '-')}" for name in SCENARIOS)
+        raise click.UsageError(f"say one of {', '.join(names)} and {last}")
+    return SCENARIOS[said[0]](options[said[0]])
 
 
-def _listing(group: str, offsets: Offsets) -> Listing:
+def _listing(group: str, plan: Plan) -> Listing:
     rows = [
-        {"group": group, "topic": topic, "partition": partition, "new_offset": offset}
-        for (topic, partition), offset in sorted(offsets.items())
+        {
+            "group": group,
+            "topic": topic,
+            "partition": partition,
+            "old_offset": change.old_offset,
+            "new_offset": change.new_offset,
+        }
+        for (topic, partition), change in sorted(plan.items(), key=lambda item: item[0])
+        if isinstance(change, OffsetChange)
     ]
     columns = ("group", "topic", "partition", "new_offset")
     return Listing(rows, columns, f"Group {group} has no offsets to reset.")

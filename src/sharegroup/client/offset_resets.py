@@ -241,9 +241,10 @@ def _target(
 
 
 def _milliseconds(to: ToDatetime | ByDuration) -> int:
+    """A time for ListOffsets, where what is negative is no time but means latest, earliest..."""
     if isinstance(to, ToDatetime):
-        return int(to.moment.timestamp() * 1000)
-    return time.time_ns() // 1_000_000 - int(to.duration / timedelta(milliseconds=1))
+        return max(0, int(to.moment.timestamp() * 1000))
+    return max(0, time.time_ns() // 1_000_000 - int(to.duration / timedelta(milliseconds=1)))
 
 
 async def _listed(

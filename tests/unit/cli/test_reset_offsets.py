@@ -32,6 +32,7 @@ def test_dry_run_shows_and_changes_nothing(consumed: str, run: Run) -> None:
         ("--to-offset 0", 0),
         ("--to-datetime 1969-12-31T23:59:59.999", 0),
         ("--by-duration PT1H", 4),
+        ("--by-duration P1D", 4),
         ("--by-duration P99999DT0.5S", 0),
     ],
 )
@@ -55,7 +56,10 @@ def test_reset_of_a_partition_that_is_not_there_names_those_that_are(run: Run) -
     run("topics create two --partitions 2")
     refused = run("groups reset-offsets g --topic two:0,2 --to-earliest --dry-run")
     assert (refused.code, refused.out) == (1, "")
-    assert refused.err == "Error: topic 'two' has partitions 0 to 1; asked for [2]\n"
+    assert refused.err == (
+        "Error: UnknownTopicOrPartition: topic 'two' has partitions 0 to 1; asked for 2; "
+        "see which there are with: sharegroup topics list\n"
+    )
 
 
 def test_reset_to_current_keeps_the_start_offset_and_begins_unknown_partitions_at_the_end(
@@ -68,6 +72,31 @@ def test_reset_to_current_keeps_the_start_offset_and_begins_unknown_partitions_a
     words = f"groups reset-offsets {consumed} --topic {consumed} --topic {other}"
     rows = run(f"{words} --to-current --dry-run --json").rows
     assert [(row["topic"], row["new_offset"]) for row in rows] == [(consumed, 3), (other, 4)]
+
+
+def test_shift_goes_on_from_the_start_offset(consumed: str, run: Run) -> None:
+    words = f"groups reset-offsets {consumed} --all-topics --json --execute"
+    assert run(f"{words} --shift-by -3").rows == [
+        {
+            "group": consumed,
+            "topic": consumed,
+            "partition": 0,
+            "old_offset": 4,
+            "new_offset": 1,
+        }
+    ]
+    (back,) = run(f"{words} --shift-by 2").rows
+    assert (back["old_offset"], back["new_offset"]) == (1, 3)
+
+
+def test_plan_that_fails_in_part_is_not_carried_out_at_all(consumed: str, run: Run) -> None:
+    other = f"{consumed}-2"
+    run(f"topics create {other} --partitions 1")
+    words = f"groups reset-offsets {consumed} --topic {consumed} --topic {other}"
+    refused = run(f"{words} --shift-by -1 --execute")
+    assert refused.code == 1
+    assert "the group has not started" in refused.err
+    assert run(f"groups describe {consumed} --json").rows[0]["start_offset"] == 4
 
 
 def test_exported_plan_can_be_carried_out(consumed: str, run: Run, tmp_path: Path) -> None:
@@ -118,7 +147,7 @@ def test_plan_for_an_unknown_topic_fails(run: Run, tmp_path: Path) -> None:
 SCOPES = "say one of --topic, --all-topics and --from-file"
 SCENARIOS = (
     "say one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
-    "--by-duration and --from-file"
+    "--by-duration, --shift-by and --from-file"
 )
 
 
@@ -135,6 +164,8 @@ SCENARIOS = (
         ("g --all-topics --dry-run --to-datetime soon", "Invalid isoformat string"),
         ("g --all-topics --dry-run --by-duration 2h", "'2h': expected PnDTnHnMnS"),
         ("g --all-topics --dry-run --by-duration P", "'P': expected PnDTnHnMnS"),
+        ("g --all-topics --dry-run --by-duration P9999999999D", "'P9999999999D': "),
+        ("g --topic t:first --dry-run --to-latest", "'t:first': expected TOPIC or TOPIC:0,1,..."),
         ("g --all-topics --dry-run --to-latest --export --json", "say one of --export and --json"),
         ("--all-topics --dry-run --to-latest", "name one group"),
         ("g h --all-topics --dry-run --to-latest", "name one group, not 2"),
