@@ -1,0 +1,259 @@
+"""What a query's reader does between two batches, with a share group played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client import AcknowledgeType, SharePartitionOffset
+from sharegroup.client.acknowledgements import AckRun
+from sharegroup.client.share_ranges import Acquisition
+from sharegroup.client.share_session import AcquiredRange
+from sharegroup.core.offset_set import EMPTY, OffsetSet
+from sharegroup.errors import GroupAuthorizationFailed, NetworkException
+from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.spark import share_stream
+from sharegroup.spark.carry import Carry, Outcomes
+from sharegroup.spark.offsets import StreamOffset, Subscription, parse
+from sharegroup.spark.partition import Run
+from sharegroup.spark.share_stream import ShareStream
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+TOPIC = TopicId(UUID(int=1))
+KEY = TopicPartition(TOPIC, 0)
+BILLING = Subscription("billing", ("orders",))
+START = StreamOffset(BILLING)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POLL_MS", "POSITIONS_SECONDS", "IDLE_SECONDS"):
+        monkeypatch.setattr(share_stream, name, 0)
+
+
+class Group:
+    """Hands out what it was given, remembers what it was told, refuses what it is told to."""
+
+    def __init__(self, *deliveries: tuple[int, int, int]) -> None:
+        self.deliveries = [*deliveries]
+        self.told: list[tuple[int, int, int]] = []
+        self.refused = EMPTY
+        self.start_offset = 0
+        self.lag: int | None = None
+        self.end_offset = 1_000
+        self.topic_id: TopicId | None = TOPIC
+        self.failure: Exception | None = None
+        self.held: dict[TopicPartition, OffsetSet] = {}
+        self.assigned = frozenset({KEY})
+
+    async def acquire(self, *, records_max: int, wait_ms: int) -> Acquisition:
+        if isinstance(self.failure, NetworkException):
+            return Acquisition(failure=self.failure)
+        if self.failure is not None:
+            raise self.failure
+        if not self.deliveries:
+            return Acquisition()
+        return Acquisition({KEY: (AcquiredRange(*self.deliveries.pop(0)),)})
+
+    async def acknowledge(
+        self, runs: Mapping[TopicPartition, Sequence[AckRun]]
+    ) -> dict[TopicPartition, OffsetSet]:
+        self.told += [tuple(run) for some in runs.values() for run in some]
+        asked = {key: OffsetSet.of((one.first, one.end) for one in runs[key]) for key in runs}
+        return {key: asked[key] & self.refused for key in runs if asked[key] & self.refused}
+
+    async def positions(self) -> dict[TopicPartition, SharePartitionOffset]:
+        return {KEY: SharePartitionOffset(self.start_offset, None, self.lag)}
+
+    async def end_offsets(self) -> dict[TopicPartition, int]:
+        return {KEY: self.end_offset}
+
+    async def topic_ids(self) -> dict[TopicName, TopicId | None]:
+        return {TopicName("orders"): self.topic_id}
+
+    def name_of(self, topic_id: TopicId) -> TopicName:
+        return TopicName("orders")
+
+
+class Decided:
+    """Decisions by the number of the batch."""
+
+    def __init__(self, **decided: Mapping[AcknowledgeType, OffsetSet]) -> None:
+        self.decided = {int(name.removeprefix("batch")): kinds for name, kinds in decided.items()}
+
+    def outcomes(self, batch: StreamOffset) -> Outcomes:
+        kinds = self.decided.get(batch.seq)
+        return {} if kinds is None else {KEY: kinds}
+
+
+def stream_of(group: Group, decided: Decided | None = None) -> ShareStream:
+    return ShareStream(group, decided or Decided(), load="load")
+
+
+def advance(stream: ShareStream, *starts: StreamOffset) -> StreamOffset:
+    """Ask for the offset after each of these, and after that for the one after the answer."""
+
+    async def run() -> StreamOffset:
+        offset = START
+        for start in starts:
+            offset = await stream.advance(start)
+        return offset
+
+    return asyncio.run(run())
+
+
+def ranges(*some: tuple[int, int]) -> OffsetSet:
+    return OffsetSet.of(some)
+
+
+def test_what_is_acquired_is_the_next_offset() -> None:
+    group = Group((10, 20, 1))
+    end = advance(stream_of(group), START)
+    assert (end.seq, end.acquired, end.names) == (1, {KEY: (Run(10, 20, 1),)}, {TOPIC: "orders"})
+    assert group.told == []
+
+
+def test_a_batch_is_accepted_when_its_end_is_the_start_of_a_question() -> None:
+    group = Group((10, 20, 1))
+    stream = stream_of(group)
+    end = advance(stream, START)
+    again = advance(stream, end)
+    assert again is end, "with nothing new the offset must not change"
+    assert group.told == [(10, 20, ACCEPT)]
+
+
+def test_a_batch_is_acknowledged_once_however_often_spark_asks() -> None:
+    group = Group((10, 20, 1))
+    stream = stream_of(group)
+    end = advance(stream, START)
+    advance(stream, end, end, end)
+    assert group.told == [(10, 20, ACCEPT)]
+
+
+def test_decisions_are_sent_and_the_rest_is_accepted() -> None:
+    group = Group((10, 20, 1))
+    decided = Decided(batch1={REJECT: ranges((12, 13)), RELEASE: ranges((15, 20))})
+    stream = stream_of(group, decided)
+    advance(stream, advance(stream, START))
+    assert group.told == [(10, 12, ACCEPT), (12, 13, REJECT), (13, 15, ACCEPT), (15, 20, RELEASE)]
+    report = stream.report()
+    assert [report[name] for name in ("accepted", "rejected", "released")] == [4, 1, 5]
+
+
+def test_after_a_restart_the_lost_batch_is_recognised_and_not_shown_again() -> None:
+    """The new member can't acknowledge what the old one held; it comes back, and is accepted."""
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    logged = parse(end.to_json(), BILLING)
+    group = Group((10, 20, 2))
+    group.refused = ranges((10, 20))
+    stream = stream_of(group)
+    assert advance(stream, logged) is logged
+    assert stream.report()["carried"] == 10, "the broker refuses it still, so it stays carried"
+    group.refused = EMPTY
+    group.told.clear()
+    group.deliveries = [(8, 25, 3)]
+    end = advance(stream, logged)
+    assert group.told == [(10, 20, ACCEPT)]
+    assert end.acquired == {KEY: (Run(8, 10, 3), Run(20, 25, 3))}
+    assert end.carry == Carry()
+    assert stream.report()["recognised"] == 10
+
+
+def test_a_lost_release_is_not_carried() -> None:
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    group = Group((10, 20, 2))
+    group.refused = ranges((10, 20))
+    stream = stream_of(group, Decided(batch1={RELEASE: ranges((10, 20))}))
+    again = advance(stream, end)
+    assert again.acquired == {KEY: (Run(10, 20, 2),)}
+    assert again.carry == Carry()
+
+
+def test_a_lost_reject_is_rejected_again() -> None:
+    end = advance(stream_of(Group((10, 12, 1))), START)
+    group = Group((30, 31, 1))
+    group.refused = ranges((10, 12))
+    stream = stream_of(group, Decided(batch1={REJECT: ranges((11, 12))}))
+    second = advance(stream, end)
+    assert second.carry == Carry({KEY: ranges((10, 11))}, {KEY: ranges((11, 12))})
+    group.refused = EMPTY
+    group.told.clear()
+    group.deliveries = [(10, 12, 2)]
+    assert advance(stream, second) is second
+    assert group.told == [(30, 31, ACCEPT), (10, 11, ACCEPT), (11, 12, REJECT)]
+    assert stream.report()["carried"] == 0
+
+
+def test_the_carry_is_pruned_by_the_start_offset() -> None:
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    group = Group()
+    group.refused = ranges((10, 20))
+    group.start_offset = 18
+    stream = stream_of(group)
+    advance(stream, end)
+    assert stream.report()["carried"] == 2
+    assert stream.report()["lostAcknowledgements"] == 10
+
+
+def test_what_is_carried_of_a_deleted_topic_is_dropped() -> None:
+    end = advance(stream_of(Group((10, 20, 1))), START)
+    group = Group()
+    group.refused = ranges((10, 20))
+    group.topic_id = TopicId(UUID(int=2))  # The same name, made again.
+    stream = stream_of(group)
+    advance(stream, end)
+    assert stream.report()["carried"] == 0
+
+
+def test_an_unreachable_broker_is_waited_for() -> None:
+    group = Group()
+    group.failure = NetworkException("no broker can be reached")
+    assert advance(stream_of(group), START) is START
+
+
+def test_what_only_a_person_can_put_right_is_raised() -> None:
+    group = Group()
+    group.failure = GroupAuthorizationFailed("group 'billing' is not open to this user")
+    with pytest.raises(GroupAuthorizationFailed, match="billing"):
+        advance(stream_of(group), START)
+
+
+def available_now(group: Group) -> tuple[ShareStream, StreamOffset]:
+    stream = stream_of(group)
+
+    async def run() -> StreamOffset:
+        await stream.stop_at_the_end()
+        return await stream.advance(START)
+
+    return stream, asyncio.run(run())
+
+
+def test_available_now_ends_when_the_group_has_no_lag() -> None:
+    group = Group()
+    group.lag = 0
+    _, end = available_now(group)
+    assert end is START
+
+
+def test_available_now_takes_records_of_later_along_with_earlier_ones() -> None:
+    group = Group((990, 1_010, 1))
+    _, end = available_now(group)
+    assert end.acquired == {KEY: (Run(990, 1_010, 1),)}
+    assert group.told == []
+
+
+def test_available_now_gives_back_what_came_after_it_began() -> None:
+    group = Group((1_000, 1_010, 1))
+    _, end = available_now(group)
+    assert end is START
+    assert group.told == [(1_000, 1_010, RELEASE)]
+
+
+def test_available_now_does_not_wait_for_what_others_hold() -> None:
+    group = Group()
+    group.lag = 5
+    _, end = available_now(group)
+    assert end is START
