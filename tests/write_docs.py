@@ -21,11 +21,109 @@ from sharegroup.broker.config import (
 )
 from sharegroup.broker.config_values import entries, value_text
 from sharegroup.broker.dispatch import MODULES
+from sharegroup.cli.client_properties import NAMES
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.wire.apis import APIS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 MADE = "<!-- Made by `python -m tests.write_docs` from the code; do not edit. -->"
+
+COMMON = """\
+Verbs come first, options have the names of Kafka's tools. Where a verb takes a name, `describe
+billing` and `describe --group billing` are the same. Who has Kafka's tools in their fingers may say
+the verb as an option, too:
+
+| Kafka's tool, say | here |
+|---|---|
+| `kafka-share-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
+| `kafka-groups.sh --list` | `sharegroup groups --list` |
+| `kafka-topics.sh --create --topic t` | `sharegroup topics --create --topic t` |
+| `kafka-delete-records.sh ...` | `sharegroup topics --delete-records ...` |
+| `kafka-configs.sh --alter --entity-type groups ...` | `sharegroup configs --alter ...` |
+| `kafka-console-producer.sh ...` | `sharegroup produce ...` |
+| `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
+| `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
+| `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
+| `kafka-dump-log.sh ...` | `sharegroup logs ...` |
+
+Not as in Kafka's tools: a failure ends with exit code 1, also when only one of several groups or
+topics failed; `reset-offsets` looks at all partitions before it changes one; `groups list` shows
+groups of every type, and no verb changes or deletes one that is no share group; `topics list` leaves
+out internal topics.
+
+## Exit codes
+
+0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says
+why and what to do next.
+
+## JSON
+
+`--json` prints a listing as an array with an object for each row, and what was done as an object.
+Every key below is always there, with or without `--verbose`; `null` is what the broker does not
+know. Keys may be added, and none is renamed or taken away.
+"""
+
+JSON_KEYS = {
+    "groups list": "group type protocol state",
+    "groups describe": "group topic partition leader_epoch start_offset lag",
+    "groups describe --members": (
+        "group consumer_id host client_id rack partitions member_epoch subscribed_topics "
+        "assignment (an object: partitions by topic)"
+    ),
+    "groups describe --state": (
+        "group coordinator coordinator_id state group_epoch assignment_epoch members"
+    ),
+    "groups delete": "deleted failed (an object: reasons by group)",
+    "groups delete-offsets": "group topic status",
+    "groups reset-offsets": "group topic partition old_offset new_offset",
+    "topics list": "topic partitions topic_id internal",
+    "topics describe": "topic partition leader start_offset end_offset",
+    "topics create": "topic created",
+    "topics alter": "topic partitions",
+    "topics delete": "deleted failed (an object: reasons by topic)",
+    "topics delete-records": "topic partition low_watermark",
+    "configs describe": "name value source read_only sensitive",
+    "configs alter": "set (an object: values by name) deleted",
+}
+"""What a program may rely on; a test holds the verbs to it."""
+
+AFTER_JSON = """\
+## Watching
+
+`--watch SECONDS` asks again and again. On a terminal the newest answer stands in place of the one
+before; anywhere else, and with `--json`, each answer is one line of JSON: `{"at": "<UTC>", "rows":
+[...]}`, or `{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the
+history. The first answer must come; Ctrl-C ends it.
+
+## Connecting
+
+`--bootstrap-server` says where; without it `bootstrap.servers` of `--command-config` does, or else
+it is `127.0.0.1:9092`. `--command-config FILE` takes the properties files of Kafka's tools:
+
+```
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="alice" password="...";
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/kafka/ca.pem
+```
+
+A name is that of a client option with dots for underscores, or one of these:
+"""
+
+AFTER_NAMES = """
+Stores must be PEM; Java's own formats are refused with how to convert them. For `OAUTHBEARER`,
+`sasl.oauthbearer.token.endpoint.url` is `file:///path` of a file with the token, which is read
+anew for each login. What protects a connection and means nothing here is refused; any other
+property that is not used is named on standard error.
+
+## Completion and colour
+
+`sharegroup completion bash` (or `zsh`, `fish`) prints what makes the shell complete verbs,
+options, and the names of groups and topics, which come from the cluster if it answers within a
+second. Colour is for a terminal only; `NO_COLOR=1` does without.
+"""
 
 
 def documents() -> dict[str, str]:
@@ -93,7 +191,14 @@ def protocol() -> Iterator[str]:
 def command_line() -> Iterator[str]:
     yield "# Command line"
     yield f"\n{MADE}\n"
-    yield "Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.\n"
+    yield COMMON
+    yield "| verb | keys |"
+    yield "|---|---|"
+    for verb, keys in JSON_KEYS.items():
+        yield f"| `{verb}` | {keys} |"
+    yield f"\n{AFTER_JSON}"
+    yield ", ".join(f"`{kafkas}` ({ours})" for kafkas, ours in sorted(NAMES.items())) + "."
+    yield AFTER_NAMES
     yield from page(cli, "sharegroup")
     context = click.Context(cli, info_name="sharegroup")
     for verb in VERBS:

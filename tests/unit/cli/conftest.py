@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,7 +104,8 @@ def member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
 @pytest.fixture
 def consumed(request: pytest.FixtureRequest, run: Run, bootstrap: str) -> str:
     """A topic and a group of one name, whose four records are all accepted."""
-    name = request.node.name.removeprefix("test_")[:60]
+    plain = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    name = plain.strip("-")[-60:]
     run(f"topics create {name} --partitions 1")
     run(f"configs alter --group {name} --set share.auto.offset.reset=earliest")
     asyncio.run(produce(bootstrap, name))
