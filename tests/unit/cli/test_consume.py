@@ -1,0 +1,176 @@
+"""``sharegroup consume`` against a broker: what is written, and what becomes of the record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.piping import Piped, at, sharegroup
+
+Prepare = Callable[..., None]
+
+
+@pytest.fixture
+def prepare(bootstrap: str) -> Prepare:
+    """Make a topic with one partition and records, and a group that begins with the first."""
+
+    def prepared(topic: str, group: str, *values: bytes, options: tuple[str, ...] = ()) -> None:
+        sharegroup(*at(bootstrap, f"topics create {topic} --partitions 1"))
+        earliest = f"configs alter --group {group} --set share.auto.offset.reset=earliest"
+        assert sharegroup(*at(bootstrap, earliest)).code == 0
+        text = b"\n".join(values)
+        assert sharegroup(*at(bootstrap, f"produce {topic}"), *options, stdin=text).code == 0
+
+    return prepared
+
+
+def consume(bootstrap: str, topic: str, group: str, *more: str) -> Piped:
+    words = at(bootstrap, f"consume {topic} --group {group} --timeout-ms 400")
+    return sharegroup(*words, *more)
+
+
+def process(bootstrap: str, topic: str, group: str, *more: str) -> subprocess.Popen[bytes]:
+    """The same as a process of its own, with pipes."""
+    words = at(bootstrap, f"consume {topic} --group {group}")
+    command = [sys.executable, "-m", "sharegroup", *words, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_values_are_written_one_on_a_line_and_accepted(bootstrap: str, prepare: Prepare) -> None:
+    prepare("plain", "plain", b"one", b"two", b"\xff")
+    first = consume(bootstrap, "plain", "plain")
+    assert (first.code, first.out) == (0, b"one\ntwo\n\xff\n")
+    assert first.err == "sharegroup: processed 3 records\n"
+    assert consume(bootstrap, "plain", "plain").out == b""
+
+
+def test_format_json_and_kafkas_properties_write_the_same_record(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("forms", "forms", b"h:1\tk=v", options=("--headers", "--key-separator", "="))
+    release = ("--release", "--max-messages", "1")
+    by_format = consume(
+        bootstrap, "forms", "forms", *release, "--format", r"%t/%p/%o %h{%k=%v }%k %v %c %i\n"
+    )
+    assert by_format.out == b"forms/0/0 h=1 k v 1 1\n"
+    (document,) = consume(bootstrap, "forms", "forms", *release, "--json").documents
+    assert document["headers"] == [{"name": "h", "value": "1"}]
+    assert (document["key"], document["delivery_count"]) == ("k", 2)
+    assert document["deadline"] > document["timestamp"]
+    properties = ("--property", "print.key=true", "--property", "key.separator= ")
+    assert consume(bootstrap, "forms", "forms", "--max-messages", "1", *properties).out == b"k v\n"
+
+
+def test_max_messages_takes_no_more_than_it_says(bootstrap: str, prepare: Prepare) -> None:
+    prepare("few", "few", *(b"%d" % number for number in range(10)))
+    assert consume(bootstrap, "few", "few", "--max-messages", "3").out == b"0\n1\n2\n"
+    rest = consume(bootstrap, "few", "few", "--format", r"%v,%c ")
+    assert rest.out == b"3,1 4,1 5,1 6,1 7,1 8,1 9,1 ", "none was delivered for nothing"
+
+
+def test_released_records_come_again_and_rejected_ones_never(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("outcomes", "outcomes", b"a", b"b")
+    options = ("--max-messages", "2")
+    assert consume(bootstrap, "outcomes", "outcomes", "--release", *options).out == b"a\nb\n"
+    assert consume(bootstrap, "outcomes", "outcomes", "--reject", *options).out == b"a\nb\n"
+    assert consume(bootstrap, "outcomes", "outcomes").out == b""
+
+
+def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("poison", "poison", b"1", b"no json", b"2")
+    stopped = consume(bootstrap, "poison", "poison", "--format", r"%v{json}\n")
+    assert (stopped.code, stopped.out) == (1, b"1\n")
+    assert "Error: topic 'poison' partition 0 offset 1: no JSON document: " in stopped.err
+    assert "--reject-on-error rejects it" in stopped.err
+    assert consume(bootstrap, "poison", "poison").out == b"no json\n2\n"
+
+
+def test_record_that_can_not_be_written_is_rejected_if_told_so(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("reject", "reject", b"1", b"no json", b"2")
+    options = ("--reject-on-error", "--format", r"%v{json}\n")
+    done = consume(bootstrap, "reject", "reject", *options)
+    assert (done.code, done.out) == (0, b"1\n2\n")
+    assert "sharegroup: rejected: topic 'reject' partition 0 offset 1: no JSON" in done.err
+    assert done.err.endswith("processed 3 records, 1 of them rejected\n")
+    assert consume(bootstrap, "reject", "reject").out == b""
+
+
+def test_several_topics_are_consumed_together(bootstrap: str, prepare: Prepare) -> None:
+    prepare("both-a", "both", b"a")
+    prepare("both-b", "both", b"b")
+    done = consume(bootstrap, "both-a", "both", "--topic", "both-b", "--max-messages", "2")
+    assert sorted(done.lines) == [b"a", b"b"]
+
+
+def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
+    """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
+    prepare("pipe", "pipe", b"x" * 500_000)
+    with process(bootstrap, "pipe", "pipe") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.read(10) == b"x" * 10
+        child.stdout.close()
+        err = child.stderr.read()
+    assert child.returncode == 1
+    assert b"sharegroup: processed 0 records" in err
+    assert b"what was not written goes back to the group" in err
+    again = consume(bootstrap, "pipe", "pipe", "--max-messages", "1", "--format", "%V %c")
+    assert again.out == b"500000 2"
+
+
+def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    prepare("full", "full", b"kept")
+    words = at(bootstrap, "consume full --group full --max-messages 1")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sharegroup", *words], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert consume(bootstrap, "full", "full").out == b"kept\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_it_cleanly_with_all_accepted(
+    bootstrap: str, prepare: Prepare, number: signal.Signals
+) -> None:
+    name = number.name.lower()
+    prepare(name, name, b"a", b"b")
+    with process(bootstrap, name, name) as child:
+        assert child.stdout is not None
+        assert os.read(child.stdout.fileno(), 100) == b"a\nb\n"
+        child.send_signal(number)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (0, b"", b"sharegroup: processed 2 records\n")
+    assert consume(bootstrap, name, name).out == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("consume", "name a TOPIC to consume"),
+        ("consume t --json --format %v", "exclude each other"),
+        ("consume t --format %q", "%q is none of"),
+        ("consume t --property a=b", "there is no formatter property a"),
+        ("consume t --max-messages 0", "0 is not in the range"),
+        ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),
+    ],
+)
+def test_options_that_mean_nothing_are_a_misuse(bootstrap: str, words: str, problem: str) -> None:
+    refused = sharegroup(*at(bootstrap, words))
+    assert refused.code == 2
+    assert problem in refused.err.replace("\n", " ")
