@@ -15,8 +15,9 @@ goes into the log, three times into each progress report, and it is compared as 
 Runs are flat pairs of gap and length, so [100, 50, 7, 3] is [100, 150) and [157, 160); counts
 are pairs of delivery count and number of runs, left out when every count is 1.  Topics go by
 their id, because a topic that was made again is another one; the name is for people and for
-the rows.  ``seq`` numbers the batches with records, ``query`` names the query for as long as its
-checkpoint lives, ``load`` the `load()` that made this batch (`decision_files`).
+the rows.  ``seq`` numbers the batches with records, ``query`` is the query's name and member id
+for as long as its checkpoint lives, ``load`` names the `load()` that this batch is of
+(`decision_files`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -90,9 +89,10 @@ class Counts:
 class ShareStream:
     """See the module's text."""
 
-    def __init__(self, ranges: Ranges, decisions: Decisions, *, load: str) -> None:
+    def __init__(self, ranges: Ranges, decisions: Decisions, *, query: str, load: str) -> None:
         self._ranges = ranges
         self._decisions = decisions
+        self._query = query
         self._load = load
         self._settled: int | None = None
         self._carry = Carry()
@@ -117,12 +117,17 @@ class ShareStream:
         return StreamOffset(
             start.subscription,
             start.seq + 1,
-            start.query or uuid.uuid4().hex,
+            start.query or self._query,
             self._load,
             fresh,
             self._carry,
             names,
         )
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the trigger is availableNow, and where the run ends is known."""
+        return self._targets is not None
 
     async def stop_at_the_end(self) -> None:
         """Trigger availableNow: end at what are the last offsets now."""

@@ -12,11 +12,16 @@ What each call means for the group is said in `ShareStream`; here are Spark's ru
     partitions     a pure function of the two offsets: no broker is needed
     commit         comes late, twice or never: does nothing
     stop           from Spark's ``finally`` when the process ends (`lifecycle`)
+
+A query that was killed and starts again has the same member id as before, kept in its offsets.
+Else the group would count two members until the dead one's session times out, and the living
+one would get half of the partitions.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
@@ -65,10 +70,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # What Spark calls, in its order.
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's names.
-        """The run ends at what are the last offsets now."""
+        """The run ends at what are the last offsets when it asks for the first time."""
         self._is_available_now = True
-        member = self._started()
-        member.call(member.stream.stop_at_the_end())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Always a number, so that Trigger.Once, which asks for everything, is recognised."""
@@ -87,8 +90,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             )
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else RECORDS_MAX
         offset = parse(start, self._subscription)
-        member = self._started()
         try:
+            member = self._started(offset)
             end = member.call(member.stream.advance(offset, records_max=records_max))
         except KafkaError as error:
             if not error.retriable:
@@ -109,7 +112,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if start == end:
             return []  # Spark runs an empty first batch when there are no records yet.
         offset = parse(end, self._subscription)
-        self._started()
+        self._started(offset)  # Joining the group can begin meanwhile.
         return plan(
             offset.acquired,
             offset.names,
@@ -131,22 +134,26 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._member is not None:
             self._member.close()
 
-    def _started(self) -> _Member:
+    def _started(self, offset: StreamOffset) -> _Member:
+        """The member, which keeps the name that the query's offsets have for it."""
         if self._member is None:
-            self._member = _Member(self._options, self._load)
-        return self._member
+            self._member = _Member(self._options, self._load, offset.query or uuid.uuid4().hex)
+        member = self._member
+        if self._is_available_now and not member.stream.has_end:
+            member.call(member.stream.stop_at_the_end())
+        return member
 
 
 class _Member:
     """The member's thread: heartbeats, renewals and requests go on while Spark does not call."""
 
-    def __init__(self, options: SourceOptions, load: str) -> None:
+    def __init__(self, options: SourceOptions, load: str, query: str) -> None:
         exit_on_sigterm()
         self._thread = LoopThread("kafka-share-driver")
-        self._ranges = self._thread.call(_make_ranges(options))
+        self._ranges = self._thread.call(_make_ranges(options, query))
         files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
         files.remove_old()
-        self.stream = ShareStream(self._ranges, files, load=load)
+        self.stream = ShareStream(self._ranges, files, query=query, load=load)
         self._thread.submit(exit_as_orphan(self._ranges.close))
 
     def call(self, work: Any) -> Any:
@@ -165,10 +172,13 @@ class _Member:
         self._thread.close()
 
 
-async def _make_ranges(options: SourceOptions) -> ShareRanges:
+async def _make_ranges(options: SourceOptions, query: str) -> ShareRanges:
     """On the loop it belongs to; begins to join the group."""
     ranges = ShareRanges(
-        config_from(ClientConfig, options.client), group_id=options.group, topics=options.topics
+        config_from(ClientConfig, options.client),
+        group_id=options.group,
+        topics=options.topics,
+        member_id=query,
     )
     ranges.start()
     return ranges

@@ -90,7 +90,7 @@ class Decided:
 
 
 def stream_of(group: Group, decided: Decided | None = None) -> ShareStream:
-    return ShareStream(group, decided or Decided(), load="load")
+    return ShareStream(group, decided or Decided(), query="query", load="load")
 
 
 def advance(stream: ShareStream, *starts: StreamOffset) -> StreamOffset:
