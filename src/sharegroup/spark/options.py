@@ -14,10 +14,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sharegroup.client.config import ClientConfig, ProducerConfig, config_from
+from sharegroup.client.kafka_properties import client_options, knows_property, nearest
 from sharegroup.errors import InvalidConfig
 
 EARLIEST = -2
@@ -142,9 +143,10 @@ _READ = (
     _Option("minPartitions", "partitions_min", _positive),
     _Option("maxRecordsPerPartition", "records_per_partition_max", _positive),
 )
+_GROUP = _Option("share.group", "group", _text, aliases=("kafka.share.group.id", "kafka.group.id"))
 _STREAM = (
     *_READ,
-    _Option("share.group", "group", _text, aliases=("kafka.share.group.id", "kafka.group.id")),
+    _GROUP,
     _Option("maxOffsetsPerTrigger", "records_per_trigger_max", _positive),
     _Option("outcomesLocation", "outcomes_location", _text),
 )
@@ -155,6 +157,7 @@ _BATCH = (
 )
 _SINK = (_Option("topic", "topic", _text),)
 
+_KAFKA = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 """What Spark's writer passes on to every sink."""
@@ -202,17 +205,6 @@ _REFUSED_IN_SINK = {
     for name in (option.name, *option.aliases)
 }
 
-_CLIENT_NAMES = {
-    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
-    "batch.size": "batch_bytes",
-    "buffer.memory": "buffer_bytes",
-    "compression.type": "compression",
-    "enable.idempotence": "idempotent",
-    "max.in.flight.requests.per.connection": "in_flight_max",
-    "max.request.size": "request_bytes_max",
-}
-"""Kafka's options that the client calls otherwise than with underscores for dots."""
-
 
 def stream_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of ``spark.readStream``; InvalidConfig names what is wrong."""
@@ -234,18 +226,11 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(**_parse(given, _SINK, _REFUSED_ANYWHERE | _REFUSED_IN_SINK, ProducerConfig))
 
 
-def column_options(given: Mapping[str, str]) -> tuple[bool, bool]:
-    """Whether there are headers and delivery counts: all that decides the schema.
-
-    Spark asks for the schema before it says whether this is a streaming or a batch read.
-    """
-    columns = {"include_headers": False, "include_delivery_count": False}
-    for option in _READ:
-        if option.field in columns:
-            for name in (option.name, *option.aliases):
-                if (text := _lowered(given).get(name.lower())) is not None:
-                    columns[option.field] = _value(option, option.name, text)
-    return columns["include_headers"], columns["include_delivery_count"]
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a read of either kind: Spark asks for the schema before it says which."""
+    group_names = {name.lower() for name in (_GROUP.name, *_GROUP.aliases)}
+    is_stream = any(name.lower() in group_names for name in given)
+    return stream_options(given) if is_stream else batch_options(given)
 
 
 def _parse(
@@ -255,8 +240,9 @@ def _parse(
     client: type[ClientConfig],
 ) -> dict[str, Any]:
     known = {name.lower(): option for option in options for name in (option.name, *option.aliases)}
-    parsed: dict[str, Any] = {"client": {}}
+    parsed: dict[str, Any] = {}
     said_by: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, text in _lowered(given).items():
         if name in _SPARKS_OWN:
             continue
@@ -267,15 +253,27 @@ def _parse(
             parsed[option.field] = _value(option, name, text)
         elif (hint := refused.get(name)) is not None:
             raise InvalidConfig(f"option {name} has no meaning here: {hint}")
-        elif name.startswith("kafka."):
-            keyword = _client_keyword(name, client)
-            parsed["client"][keyword] = _client_value(client, keyword, name, text)
+        elif name.startswith(_KAFKA):
+            properties[name.removeprefix(_KAFKA)] = text
         else:
             raise InvalidConfig(f"unknown option {name}{_nearest(name, known)}")
-    if "bootstrap_servers" not in parsed["client"]:
-        raise InvalidConfig(f"option {_BOOTSTRAP} is missing: expected host:port[,host:port]")
-    config_from(client, parsed["client"])
+    parsed["client"] = _client(properties, client)
     return parsed
+
+
+def _client(properties: Mapping[str, str], kind: type[ClientConfig]) -> dict[str, Any]:
+    """The ``kafka.`` options as the client's, checked."""
+    for name in properties:
+        if not knows_property(name, kind):
+            raise InvalidConfig(f"unknown option {_KAFKA}{name}{nearest(name, kind, _KAFKA)}")
+    try:
+        options = client_options(properties, kind)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"option {_KAFKA}{error}") from None
+    if "bootstrap_servers" not in options:
+        raise InvalidConfig(f"option {_BOOTSTRAP} is missing: expected host:port[,host:port]")
+    config_from(kind, options)
+    return options
 
 
 def _lowered(given: Mapping[str, str]) -> dict[str, str]:
@@ -300,29 +298,3 @@ def _nearest(name: str, known: Mapping[str, _Option]) -> str:
         return ""
     option = known.get(near[0])
     return f"; did you mean {_BOOTSTRAP if option is None else option.name}?"
-
-
-def _client_keyword(name: str, client: type[ClientConfig]) -> str:
-    """The client's name of a ``kafka.`` option."""
-    keywords = {one.name for one in fields(client)}
-    kafka_name = name.removeprefix("kafka.")
-    keyword = _CLIENT_NAMES.get(kafka_name, kafka_name.replace(".", "_"))
-    if keyword in keywords:
-        return keyword
-    kafka_names = {one.replace("_", "."): one for one in keywords} | _CLIENT_NAMES
-    near = difflib.get_close_matches(kafka_name, kafka_names, n=1)
-    hint = f"; did you mean kafka.{near[0]}?" if near else ""
-    raise InvalidConfig(f"unknown option {name}{hint}")
-
-
-def _client_value(client: type[ClientConfig], keyword: str, name: str, text: str) -> Any:
-    """The text as the type of the option's default."""
-    (default,) = (one.default for one in fields(client) if one.name == keyword)
-    try:
-        if isinstance(default, bool):
-            return _boolean(text)
-        if isinstance(default, int) or (keyword == "acks" and text.lstrip("-").isdecimal()):
-            return int(text)
-    except ValueError as error:
-        raise InvalidConfig(f"option {name}={text!r}: {error}") from None
-    return None if keyword == "compression" and text == "none" else text

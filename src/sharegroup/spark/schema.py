@@ -60,22 +60,16 @@ _SPARK_TYPES = {
 }
 
 
-def column_names(*, include_headers: bool, include_delivery_count: bool) -> list[str]:
-    """The columns that these options ask for, in order."""
-    left_out = set()
-    if not include_headers:
-        left_out.add("headers")
-    if not include_delivery_count:
-        left_out.add("deliveryCount")
-    return [name for name in _ARROW_TYPES if name not in left_out]
-
-
-def spark_schema(*, include_headers: bool, include_delivery_count: bool) -> StructType:
+def spark_schema(options: ReadOptions) -> StructType:
     """What `DataFrame.schema` shows; every column may be null, as in Spark's Kafka source."""
-    names = column_names(
-        include_headers=include_headers, include_delivery_count=include_delivery_count
+    left_out = set()
+    if not options.include_headers:
+        left_out.add("headers")
+    if not options.include_delivery_count:
+        left_out.add("deliveryCount")
+    return StructType(
+        [StructField(name, kind) for name, kind in _SPARK_TYPES.items() if name not in left_out]
     )
-    return StructType([StructField(name, _SPARK_TYPES[name]) for name in names])
 
 
 def arrow_batches(

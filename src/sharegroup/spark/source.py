@@ -2,8 +2,7 @@
 
 Spark makes one of these in many processes: to ask for the schema, to plan, for each batch that
 is written.  So it keeps its options and does nothing else; what they mean is judged when Spark
-says what it is going to do, and what that takes is imported then: every session on the machine
-imports this module when it looks for data sources, also those that never heard of Kafka.
+says what it is going to do, and what that takes is imported then.
 
     spark.readStream.format("kafka-share")        a member of a share group
     spark.read.format("kafka-share")              plain records between two offsets
@@ -47,13 +46,11 @@ class KafkaShareDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a read."""
-        from sharegroup.spark.options import column_options
+        from sharegroup.spark.options import read_options
         from sharegroup.spark.outcomes import marked
         from sharegroup.spark.schema import spark_schema
 
-        headers, delivery_count = column_options(self._options)
-        schema = spark_schema(include_headers=headers, include_delivery_count=delivery_count)
-        return marked(schema, self._options, self._load)
+        return marked(spark_schema(read_options(self._options)), self._options, self._load)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""

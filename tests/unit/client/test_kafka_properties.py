@@ -1,0 +1,64 @@
+"""Kafka's own properties become our options; what protects a connection is never passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.client.config import ClientConfig, ProducerConfig
+from sharegroup.client.kafka_properties import TokenFile, client_options
+from sharegroup.errors import InvalidConfig
+
+
+def test_names_of_kafka_and_of_librdkafka_are_understood():
+    properties = {
+        "bootstrap.servers": "a:1",
+        "request.timeout.ms": "500",
+        "socket.connection.setup.timeout.ms": "700",
+        "sasl.username": "alice",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    assert client_options(properties, ClientConfig) == {
+        "bootstrap_servers": "a:1",
+        "request_timeout_ms": 500,
+        "connect_timeout_ms": 700,
+        "sasl_plain_username": "alice",
+        "ssl_cafile": "/ca.pem",
+        "ssl_check_hostname": False,
+    }
+
+
+@pytest.mark.parametrize(("text", "acks"), [("all", "all"), ("-1", -1), ("0", 0)])
+def test_acks_is_a_word_or_a_number(text, acks):
+    assert client_options({"acks": text}, ProducerConfig) == {"acks": acks}
+
+
+def test_token_is_read_anew_each_time(tmp_path):
+    path = tmp_path / "token"
+    url = f"file://{path}"
+    options = client_options({"sasl.oauthbearer.token.endpoint.url": url}, ClientConfig)
+    provider = options["sasl_oauth_token_provider"]
+    assert provider == TokenFile(str(path))
+    path.write_text("first\n")
+    assert provider() == "first"
+    path.write_text("second\n")
+    assert provider() == "second"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("ssl.protocols", "x", "ssl.protocols is no property of this client"),
+        ("acks", "1", "acks is no property of this client"),
+        ("retry.backoff", "1", "did you mean retry.backoff.ms?"),
+        ("ssl.keystore.location", "/x.jks", "is a Java key store; export it as PEM"),
+        ("sasl.jaas.config", "Plain required;", "names no username and no password"),
+        ("sasl.oauthbearer.token.endpoint.url", "https://x", "expected file:///path"),
+        ("request.timeout.ms", "soon", "request.timeout.ms=soon: expected a whole number"),
+        ("ssl.check.hostname", "1", "ssl.check.hostname=1: expected true or false"),
+    ],
+)
+def test_what_means_nothing_is_refused(name, text, message):
+    with pytest.raises(InvalidConfig) as caught:
+        client_options({name: text}, ClientConfig)
+    assert message in str(caught.value)

@@ -1,0 +1,204 @@
+"""Options mean what they mean to Spark's Kafka source; one that means nothing is named."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.spark.options import (
+    EARLIEST,
+    LATEST,
+    BatchOptions,
+    SinkOptions,
+    SourceOptions,
+    batch_options,
+    read_options,
+    sink_options,
+    stream_options,
+)
+
+BROKER = {"kafka.bootstrap.servers": "a:1,b:2"}
+STREAM = {**BROKER, "subscribe": "orders", "share.group": "billing"}
+
+
+def test_streaming_read_has_defaults_for_all_but_three():
+    assert stream_options(STREAM) == SourceOptions(
+        topics=("orders",),
+        group="billing",
+        client={"bootstrap_servers": "a:1,b:2"},
+        include_headers=False,
+        include_delivery_count=False,
+        fail_on_data_loss=True,
+        partitions_min=None,
+        records_per_partition_max=None,
+        records_per_trigger_max=None,
+        outcomes_location=None,
+    )
+
+
+def test_every_option_of_a_streaming_read_is_taken_in_any_case():
+    found = stream_options(
+        {
+            "KAFKA.BOOTSTRAP.SERVERS": "a:1",
+            "Subscribe": " orders , returns,orders",
+            "kafka.share.group.id": "billing",
+            "INCLUDEHEADERS": "TRUE",
+            "includedeliverycount": "true",
+            "failOnDataLoss": "false",
+            "minpartitions": "8",
+            "maxRecordsPerPartition": "1000",
+            "maxOffsetsPerTrigger": "5000",
+            "outcomesLocation": "/x",
+        }
+    )
+    assert found == SourceOptions(
+        topics=("orders", "returns"),
+        group="billing",
+        client={"bootstrap_servers": "a:1"},
+        include_headers=True,
+        include_delivery_count=True,
+        fail_on_data_loss=False,
+        partitions_min=8,
+        records_per_partition_max=1000,
+        records_per_trigger_max=5000,
+        outcomes_location="/x",
+    )
+
+
+@pytest.mark.parametrize("name", ["share.group", "kafka.group.id", "kafka.share.group.id"])
+def test_group_may_be_named_as_kafka_names_it(name):
+    assert stream_options({**BROKER, "subscribe": "t", name: "g"}).group == "g"
+
+
+def test_batch_read_takes_offsets_as_words_or_json():
+    batch = {**BROKER, "subscribe": "orders"}
+    assert batch_options(batch).starting_offsets == EARLIEST
+    assert batch_options(batch).ending_offsets == LATEST
+    found = batch_options(
+        {**batch, "startingOffsets": '{"orders": {"0": 23, "1": -2}}', "endingOffsets": "LATEST"}
+    )
+    assert found.starting_offsets == {"orders": {0: 23, 1: -2}}
+
+
+def test_write_takes_producer_options():
+    found = sink_options(
+        {
+            **BROKER,
+            "topic": "orders",
+            "kafka.acks": "1",
+            "kafka.enable.idempotence": "false",
+            "kafka.linger.ms": "20",
+            "kafka.batch.size": "1000",
+            "kafka.compression.type": "none",
+            "checkpointlocation": "/somewhere",
+        }
+    )
+    assert found == SinkOptions(
+        topic="orders",
+        client={
+            "bootstrap_servers": "a:1,b:2",
+            "acks": 1,
+            "idempotent": False,
+            "linger_ms": 20,
+            "batch_bytes": 1000,
+            "compression": None,
+        },
+    )
+
+
+def test_security_is_passed_on_and_not_shown():
+    found = stream_options(
+        {
+            **STREAM,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule "
+            'required username="alice" password="top \\"secret\\"";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": "/ca.pem",
+        }
+    )
+    assert found.client == {
+        "bootstrap_servers": "a:1,b:2",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": 'top "secret"',
+        "ssl_cafile": "/ca.pem",
+    }
+    assert "secret" not in repr(found)
+
+
+def test_options_travel_to_executors():
+    token = "file:///run/token"
+    found = stream_options(
+        {
+            **STREAM,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": token,
+        }
+    )
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_kind_of_a_read_shows_by_its_group():
+    assert isinstance(read_options(STREAM), SourceOptions)
+    assert isinstance(read_options({**BROKER, "subscribe": "t"}), BatchOptions)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"subscribe": " , "}, "option subscribe=' , ': expected topic names with commas"),
+        ({"includeHeaders": "yes"}, "option includeheaders='yes': expected true or false"),
+        ({"minPartitions": "0"}, "option minpartitions='0': expected a whole number of 1 or more"),
+        ({"maxOffsetPerTrigger": "1"}, "unknown option maxoffsetpertrigger; did you mean maxOff"),
+        ({"bootstrap.servers": "a:1"}, "did you mean kafka.bootstrap.servers?"),
+        ({"kafka.request.timeout": "1"}, "did you mean kafka.request.timeout.ms?"),
+        ({"kafka.request.timeout.ms": "1s"}, "kafka.request.timeout.ms=1s: expected a whole num"),
+        ({"kafka.bootstrap.servers": "a"}, "bootstrap server 'a': expected host:port"),
+        ({"kafka.group.id": "other"}, "option kafka.group.id says the same as share.group"),
+        ({"startingOffsets": "earliest"}, "startingoffsets has no meaning here: a share group ke"),
+        ({"subscribePattern": "a.*"}, "subscribepattern has no meaning here: share groups subsc"),
+        ({"assign": "{}"}, "assign has no meaning here: share groups subscribe to topics by name"),
+        ({"groupIdPrefix": "x"}, "groupidprefix has no meaning here: the group's name is share."),
+        ({"kafka.auto.offset.reset": "latest"}, "the group config share.auto.offset.reset says"),
+        ({"kafka.enable.auto.commit": "true"}, "records are accepted when their batch is commit"),
+        ({"path": "x"}, "load and save take no path"),
+        ({"kafka.ssl.truststore.location": "/x.jks"}, "is a Java key store; export it as PEM"),
+    ],
+)
+def test_wrong_option_of_a_stream_is_named(wrong, message):
+    with pytest.raises(InvalidConfig) as caught:
+        stream_options({**STREAM, **wrong})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["subscribe", "share.group", "kafka.bootstrap.servers"])
+def test_missing_option_is_named(missing):
+    given = {name: text for name, text in STREAM.items() if name != missing}
+    with pytest.raises(InvalidConfig, match=f"option {missing} is missing"):
+        stream_options(given)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"share.group": "g"}, "a batch read acquires nothing: use readStream with the trigger"),
+        ({"startingOffsets": "latest"}, "expected earliest"),
+        ({"endingOffsets": "earliest"}, "expected latest"),
+        ({"startingOffsets": "[1]"}, 'expected earliest, latest or JSON like {"orders"'),
+    ],
+)
+def test_wrong_option_of_a_batch_read_is_named(wrong, message):
+    with pytest.raises(InvalidConfig) as caught:
+        batch_options({**BROKER, "subscribe": "orders", **wrong})
+    assert message in str(caught.value)
+
+
+def test_option_of_a_read_is_refused_in_a_write():
+    with pytest.raises(InvalidConfig, match="includeheaders has no meaning here: this is an opt"):
+        sink_options({**BROKER, "includeHeaders": "true"})
