@@ -1,0 +1,104 @@
+"""Coordinators' records as JSON: names, defaults, tombstones, and what nobody here knows."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sharegroup.cli.inspecting.coordinator_json import coordinator_json
+from sharegroup.wire.coordinator_records import (
+    SHARE_GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    encode_key,
+    encode_value,
+)
+from sharegroup.wire.share_group_records import (
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMetadataValue,
+)
+from sharegroup.wire.share_state_records import (
+    ShareSnapshotKey,
+    ShareUpdateKey,
+    ShareUpdateValue,
+    StateBatch,
+)
+
+TOPIC_ID = UUID(int=1)
+BATCH = StateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)
+
+
+def update(delivery_complete_count: int) -> dict[str, object]:
+    key = ShareUpdateKey(group_id="g", topic_id=TOPIC_ID, partition=3)
+    value = ShareUpdateValue(
+        snapshot_epoch=1,
+        leader_epoch=2,
+        start_offset=-1,
+        delivery_complete_count=delivery_complete_count,
+        state_batches=(BATCH,),
+    )
+    return coordinator_json(SHARE_STATE_RECORDS, encode_key(key), encode_value(value))
+
+
+def test_key_and_value_have_kafkas_names_in_kafkas_order() -> None:
+    key = {"groupId": "g", "topicId": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": 3}
+    batch = {"firstOffset": 5, "lastOffset": 9, "deliveryState": 2, "deliveryCount": 1}
+    assert update(5) == {
+        "key": {"type": 1, "data": key},
+        "value": {
+            "version": 0,
+            "data": {
+                "snapshotEpoch": 1,
+                "leaderEpoch": 2,
+                "startOffset": -1,
+                "deliveryCompleteCount": 5,
+                "stateBatches": [batch],
+            },
+        },
+    }
+
+
+def test_tagged_field_with_its_default_is_left_out() -> None:
+    value = update(-1)["value"]
+    assert isinstance(value, dict)
+    assert "deliveryCompleteCount" not in value["data"]
+    key = ShareGroupTargetAssignmentMetadataKey(group_id="g")
+    found = coordinator_json(
+        SHARE_GROUP_RECORDS,
+        encode_key(key),
+        encode_value(ShareGroupTargetAssignmentMetadataValue(assignment_epoch=4)),
+    )
+    assert found["value"] == {"version": 0, "data": {"assignmentEpoch": 4}}
+
+
+def test_null_is_null() -> None:
+    key = ShareGroupMemberMetadataKey(group_id="g", member_id="m")
+    value = ShareGroupMemberMetadataValue(
+        rack_id=None, client_id="c", client_host="h", subscribed_topic_names=("a", "b")
+    )
+    found = coordinator_json(SHARE_GROUP_RECORDS, encode_key(key), encode_value(value))
+    assert found["value"]["data"] == {
+        "rackId": None,
+        "clientId": "c",
+        "clientHost": "h",
+        "subscribedTopicNames": ["a", "b"],
+    }
+
+
+def test_tombstone_has_a_value_of_null() -> None:
+    key = ShareSnapshotKey(group_id="g", topic_id=TOPIC_ID, partition=0)
+    found = coordinator_json(SHARE_STATE_RECORDS, encode_key(key), None)
+    assert found["key"]["type"] == 0
+    assert found["value"] is None
+
+
+def test_what_is_not_known_here_stays_readable() -> None:
+    assert coordinator_json(SHARE_GROUP_RECORDS, b"\x00\x01\xff", b"\x00\x04\xfe") == {
+        "unknown": "record type 1",
+        "key": {"type": 1, "data": "/w=="},
+        "value": {"version": 4, "data": "/g=="},
+    }
+    newer = coordinator_json(SHARE_GROUP_RECORDS, b"\x00\x0b\x00\x01g", b"\x00\x09")
+    assert "expected version 0" in newer["unknown"]
+    assert newer["value"] == {"version": 9, "data": ""}
+    assert coordinator_json(SHARE_GROUP_RECORDS, None, b"")["unknown"] == "no key with a type"
