@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.cli.client_properties import client_options
-from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.properties import read_properties
 from sharegroup.cli.watch import watch
 from sharegroup.client.admin import AdminClient
@@ -170,7 +170,8 @@ def show(access: Access, form: Form, question: Callable[[AdminClient], Awaitable
         ask(access, lambda admin: watch(lambda: question(admin), every_s, as_json=form.as_json))
         return
     listing = ask(access, question)
-    click.echo(listing.json() if form.as_json else listing.text(coloured=in_colour()))
+    print_listing(listing, as_json=form.as_json)
+    refuse(listing.failures)
 
 
 @contextmanager
@@ -202,9 +203,14 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 
 def refuse_errors(results: Mapping[Any, object]) -> None:
     """Fail with one line for each item that the broker refused, if there is any."""
-    errors = [error for error in results.values() if isinstance(error, KafkaError)]
-    if errors:
-        raise click.ClickException("\n       ".join(line_of(error) for error in errors))
+    refuse(error for error in results.values() if isinstance(error, KafkaError))
+
+
+def refuse(errors: Iterable[KafkaError]) -> None:
+    """Fail with one line for each of these errors, if there is any."""
+    lines = [line_of(error) for error in errors]
+    if lines:
+        raise click.ClickException("\n       ".join(lines))
 
 
 def line_of(error: KafkaError) -> str:

@@ -17,7 +17,7 @@ from sharegroup.cli.asking import (
 )
 from sharegroup.cli.group_errors import explained, not_a_share_group
 from sharegroup.cli.naming import complete_topics, naming_many, naming_one
-from sharegroup.cli.output import Listing, done, in_colour
+from sharegroup.cli.output import Listing, done, print_listing
 from sharegroup.client.admin import SHARE, AdminClient
 from sharegroup.errors import KafkaError
 
@@ -95,5 +95,5 @@ def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_js
         for topic, error in sorted(results.items())
     ]
     listing = Listing(rows, ("topic", "status"), f"Group {group} knows none of these topics.")
-    click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
+    print_listing(listing, as_json=as_json)
     refuse_errors(results)

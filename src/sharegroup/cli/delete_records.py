@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
+from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse, refuse_errors
 from sharegroup.cli.naming import complete_topics
-from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.reset_plans import parse_partitions
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import TopicDescription
@@ -73,9 +73,11 @@ def command(
         for (topic, partition), found in sorted(results.items(), key=lambda item: item[0])
         if not isinstance(found, KafkaError)
     ]
-    listing = Listing(rows, ("topic", "partition", "low_watermark"), "No record was deleted.")
-    click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
-    refuse_errors(results)
+    failures = [error for error in results.values() if isinstance(error, KafkaError)]
+    columns = ("topic", "partition", "low_watermark")
+    listing = Listing(rows, columns, "There is no partition to delete from.", failures)
+    print_listing(listing, as_json=as_json)
+    refuse(failures)
 
 
 async def _partitions(admin: AdminClient, texts: Iterable[str]) -> list[TopicPartition]:

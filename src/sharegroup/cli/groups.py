@@ -26,7 +26,7 @@ from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import ShareGroupDescription, SharePartitionOffset
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError
+from sharegroup.errors import GroupIdNotFound, KafkaError
 
 STATES = ("Empty", "Stable", "Dead")
 """What a share group can be; other types have more, which are passed on as they are."""
@@ -128,26 +128,29 @@ def describe(  # One option each.
 
     async def described(admin: AdminClient) -> Listing:
         names = [one.group_id for one in await admin.list_share_groups()] if all_groups else groups
-        rows = await _rows(admin, names, view)
-        return Listing(rows, columns, f"There are no {view} to show.")
+        found = await admin.describe_share_groups(names)
+        failures = [
+            await explained(admin, name, error)
+            for name, error in found.items()
+            # A group may go between the list and its description.
+            if isinstance(error, KafkaError)
+            and not (all_groups and isinstance(error, GroupIdNotFound))
+        ]
+        there = [one for one in found.values() if isinstance(one, ShareGroupDescription)]
+        rows = await _rows(admin, there, view)
+        return Listing(rows, columns, f"There are no {view} to show.", failures)
 
     show(access, form, described)
 
 
-async def _rows(admin: AdminClient, names: Sequence[str], view: str) -> list[Row]:
-    results = await admin.describe_share_groups(names)
-    refuse_errors(
-        {
-            name: await explained(admin, name, found) if isinstance(found, KafkaError) else found
-            for name, found in results.items()
-        }
-    )
-    groups = [one for one in results.values() if isinstance(one, ShareGroupDescription)]
+async def _rows(
+    admin: AdminClient, groups: Sequence[ShareGroupDescription], view: str
+) -> list[Row]:
     if view == "members":
         return _members(groups)
     if view == "state":
         return _states(groups, await _addresses(admin))
-    return await _offsets(admin, names)
+    return await _offsets(admin, [group.group_id for group in groups])
 
 
 async def _offsets(admin: AdminClient, names: Iterable[str]) -> list[Row]:
@@ -172,7 +175,7 @@ async def _offsets(admin: AdminClient, names: Iterable[str]) -> list[Row]:
     return rows
 
 
-def _members(groups: list[ShareGroupDescription]) -> list[Row]:
+def _members(groups: Iterable[ShareGroupDescription]) -> list[Row]:
     return [
         {
             "group": group.group_id,
@@ -197,7 +200,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
-def _states(groups: list[ShareGroupDescription], addresses: dict[int, str]) -> list[Row]:
+def _states(groups: Iterable[ShareGroupDescription], addresses: dict[int, str]) -> list[Row]:
     return [
         {
             "group": group.group_id,

@@ -52,7 +52,8 @@ def naming_many(kind: Kind, *, required: bool = True) -> Callable[[Verb], Verb]:
                 raise click.UsageError(f"name at least one {kind}")
             return verb(**{f"{kind}s": names}, **rest)
 
-        return _named(kind, with_names, many=True)
+        more = f"{kind.upper()}..." if required else f"[{kind.upper()}]..."
+        return _named(kind, with_names, metavar=more)
 
     return with_option
 
@@ -70,24 +71,23 @@ def naming_one(kind: Kind) -> Callable[[Verb], Verb]:
                 )
             return verb(**{kind: names[0]}, **rest)
 
-        return _named(kind, with_name, many=False)
+        return _named(kind, with_name, metavar=kind.upper())
 
     return with_option
 
 
-def _named(kind: Kind, verb: Verb, *, many: bool) -> Verb:
-    metavar = kind.upper()
+def _named(kind: Kind, verb: Verb, *, metavar: str) -> Verb:
     option = click.option(
         f"--{kind}",
         "options",
-        metavar=metavar,
+        metavar=kind.upper(),
         multiple=True,
         shell_complete=COMPLETE[kind],
-        help=f"The same as {metavar} without --{kind}.",
+        help=f"The same as {kind.upper()} without --{kind}.",
     )
     argument = click.argument(
         "arguments",
-        metavar=f"[{metavar}]..." if many else f"[{metavar}]",
+        metavar=metavar,
         nargs=-1,
         shell_complete=COMPLETE[kind],
     )

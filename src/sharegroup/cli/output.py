@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from sharegroup.errors import KafkaError
+
 Row = Mapping[str, Any]
 
 HEADINGS = {
@@ -41,11 +43,13 @@ class Listing:
     columns: Sequence[str]
     empty: str
     """What a person reads when there is no row; a program reads ``[]``."""
+    failures: Sequence[KafkaError] = ()
+    """What was asked for and is not among the rows, with why."""
 
     def text(self, *, coloured: bool = False) -> str:
-        """A table, or the sentence that there is nothing."""
+        """A table, or the sentence that there is nothing, or nothing beside failures."""
         if not self.rows:
-            return self.empty
+            return "" if self.failures else self.empty
         cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
         return table(cells, self.columns, coloured=coloured)
 
@@ -72,6 +76,13 @@ def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: b
     if coloured:
         lines = [[click.style(head, bold=True) for head in lines[0]], *map(_tinted, lines[1:])]
     return "\n".join("  ".join(line) for line in lines)
+
+
+def print_listing(listing: Listing, *, as_json: bool) -> None:
+    """Print the rows; the failures are left to who knows what to do about them."""
+    text = listing.json() if as_json else listing.text(coloured=in_colour())
+    if text:
+        click.echo(text)
 
 
 def done(text: str, *, as_json: bool, **facts: object) -> None:

@@ -16,7 +16,7 @@ import click
 from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
 from sharegroup.cli.group_errors import refuse_unless_empty
 from sharegroup.cli.naming import complete_topics, naming_one
-from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.reset_plans import (
     csv_text,
     parse_duration,
@@ -133,8 +133,7 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
     if options["export"]:
         click.echo(csv_text(new_offsets(plan)), nl=False)
     else:
-        listing = _listing(group, plan)
-        click.echo(listing.json() if as_json else listing.text(coloured=in_colour()))
+        print_listing(_listing(group, plan), as_json=as_json)
 
 
 def _scenario(options: Mapping[str, Any]) -> Scenario:

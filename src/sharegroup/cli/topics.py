@@ -86,7 +86,6 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
     async def partitions(admin: AdminClient) -> Listing:
         named = topics or await admin.list_topics()
         described = await admin.describe_topics(named)
-        refuse_errors(described)
         leaders = {
             TopicPartition(name, partition): leader
             for name, found in described.items()
@@ -95,6 +94,11 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
         }
         first = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.EARLIEST))
         end = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.LATEST))
+        failures = [
+            error
+            for error in (*described.values(), *first.values())
+            if isinstance(error, KafkaError)
+        ]
         rows = [
             {
                 "topic": where.topic,
@@ -105,7 +109,7 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
             }
             for where, leader in sorted(leaders.items())
         ]
-        return Listing(rows, columns, "There are no partitions.")
+        return Listing(rows, columns, "There are no partitions.", failures)
 
     show(access, form, partitions)
 
@@ -183,7 +187,5 @@ def _id_text(topic: TopicDescription) -> str | None:
     return None if topic.topic_id is None else topic_id_text(TopicId(topic.topic_id))
 
 
-def _offset(found: ListedOffset | KafkaError) -> int:
-    if isinstance(found, KafkaError):
-        raise found
-    return found.offset
+def _offset(found: ListedOffset | KafkaError) -> int | None:
+    return None if isinstance(found, KafkaError) else found.offset

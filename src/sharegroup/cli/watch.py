@@ -66,7 +66,9 @@ class Lines:
 
     def show(self, listing: Listing) -> None:
         """Append the rows."""
-        self._append(rows=[dict(row) for row in listing.rows])
+        errors = [f"{type(error).__name__}: {error}" for error in listing.failures]
+        more = {"error": "\n".join(errors)} if errors else {}
+        self._append(rows=[dict(row) for row in listing.rows], **more)
 
     def fail(self, error: str) -> None:
         """Append why there are none."""
@@ -87,7 +89,8 @@ class Screen:
 
     def show(self, listing: Listing) -> None:
         """Draw the table."""
-        self._draw(listing.text(coloured=in_colour()))
+        errors = [f"{type(error).__name__}: {error}" for error in listing.failures]
+        self._draw("\n".join([listing.text(coloured=in_colour()), *errors]))
 
     def fail(self, error: str) -> None:
         """Draw why there is none."""

@@ -75,6 +75,18 @@ def test_deleted_group_is_gone(consumed: str, run: Run) -> None:
     assert refused.err.startswith("Error: GroupIdNotFound: there is no group")
 
 
+def test_groups_beside_an_unknown_one_are_described_all_the_same(consumed: str, run: Run) -> None:
+    described = run(f"groups describe nobody {consumed} --state")
+    assert described.code == 1
+    assert [line[0] for line in described.lines] == ["GROUP", consumed]
+    assert described.err.startswith("Error: GroupIdNotFound: there is no group 'nobody'")
+
+
+def test_all_groups_are_described(consumed: str, run: Run) -> None:
+    rows = run("groups --describe --all-groups --state --json").rows
+    assert consumed in [row["group"] for row in rows]
+
+
 def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run) -> None:
     deleted = run(f"groups delete {consumed} nobody --json")
     assert deleted.code == 1

@@ -59,6 +59,16 @@ def test_unknown_topic_fails_with_what_to_do(run: Run) -> None:
     )
 
 
+def test_topics_beside_an_unknown_one_are_described_all_the_same(run: Run) -> None:
+    run("topics create beside --partitions 1")
+    described = run("topics describe beside unknown --json")
+    assert described.code == 1
+    assert [row["topic"] for row in described.rows] == ["beside"]
+    assert described.err.startswith(
+        "Error: UnknownTopicOrPartition: topic 'unknown' does not exist"
+    )
+
+
 def test_topic_grows_and_never_shrinks(run: Run) -> None:
     run("topics create growing --partitions 2")
     assert run("topics alter growing --partitions 4").code == 0

@@ -57,6 +57,12 @@ def test_later_failures_are_shown_and_the_next_answer_is_waited_for(
     ]
 
 
+def test_failures_beside_rows_are_told_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+    watched(Listing([{"n": 1}], ("n",), "", [NetworkException("gone")]))
+    line = json.loads(capsys.readouterr().out)
+    assert (line["rows"], line["error"]) == ([{"n": 1}], "NetworkException: gone")
+
+
 def test_failure_of_the_first_answer_ends_it() -> None:
     with pytest.raises(NetworkException):
         asyncio.run(watch(Answers(NetworkException("gone")).take, 1, as_json=False))
