@@ -45,11 +45,14 @@ from sharegroup.client.producer import Delivery, Producer
 from sharegroup.client.records import (
     AcknowledgementResult,
     AcknowledgeType,
+    CloseReport,
     DeserializationError,
     IllegalStateError,
     Record,
     RecordMetadata,
     TopicPartition,
+    UnreadableRecord,
+    WakeupError,
 )
 from sharegroup.client.share_consumer import ShareConsumer
 
@@ -59,6 +62,7 @@ __all__ = [
     "AdminClient",
     "AlterConfig",
     "ByDuration",
+    "CloseReport",
     "ClusterDescription",
     "CommittedOffset",
     "ConfigEntry",
@@ -97,6 +101,8 @@ __all__ = [
     "ToOffset",
     "TopicDescription",
     "TopicPartition",
+    "UnreadableRecord",
     "UpgradeType",
+    "WakeupError",
     "new_offsets",
 ]

@@ -76,7 +76,8 @@ def read_deliveries(
         low = bisect_left(batches.offsets, lock.first)
         high = bisect_left(batches.offsets, lock.end, low)
         if high - low != lock.end - lock.first:
-            _settle_missing(lock, batches, batches.offsets[low:high])
+            unread = [(first, end) for first, end, _ in batches.corrupt if end is not None]
+            settle_missing(lock, batches.offsets[low:high], batches.end, unread)
         yield from _delivered(lock, batches.records[low:high], config)
         for error in _settle_corrupt(lock, batches.corrupt):
             yield Delivery(lock, (), error)
@@ -111,10 +112,17 @@ def _take_apart(
     return _Batches(found, [record.offset for record in found], corrupt, end)
 
 
-def _settle_missing(lock: AcquisitionLock, batches: _Batches, offsets: Sequence[int]) -> None:
-    """Settle what was acquired and has no record; corrupt batches are settled elsewhere."""
-    known_end = max(lock.first, min(lock.end, batches.end))
-    unread = [(first, end) for first, end, _ in batches.corrupt if end is not None]
+def settle_missing(
+    lock: AcquisitionLock,
+    offsets: Sequence[int],
+    batches_end: int,
+    unread: Sequence[tuple[int, int]] = (),
+) -> None:
+    """Settle what was acquired and has no record below ``batches_end``, and give back the rest.
+
+    ``unread`` are the ranges of corrupt batches, which are settled elsewhere.
+    """
+    known_end = max(lock.first, min(lock.end, batches_end))
     present = sorted([*((offset, offset + 1) for offset in offsets), *unread])
     position = lock.first
     for first, end in present:

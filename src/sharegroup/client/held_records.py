@@ -22,7 +22,8 @@ kept as ranges: a range of a billion costs as much as one of two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from sharegroup.client.acknowledgements import RENEW, AckRun, runs_of
 from sharegroup.client.locks import AcquisitionLock
@@ -30,6 +31,9 @@ from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicP
 from sharegroup.client.settled import Settled
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicPartition as TopicIdPartition
+
+if TYPE_CHECKING:
+    from sharegroup.client.held_columns import HeldColumns  # It needs numpy, this module doesn't.
 
 LOCKS_KEPT_MIN = 64
 """Below so many, locks that are done with are not looked for."""
@@ -39,8 +43,9 @@ class HeldRecords:
     """See the module's text."""
 
     __slots__ = (
-        "_gaps", "_locks", "_locks_max", "_lost", "_on_renewal", "_open", "_renewals", "_settled",
-        "_stale", "_superseded", "explicit", "key", "on_settled", "topic_partition",
+        "_columns", "_gaps", "_locks", "_locks_max", "_lost", "_on_renewal", "_open", "_renewals",
+        "_renewing", "_settled", "_stale", "_superseded", "explicit", "key", "on_settled",
+        "topic_partition",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +62,8 @@ class HeldRecords:
         self.on_settled: Callable[[], None] | None = None
         """Called when a record is settled, while somebody waits for that."""
         self._on_renewal = on_renewal
+        self._columns: list[HeldColumns] = []
+        self._renewing: list[AcquisitionLock] = []
         self._locks: list[AcquisitionLock] = []
         self._locks_max = LOCKS_KEPT_MIN
         self._open: dict[int, AcquisitionLock] = {}
@@ -80,7 +87,7 @@ class HeldRecords:
     @property
     def open_count(self) -> int:
         """How many records are handed out and not settled."""
-        return len(self._open) + len(self._superseded)
+        return len(self._open) + len(self._superseded) + sum(one.open for one in self._columns)
 
     @property
     def open_bytes(self) -> float:
@@ -90,12 +97,17 @@ class HeldRecords:
     @property
     def has_settled(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._settled or self._gaps or self._stale)
+        return bool(
+            self._settled
+            or self._gaps
+            or self._stale
+            or any(one.has_settled() for one in self._columns)
+        )
 
     @property
     def has_renewals(self) -> bool:
         """Whether `take_renewals` would return something."""
-        return bool(self._renewals)
+        return bool(self._renewals or self._renewing)
 
     @property
     def is_empty(self) -> bool:
@@ -129,13 +141,27 @@ class HeldRecords:
     def hand_out(self, lock: AcquisitionLock, offsets: Iterable[int]) -> None:
         """These records of the lock go to the application now."""
         fresh = dict.fromkeys(offsets, lock)
+        self._supersede(fresh)
+        for one in self._columns:
+            one.supersede(sorted(fresh))
+        self._open.update(fresh)
+        lock.open += len(fresh)
+
+    def hand_out_columns(self, columns: HeldColumns) -> None:
+        """These records go to the application now, side by side."""
+        for one in self._columns:
+            one.supersede(columns.offsets)
+        if self._open:
+            self._supersede(dict.fromkeys(columns.offsets.tolist()))
+        self._columns.append(columns)
+
+    def _supersede(self, fresh: Mapping[int, object]) -> None:
+        """What is delivered now was delivered before, and is still in somebody's hands."""
         if not self._open.keys().isdisjoint(fresh):
             for offset in self._open.keys() & fresh.keys():
                 before = self._open.pop(offset)
                 before.open -= 1
                 self._superseded.add((before, offset))
-        self._open.update(fresh)
-        lock.open += len(fresh)
 
     def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
         """Choose, or change, what becomes of a record that was handed out under ``lock``."""
@@ -154,11 +180,7 @@ class HeldRecords:
         self._settle_otherwise(self._open.get(offset), offset, ack_type)
 
     def _settle_otherwise(self, lock: AcquisitionLock | None, offset: int, ack_type: int) -> None:
-        if not self.explicit:
-            raise IllegalStateError(
-                f"{self._where(offset)}: acknowledge needs share_acknowledgement_mode='explicit'; "
-                "in implicit mode the next poll or commit accepts what the last poll returned"
-            )
+        self._check_explicit(offset)
         if ack_type == RENEW:
             self._renew(lock, offset)
         elif lock is not None and (lock, offset) in self._superseded:
@@ -168,6 +190,13 @@ class HeldRecords:
             self.choose(offset, ack_type)
         if self.on_settled is not None:
             self.on_settled()
+
+    def _check_explicit(self, offset: int) -> None:
+        if not self.explicit:
+            raise IllegalStateError(
+                f"{self._where(offset)}: acknowledge needs share_acknowledgement_mode='explicit'; "
+                "in implicit mode the next poll or commit accepts what the last poll returned"
+            )
 
     def _renew(self, lock: AcquisitionLock | None, offset: int) -> None:
         if lock is None or self._open.get(offset) is not lock:
@@ -189,8 +218,32 @@ class HeldRecords:
             )
         self._settled[offset] = int(ack_type)
 
+    def settle_columns(self, columns: HeldColumns, ack_type: int, offsets: Any = None) -> None:
+        """`settle` for records that went out side by side: these offsets, or with None all open."""
+        self._check_explicit(columns.first)
+        if ack_type == RENEW:
+            self._renewing += [lock for lock, _ in columns.locks]
+            self._on_renewal()
+        elif offsets is None:
+            columns.settle_open(ack_type)
+        else:
+            self._stale += columns.settle(offsets, ack_type)
+        if self.on_settled is not None:
+            self.on_settled()
+
+    def columns_with(self, offsets: Any) -> Iterator[tuple[HeldColumns, Any]]:
+        """Where ascending offsets went out as columns and can be settled, newest first."""
+        for one in reversed(self._columns):
+            if len(offsets):
+                here = one.find(offsets)
+                if here.any():
+                    yield one, offsets[here]
+                    offsets = offsets[~here]
+
     def accept_open(self) -> None:
         """Implicit mode: what was handed out and has no type yet counts as done."""
+        for one in self._columns:
+            one.settle_open(AcknowledgeType.ACCEPT)
         if self._open:
             for lock in set(self._open.values()):
                 lock.open = 0
@@ -208,12 +261,16 @@ class HeldRecords:
 
     def take(self) -> Iterator[Settled]:
         """All that is settled, out of the table, as what is sent or reported together."""
-        if self._settled or self._gaps:
+        runs, self._gaps = self._gaps, []
+        if self._settled:
             settled, self._settled = self._settled, {}
             offsets = sorted(settled)
-            runs = (*runs_of(offsets, [settled[offset] for offset in offsets]), *self._gaps)
-            self._gaps = []
-            yield Settled(self, runs, self._locks, self._lost)
+            runs += runs_of(offsets, [settled[offset] for offset in offsets])
+        if self._columns:
+            runs += [run for one in self._columns for run in one.take()]
+            self._columns = [one for one in self._columns if one.open]
+        if runs:
+            yield Settled(self, tuple(runs), self._locks, self._lost)
         if self._stale:
             stale, self._stale = self._stale, []
             text = f"{self._where(stale[0].first)}: its lock ended, and it was delivered here again"
@@ -228,6 +285,9 @@ class HeldRecords:
             runs = tuple(runs_of(offsets, [RENEW] * len(offsets)))
             renewals = tuple((still[offset], offset) for offset in offsets)
             yield Settled(self, runs, self._locks, self._lost, renewals)
+        locks, self._renewing = self._renewing, []
+        if (renewal := self.renewal_of(locks)) is not None:
+            yield renewal
 
     def renewal_of(self, locks: Iterable[AcquisitionLock]) -> Settled | None:
         """A renewal of everything that is open or waiting under these locks."""
@@ -235,11 +295,18 @@ class HeldRecords:
         if not wanted:
             return None
         runs = [AckRun(*waiting, RENEW) for one in wanted for waiting in one.waiting_ranges()]
-        whole = [one for one in wanted if one.open and one.open == one.waiting_from - one.first]
+        in_columns = {lock for one in self._columns for lock, _ in one.locks}
+        whole = [
+            one
+            for one in wanted.difference(in_columns)
+            if one.open and one.open == one.waiting_from - one.first
+        ]
         runs += [AckRun(one.first, one.waiting_from, RENEW) for one in whole]
         parted = wanted.difference(whole)
         offsets = sorted(offset for offset, lock in self._open.items() if lock in parted)
         runs += runs_of(offsets, [RENEW] * len(offsets))
+        for columns in self._columns:
+            runs += columns.open_runs((lock for lock, _ in columns.locks if lock in wanted), RENEW)
         renewals = tuple((lock, None) for lock in wanted)
         return Settled(self, tuple(sorted(runs)), self._locks, self._lost, renewals)
 
@@ -250,6 +317,8 @@ class HeldRecords:
         self._open = {}
         self._superseded = set()
         self._renewals = {}
+        for one in self._columns:
+            one.forget()
 
     def lose(self, error: KafkaError) -> None:
         """The locks are gone: what is settled from now on fails with ``error``.
@@ -259,6 +328,7 @@ class HeldRecords:
         self._lost = error
         self._gaps = []
         self._renewals = {}
+        self._renewing = []
 
     def _where(self, offset: int) -> str:
         return f"topic {self.topic!r} partition {self.partition} offset {offset}"

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.deliveries import Delivery, read_deliveries
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgeType, DeserializationError, Record
+from sharegroup.errors import CorruptMessage
+
+if TYPE_CHECKING:
+    from sharegroup.client.record_batches import Piece
 
 
 class Parcel:
     """What one fetch brought of one partition."""
 
-    __slots__ = ("deliveries", "held", "locks", "records")
+    __slots__ = ("deliveries", "held", "locks", "pieces", "records")
 
     def __init__(
         self, held: HeldRecords, records: bytes | memoryview, locks: Sequence[AcquisitionLock]
@@ -28,7 +33,9 @@ class Parcel:
         self.records = records
         self.locks = locks
         self.deliveries: deque[Delivery] | None = None
-        """What is left of it as records; None until somebody asked for records."""
+        """What is left of it as records; None: nobody asked for records yet."""
+        self.pieces: deque[Piece | Exception] | None = None
+        """What is left of it as columns; None: nobody asked for columns yet."""
 
     @property
     def waiting(self) -> int:
@@ -40,11 +47,54 @@ class Parcel:
         """What these weigh, on average."""
         return sum(lock.waiting * lock.record_bytes for lock in self.locks)
 
-    def opened(self, config: ShareConsumerConfig) -> deque[Delivery]:
+    def as_records(self, config: ShareConsumerConfig) -> deque[Delivery]:
         """What is left of it as records."""
         if self.deliveries is None:
-            self.deliveries = deque(read_deliveries(self.held, self.records, self.locks, config))
+            if self.pieces is None:
+                self.deliveries = deque(
+                    read_deliveries(self.held, self.records, self.locks, config)
+                )
+            else:
+                self.deliveries = deque(self._to_records(self.pieces))
+                self.pieces = None
         return self.deliveries
+
+    def as_columns(self, config: ShareConsumerConfig) -> deque[Piece | Exception]:
+        """What is left of it as columns, with errors in between where `take` raises them."""
+        from sharegroup.client import record_batches  # It needs pyarrow; nobody else does.
+
+        if self.pieces is None:
+            if self.deliveries is None:
+                try:
+                    self.pieces = deque(record_batches.decode(self.records, self.locks, config))
+                except CorruptMessage:
+                    # One by one: what of it can be read is handed out.
+                    return self._from_records(config)
+            else:
+                return self._from_records(config)
+        return self.pieces
+
+    def _from_records(self, config: ShareConsumerConfig) -> deque[Piece | Exception]:
+        from sharegroup.client import record_batches
+
+        pieces: deque[Piece | Exception] = deque()
+        for lock, records, failure in self.as_records(config):
+            if records:
+                pieces.append(record_batches.from_records(lock, records))
+            if failure is not None:
+                pieces.append(failure)
+        self.pieces, self.deliveries = pieces, None
+        return pieces
+
+    def _to_records(self, pieces: Iterable[Piece | Exception]) -> Iterator[Delivery]:
+        from sharegroup.client import record_batches
+
+        for one in pieces:
+            if isinstance(one, Exception):
+                yield Delivery(self.locks[-1], (), one)
+            else:
+                for lock, records in record_batches.to_records(one):
+                    yield Delivery(lock, records, None)
 
     def is_alive(self, now: float) -> bool:
         """Whether one of its locks has not ended."""
@@ -109,7 +159,7 @@ class Inbox:
         taken: list[Record] = []
         while self._parcels and len(taken) < count:
             parcel = self._parcels[0]
-            deliveries = parcel.opened(self._config) if parcel.is_alive(now) else None
+            deliveries = parcel.as_records(self._config) if parcel.is_alive(now) else None
             if deliveries:
                 _hand_out(deliveries, taken, count, now)
             if not deliveries:
@@ -119,6 +169,30 @@ class Inbox:
                 break  # There is more than asked for, or a failure that comes after these.
             else:
                 raise _failure(deliveries.popleft())
+        return taken
+
+    def take_columns(self, count: int, *, now: float) -> list[Piece]:
+        """`take`, as columns of one partition each; they have yet to be `held`."""
+        taken: list[Piece] = []
+        while self._parcels and count > 0:
+            parcel = self._parcels[0]
+            alive = all(now < lock.deadline for lock in parcel.locks)
+            pieces = parcel.as_columns(self._config) if alive else None
+            while pieces and count > 0:
+                head = pieces.popleft()
+                if isinstance(head, Exception):
+                    if not taken:
+                        raise head
+                    pieces.appendleft(head)
+                    return taken
+                piece, rest = head.cut(count)
+                if rest is not None:
+                    pieces.appendleft(rest)
+                taken.append(piece)
+                count -= len(piece.offsets)
+            if not pieces:
+                parcel.discard()
+                self._parcels.popleft()
         return taken
 
 

@@ -20,15 +20,14 @@ import base64
 import logging
 import time
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from sharegroup.client.config import config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig, ShareConsumerOptions
+from sharegroup.client.outcomes import AcknowledgementCallback
 from sharegroup.client.records import (
-    AcknowledgementResult,
     AcknowledgeType,
     CloseReport,
     IllegalStateError,
@@ -40,14 +39,21 @@ from sharegroup.client.share_member import ShareMember
 from sharegroup.errors import KafkaError, RequestTimedOut
 from sharegroup.ids import MemberId
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sharegroup.client.record_batches import HandedOut
+
 log = logging.getLogger(__name__)
 
-AcknowledgementCallback = Callable[[AcknowledgementResult], None]
-
+Taken = TypeVar("Taken")
 ITERATION_SECONDS = 1.0
 """How long `async for` waits in one poll; nobody sees it."""
 
 CLOSE_SECONDS = 30.0
+
+ARROW_FACTOR = 10
+"""So many times as many records come from one `poll_arrow` as from one `poll`."""
 
 
 class ShareConsumer:
@@ -77,13 +83,13 @@ class ShareConsumer:
         self._wake = asyncio.Event()
         self._member = ShareMember(self._config, self._member_id, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._unreported: dict[TopicPartition, KafkaError | None] = {}
-        self._callback: AcknowledgementCallback | None = None
+        self._outcomes = self._member.outcomes
         self._polling = False
         self._poll_ended_at = 0.0
         self._was_quick = False
         self._woken = False
         self._closed = False
+        self._batches: list[HandedOut] = []
         if topics:
             self.subscribe(*topics)
 
@@ -160,7 +166,7 @@ class ShareConsumer:
         self._wake.set()
         if accept_open:
             self._accept_open()
-        tickets, released = self._member.tickets(), self._given_back()
+        tickets, released = self._member.tickets(), self._member.held()
         failure: Exception | None = None
         try:
             if self._member.is_running:
@@ -177,8 +183,8 @@ class ShareConsumer:
             )
         finally:
             await self._member.stop()
-        self._run_callbacks()
-        self._log_failures(self._unreported)  # There is no next commit that could tell them.
+        self._outcomes.run_callback()
+        self._outcomes.close()
         results = tuple(result for ticket in tickets for result in ticket.results)
         return CloseReport(results, released, failure)
 
@@ -210,21 +216,49 @@ class ShareConsumer:
         max_records: int | None = None,
     ) -> list[Record]:
         """Records as soon as there are some, or none after ``timeout`` seconds."""
-        limit = self._config.max_poll_records if max_records is None else max_records
-        deadline = time.monotonic() + timeout
-        await self._begin_poll()
-        try:
-            while not self._closed:
-                room = self._member.window.to_hand_out(limit, self._member.tables())
-                if room and (records := self._member.inbox.take(room, now=time.monotonic())):
-                    self._member.metrics.records_consumed.add(len(records))
-                    await self._go_on_in_the_background()
-                    return records
-                if not await self._wait(deadline, has_room=room > 0):
-                    return []
-            raise IllegalStateError("this consumer was closed during a poll")
-        finally:
-            self._end_poll()
+        fetched = self._config.max_poll_records
+        limit = fetched if max_records is None else max_records
+        inbox = self._member.inbox
+
+        def take(room: int) -> list[Record]:
+            return inbox.take(room, now=time.monotonic())
+
+        records = await self._poll(time.monotonic() + timeout, limit, fetched, take) or []
+        self._member.metrics.records_consumed.add(len(records))
+        return records
+
+    async def poll_arrow(
+        self,
+        timeout: float = 1.0,  # noqa: ASYNC109  As `poll`.
+        max_records: int | None = None,
+    ) -> pa.RecordBatch | None:
+        """`poll` as columns: one batch as soon as there is something, or None after ``timeout``.
+
+        Columns: topic, partition, offset, timestamp, key, value, headers, delivery_count.  Give
+        the batch, or a filtered part of it, to `accept`, `release`, `reject` or `renew`.
+        ``max_records`` is ten times ``max_poll_records`` unless given; columns pay in bulk.
+        Needs pyarrow and numpy (the extra ``arrow``); deserializers don't apply to columns.
+        """
+        from sharegroup.client import record_batches  # Not imported for those who don't use it.
+
+        config, member = self._config, self._member
+        if config.key_deserializer is not None or config.value_deserializer is not None:
+            raise IllegalStateError("poll_arrow hands out bytes: deserializers don't apply")
+        limit = ARROW_FACTOR * config.max_poll_records if max_records is None else max_records
+
+        def take(room: int) -> record_batches.HandedOut | None:
+            pieces = member.inbox.take_columns(room, now=time.monotonic())
+            return record_batches.handed_out(pieces) if pieces else None
+
+        handed = await self._poll(
+            time.monotonic() + timeout, limit, max(limit, config.max_poll_records), take
+        )
+        if handed is None:
+            return None
+        self._batches = [one for one in self._batches if one.is_open]
+        self._batches.append(handed)
+        member.metrics.records_consumed.add(handed.batch.num_rows)
+        return handed.batch
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records one by one, for ever.
@@ -247,10 +281,41 @@ class ShareConsumer:
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def acknowledge(
-        self, record: Record, acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT
+        self,
+        records: Record | Iterable[Record] | pa.RecordBatch | pa.Table,
+        acknowledge_type: AcknowledgeType = AcknowledgeType.ACCEPT,
     ) -> None:
-        """Choose what becomes of a record; may be changed until it is sent."""
-        record.settle(acknowledge_type)
+        """Choose what becomes of a record, of several, or of a batch of `poll_arrow`.
+
+        May be changed until it is sent.  Of a batch any part will do, filtered or cut, as long
+        as it has its topic, partition and offset.
+        """
+        if isinstance(records, Record):
+            records.settle(acknowledge_type)
+        elif hasattr(records, "schema"):
+            from sharegroup.client import record_batches
+
+            tables = list(self._member.tables())
+            record_batches.settle(records, acknowledge_type, tables, self._batches)
+        else:
+            for record in records:
+                record.settle(acknowledge_type)
+
+    def accept(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+        """`acknowledge` as done."""
+        self.acknowledge(records, AcknowledgeType.ACCEPT)
+
+    def release(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+        """`acknowledge` as to be delivered again."""
+        self.acknowledge(records, AcknowledgeType.RELEASE)
+
+    def reject(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+        """`acknowledge` as never to be done."""
+        self.acknowledge(records, AcknowledgeType.REJECT)
+
+    def renew(self, records: Record | Iterable[Record] | pa.RecordBatch | pa.Table) -> None:
+        """Have locks begin anew.  Of a batch: all locks that its records are under, as a whole."""
+        self.acknowledge(records, AcknowledgeType.RENEW)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, acknowledge_type: AcknowledgeType
@@ -294,15 +359,8 @@ class ShareConsumer:
             raise RequestTimedOut(
                 f"group {self.group_id!r}: acknowledgements without an answer for {limit} s"
             ) from None
-        self._run_callbacks()
-        fresh: dict[TopicPartition, KafkaError | None] = {}
-        for one in (result for ticket in tickets for result in ticket.results):
-            fresh[one.topic_partition] = fresh.get(one.topic_partition) or one.error
-        older, self._unreported = self._unreported, {}
-        self._log_failures(
-            {where: older[where] for where in fresh if older.get(where) is not fresh[where]}
-        )
-        return older | fresh
+        self._outcomes.run_callback()
+        return self._outcomes.for_commit(result for ticket in tickets for result in ticket.results)
 
     def commit_async(self) -> None:
         """`commit` with ``wait=False``, as other clients call it."""
@@ -315,13 +373,30 @@ class ShareConsumer:
 
         What the callback raises comes out of the call that it was called from.
         """
-        self._callback = callback
+        self._outcomes.callback = callback
 
     def _check_open(self) -> None:
         if self._closed:
             raise IllegalStateError("this consumer is closed")
 
     # Inside a poll.
+
+    async def _poll(
+        self, deadline: float, limit: int, fetched: int, take: Callable[[int], Taken]
+    ) -> Taken | None:
+        """What ``take`` finds, up to ``limit`` records; ``fetched`` are asked for at a time."""
+        await self._begin_poll()
+        try:
+            while not self._closed:
+                room = self._member.window.to_hand_out(limit, self._member.tables())
+                if room and (taken := take(room)):
+                    await self._go_on_in_the_background(fetched)
+                    return taken
+                if not await self._wait(deadline, fetched, has_room=room > 0):
+                    return None
+            raise IllegalStateError("this consumer was closed during a poll")
+        finally:
+            self._end_poll()
 
     async def _begin_poll(self) -> None:
         if self._polling:
@@ -335,7 +410,7 @@ class ShareConsumer:
             await self.start()
             self._member.poll_began()
             self._close_last_batch()
-            self._run_callbacks()
+            self._outcomes.run_callback()
             self._raise_failures()
         except BaseException:
             self._end_poll()
@@ -346,13 +421,13 @@ class ShareConsumer:
         self._poll_ended_at = time.monotonic()
         self._member.poll_ended()
 
-    async def _wait(self, deadline: float, *, has_room: bool) -> bool:
+    async def _wait(self, deadline: float, fetched: int, *, has_room: bool) -> bool:
         """Have something fetched and wait for anything to happen; False: time is up."""
         member = self._member
         self._wake.clear()
-        self._run_callbacks()
+        self._outcomes.run_callback()
         self._raise_failures()
-        member.ask_fetches(self._config.max_poll_records)
+        member.ask_fetches(fetched)
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
@@ -369,11 +444,11 @@ class ShareConsumer:
                 held.on_settled = None
         return True
 
-    async def _go_on_in_the_background(self) -> None:
+    async def _go_on_in_the_background(self, fetched: int) -> None:
         """Fetch ahead if that helps, and send what no fetch takes along."""
         member, config = self._member, self._config
         if self._was_quick and not len(member.inbox) and config.fetch_ahead_ms:
-            member.ask_fetches(config.max_poll_records, ahead=True)
+            member.ask_fetches(fetched, ahead=True)
             # The application may not yield for long; this sends the requests before.
             await asyncio.sleep(0)
         else:
@@ -411,42 +486,3 @@ class ShareConsumer:
     def _iteration_size(self) -> int:
         # One by one, so that a record not yet yielded is never accepted.
         return self._config.max_poll_records if self._config.explicit else 1
-
-    # What became of acknowledgements.
-
-    def _given_back(self) -> dict[TopicPartition, int]:
-        """How many records go back to the group when this consumer closes now."""
-        counts: Counter[TopicPartition] = Counter()
-        for held in self._member.tables():
-            if held.lost is None:
-                counts[held.topic_partition] += held.open_count
-        for parcel in self._member.inbox:
-            counts[parcel.held.topic_partition] += parcel.waiting
-        return {where: count for where, count in counts.items() if count}
-
-    def _run_callbacks(self) -> None:
-        member = self._member
-        results, member.results = member.results, []
-        for index, one in enumerate(results):
-            if self._callback is not None:
-                try:
-                    self._callback(one)
-                except BaseException:
-                    member.results = results[index + 1 :] + member.results
-                    raise
-            else:
-                where = one.topic_partition
-                self._unreported[where] = self._unreported.get(where) or one.error
-
-    def _log_failures(self, failures: Mapping[TopicPartition, KafkaError | None]) -> None:
-        for (topic, partition), error in failures.items():
-            if error is not None:
-                log.warning(
-                    "acknowledgement.failed group=%s member=%s topic=%s partition=%s error=%r "
-                    "(set a callback to hear of each, with its offsets)",
-                    self.group_id,
-                    self._member_id,
-                    topic,
-                    partition,
-                    error,
-                )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 from sharegroup.client.assigned import AssignedPartitions
@@ -23,7 +24,8 @@ from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.inbox import Inbox
 from sharegroup.client.membership import Heartbeats, Membership
-from sharegroup.client.records import AcknowledgementResult
+from sharegroup.client.outcomes import Outcomes
+from sharegroup.client.records import TopicPartition
 from sharegroup.client.renewal import due_locks, say_let_go, tick_seconds
 from sharegroup.client.settled import Ticket
 from sharegroup.client.share_node import Outcome, ShareNode, needs_the_application
@@ -52,8 +54,7 @@ class ShareMember:
         self.assigned = AssignedPartitions(self.cluster, self.membership)
         self.inbox = Inbox(config)
         self.window = Window(config, self.inbox)
-        self.results: list[AcknowledgementResult] = []
-        """Outcomes that nobody was told yet."""
+        self.outcomes = Outcomes(config.group_id, member_id)
         self.failure: KafkaError | None = None
         """Something for the application to know once."""
         self.lock_ms: int | None = None
@@ -91,7 +92,7 @@ class ShareMember:
         if self._runner is not None:
             await self._runner
         for node in self._nodes.values():
-            self.results += node.abandon()
+            self.outcomes.add(node.abandon())
 
     async def leave(self) -> None:
         """Send what is settled, end the sessions, leave the group; come back with a poll."""
@@ -123,6 +124,16 @@ class ShareMember:
         """Everything that is held, and what was lost and is not reported yet."""
         for node in self._nodes.values():
             yield from node.tables()
+
+    def held(self) -> dict[TopicPartition, int]:
+        """How many records are held and not settled, handed out or not."""
+        counts: Counter[TopicPartition] = Counter()
+        for held in self.tables():
+            if held.lost is None:
+                counts[held.topic_partition] += held.open_count
+        for parcel in self.inbox:
+            counts[parcel.held.topic_partition] += parcel.waiting
+        return {where: count for where, count in counts.items() if count}
 
     def ask_fetches(self, records: int, *, ahead: bool = False) -> None:
         """A fetch from each broker that has none under way and whatever is there for us.
@@ -197,7 +208,7 @@ class ShareMember:
             if dropped:
                 log.info("inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
-        self.results += outcome.results
+        self.outcomes.add(outcome.results)
         self.lock_ms = answer.lock_ms or self.lock_ms
         for topic, _ in outcome.outdated:
             self.cluster.outdate(topic)
@@ -263,8 +274,8 @@ class ShareMember:
             )
             if error.retriable or not self._renews:
                 continue
-            if isinstance(error, UnsupportedVersion) or "not enabled" in str(error):
-                # It will never work: say so once and go on without.
+            if isinstance(error, UnsupportedVersion) or _is_switched_off(error):
+                # It will not work: say so once and go on without.
                 self._renews = False
                 self.failure = self.failure or type(error)(
                     f"auto_renew is off from now on: {error} (the group config "
@@ -297,3 +308,8 @@ class ShareMember:
             await self.leave()
         except KafkaError as error:
             log.info("consumer.leave_failed group=%s error=%r", self.config.group_id, error)
+
+
+def _is_switched_off(error: KafkaError) -> bool:
+    """Whether the group does not allow renewal, which has no code of its own, only words."""
+    return any(words in str(error) for words in ("is not enabled", "share.renew.acknowledge"))
