@@ -108,7 +108,7 @@ async def _take_each(consumer: ShareConsumer, seen: Coverage) -> None:
 
 async def _take_arrow(consumer: ShareConsumer, seen: Coverage) -> None:
     batch = await consumer.poll_arrow(timeout=IDLE_SECONDS_MAX)
-    if not batch.num_rows:
+    if batch is None:
         raise BenchError(f"no record in {IDLE_SECONDS_MAX} s after {seen.records}")
     offsets = batch.column("offset")
     seen.add_range(offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
