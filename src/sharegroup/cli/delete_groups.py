@@ -1,7 +1,7 @@
 """``sharegroup groups delete`` and ``delete-offsets``: make a share group forget.
 
-A broker deletes a group of whatever type under the id that it is given.  So the type is looked
-up first, as Kafka's own tool does: a consumer group must not die of a slip of the finger.
+Groups of other types are left alone, though a broker would delete those as well: a consumer group
+must not die of a slip of the finger.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sharegroup.cli.asking import (
     json_option,
     refuse_errors,
 )
-from sharegroup.cli.group_errors import explained, not_a_share_group
+from sharegroup.cli.group_errors import explained
 from sharegroup.cli.naming import complete_topics, naming_many, naming_one
 from sharegroup.cli.output import Listing, done, print_listing
-from sharegroup.client.admin import SHARE, AdminClient
+from sharegroup.client.admin import AdminClient
 from sharegroup.errors import KafkaError
 
 
@@ -46,17 +46,10 @@ def delete(*, groups: tuple[str, ...], all_groups: bool, access: Access, as_json
 async def _delete(
     admin: AdminClient, names: tuple[str, ...] | None
 ) -> dict[str, KafkaError | None]:
-    types = {group.group_id: group.type for group in await admin.list_groups()}
     if names is None:
-        names = tuple(name for name, type_ in types.items() if type_ == SHARE)
-    meant = [name for name in names if types.get(name) == SHARE]
-    results = await admin.delete_share_groups(meant)
-    return {
-        name: await _outcome(admin, name, results[name])
-        if name in results
-        else not_a_share_group(name, types.get(name))
-        for name in names
-    }
+        names = tuple(group.group_id for group in await admin.list_share_groups())
+    results = await admin.delete_share_groups(names)
+    return {name: await _outcome(admin, name, error) for name, error in results.items()}
 
 
 async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> KafkaError | None:

@@ -12,7 +12,7 @@ async def refuse_unless_empty(admin: AdminClient, group_id: str) -> None:
     found = (await admin.describe_share_groups([group_id]))[group_id]
     if isinstance(found, GroupIdNotFound):
         if group_id in (types := await _types(admin)):
-            raise not_a_share_group(group_id, types[group_id])
+            raise _not_a_share_group(group_id, types[group_id])
     elif isinstance(found, KafkaError):
         raise found
     elif found.members:
@@ -26,11 +26,11 @@ async def explained(admin: AdminClient, group_id: str, error: KafkaError) -> Kaf
         if isinstance(group, ShareGroupDescription):
             return _with_members(group)
     if isinstance(error, GroupIdNotFound):
-        return not_a_share_group(group_id, (await _types(admin)).get(group_id))
+        return _not_a_share_group(group_id, (await _types(admin)).get(group_id))
     return error
 
 
-def not_a_share_group(group_id: str, type_: str | None) -> GroupIdNotFound:
+def _not_a_share_group(group_id: str, type_: str | None) -> GroupIdNotFound:
     """The error for a group of this type; None means that there is no such group at all."""
     if type_ is None:
         return GroupIdNotFound(f"there is no group {group_id!r}")
