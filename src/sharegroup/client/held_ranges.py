@@ -129,9 +129,11 @@ class HeldRanges:
             runs = {key: tuple(_runs(held, RENEW)) for key, held in self._held.items()}
             answer = await self.session.acknowledge(runs, renew=True) if runs else Answer()
             self._notice(answer)
-            for key, error in answer.results.items():
-                if error is not None:
-                    await self._renew_parts(key, error)
+            refused = {key: error for key, error in answer.results.items() if error is not None}
+            if not refused:
+                self._renewal_refused = False
+            for key, error in refused.items():
+                await self._renew_parts(key, error)
 
     async def close(self) -> None:
         """End the session: the broker gives back what is held."""

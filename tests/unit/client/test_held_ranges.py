@@ -1,0 +1,268 @@
+"""What is held from one broker, with the broker's answers played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+from sharegroup.client.acknowledgements import GAP, AckRun
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig
+from sharegroup.client.held_ranges import REQUESTS_MAX, HeldRanges
+from sharegroup.client.share_requests import FetchLimits
+from sharegroup.client.share_session import AcquiredRange, Answer, FetchedPartition
+from sharegroup.core.offset_set import EMPTY, OffsetSet
+from sharegroup.errors import (
+    InvalidRecordState,
+    KafkaError,
+    KafkaStorageError,
+    NetworkException,
+    NotLeaderOrFollower,
+    ShareSessionNotFound,
+)
+from sharegroup.ids import TopicId, TopicPartition
+
+ACCEPT, REJECT, RENEW = 1, 3, 4
+KEY = TopicPartition(TopicId(UUID(int=1)), 0)
+OTHER = TopicPartition(TopicId(UUID(int=1)), 1)
+LIMITS = FetchLimits(max_records=500, max_bytes=1_000_000, max_wait_ms=0)
+OVER = InvalidRecordState("the lock is over")
+
+Runs = Mapping[TopicPartition, Sequence[AckRun]]
+
+
+class Session:
+    """A session whose broker refuses every request that has a record of ``over``."""
+
+    def __init__(self) -> None:
+        self.over = EMPTY
+        self.brings: list[FetchedPartition] = []
+        self.answers: list[KafkaError | None] = []
+        self.lost: KafkaError | None = None
+        self.sent: list[list[tuple[int, int, int]]] = []
+
+    async def fetch(self, wanted: Sequence[TopicPartition], acks: Runs, limits: Any) -> Answer:
+        return Answer(self.brings, lock_ms=30_000)
+
+    async def acknowledge(self, acks: Runs, *, close: bool = False, renew: bool = False) -> Answer:
+        self.sent += [[tuple(run) for run in acks[key]] for key in acks]
+        if self.lost is not None:
+            return Answer(results=dict.fromkeys(acks, self.lost), lost=self.lost, failure=self.lost)
+        return Answer(results={key: self._judge(acks[key]) for key in acks})
+
+    def _judge(self, runs: Sequence[AckRun]) -> KafkaError | None:
+        if self.answers:
+            return self.answers.pop(0)
+        return OVER if OffsetSet.of((run.first, run.end) for run in runs) & self.over else None
+
+
+def play(
+    scenario: Callable[[HeldRanges, Session], Coroutine[Any, Any, None]],
+    *acquired: tuple[int, int],
+    records: bytes = b"",
+    key: TopicPartition = KEY,
+) -> None:
+    async def run() -> None:
+        session = Session()
+        ranges = tuple(AcquiredRange(first, end, 1) for first, end in acquired)
+        session.brings = [FetchedPartition(key, records, ranges, None)]
+        config = ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
+        held = HeldRanges(session, Cluster(config))  # type: ignore[arg-type]
+        if acquired:
+            await held.fetch([key], LIMITS)
+        await scenario(held, session)
+
+    asyncio.run(run())
+
+
+def accepts(*some: tuple[int, int]) -> dict[TopicPartition, tuple[AckRun, ...]]:
+    return {KEY: tuple(AckRun(first, end, ACCEPT) for first, end in some)}
+
+
+def test_confirmed_ranges_are_no_longer_held() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        confirmed = await held.acknowledge(accepts((0, 60)))
+        assert confirmed == {KEY: OffsetSet(((0, 60),))}
+        assert held.held == {KEY: OffsetSet(((60, 100),))}
+
+    play(scenario, (0, 100))
+
+
+def test_the_one_record_whose_lock_is_over_is_found() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.over = OffsetSet(((731, 732),))
+        confirmed = await held.acknowledge(accepts((0, 1_000)))
+        assert confirmed == {KEY: OffsetSet(((0, 731), (732, 1_000)))}
+        assert len(session.sent) == 21
+        assert held.held == {}
+
+    play(scenario, (0, 1_000))
+
+
+def test_halving_keeps_the_types_and_the_holes() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.over = OffsetSet(((0, 2),))
+        runs = (AckRun(0, 2, ACCEPT), AckRun(2, 3, REJECT), AckRun(10, 13, ACCEPT))
+        confirmed = await held.acknowledge({KEY: runs})
+        assert confirmed == {KEY: OffsetSet(((2, 3), (10, 13)))}
+        assert session.sent == [
+            [(0, 2, ACCEPT), (2, 3, REJECT), (10, 13, ACCEPT)],
+            [(10, 13, ACCEPT)],
+            [(0, 2, ACCEPT), (2, 3, REJECT)],
+            [(1, 2, ACCEPT), (2, 3, REJECT)],
+            [(2, 3, REJECT)],
+            [(1, 2, ACCEPT)],
+            [(0, 1, ACCEPT)],
+        ]
+
+    play(scenario, (0, 3), (10, 13))
+
+
+def test_when_nearly_all_locks_are_over_the_search_ends() -> None:
+    """What is still together then counts as refused, though one record of it was not."""
+
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.over = OffsetSet(((0, 5_000), (5_001, 10_000)))
+        confirmed = await held.acknowledge(accepts((0, 10_000)))
+        assert confirmed == {KEY: EMPTY}
+        assert len(session.sent) == 1 + REQUESTS_MAX
+
+    play(scenario, (0, 10_000))
+
+
+def test_a_busy_coordinator_is_asked_again() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.answers = [KafkaStorageError("disk full"), KafkaStorageError("disk full")]
+        assert await held.acknowledge(accepts((0, 10))) == {KEY: OffsetSet(((0, 10),))}
+        assert len(session.sent) == 3
+
+    play(scenario, (0, 10))
+
+
+def test_a_moved_leader_is_not_asked_again() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.answers = [NotLeaderOrFollower("moved")]
+        assert await held.acknowledge(accepts((0, 10))) == {KEY: EMPTY}
+        assert len(session.sent) == 1
+        assert held.held == {}
+
+    play(scenario, (0, 10))
+
+
+def test_a_lost_session_takes_all_that_was_held_with_it() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.lost = NetworkException("the connection broke")
+        assert await held.acknowledge(accepts((0, 5))) == {KEY: EMPTY}
+        assert held.held == {}
+
+    play(scenario, (0, 10))
+
+
+def test_what_is_not_held_is_not_sent() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        confirmed = await held.acknowledge(
+            {KEY: (AckRun(5, 15, ACCEPT),), OTHER: (AckRun(0, 3, ACCEPT),)}
+        )
+        assert confirmed == {KEY: OffsetSet(((5, 10),))}
+        assert session.sent == [[(5, 10, ACCEPT)]]
+
+    play(scenario, (0, 10))
+
+
+def test_renewal_finds_the_lock_that_has_ended_and_keeps_the_others() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.over = OffsetSet(((7, 8),))
+        await held.renew()
+        assert held.held == {KEY: OffsetSet(((0, 7), (8, 100)))}
+        session.sent.clear()
+        await held.renew()
+        assert session.sent == [[(0, 7, RENEW), (8, 100, RENEW)]]
+
+    play(scenario, (0, 100))
+
+
+def test_a_group_that_forbids_renewal_keeps_its_locks_until_they_end() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.over = OffsetSet(((0, 4),))
+        await held.renew()
+        assert held.held == {KEY: OffsetSet(((0, 4),))}
+        session.over = EMPTY
+        assert await held.acknowledge(accepts((0, 4))) == {KEY: OffsetSet(((0, 4),))}
+
+    play(scenario, (0, 4))
+
+
+# Offsets without a record.
+
+_HEADER = Struct(">qiibIhiqqqhii")
+CONTROL = 0x20
+
+
+def batch(first: int, end: int, attributes: int = 0) -> bytes:
+    """The header of a log batch; nobody looks behind it."""
+    return _HEADER.pack(
+        first, 49, 0, 2, 0, attributes, end - first - 1, 0, 0, -1, -1, -1, end - first
+    )
+
+
+def test_a_marker_and_a_compacted_hole_are_acknowledged_as_gaps() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        await held.acknowledge(accepts((0, 20)))
+        assert session.sent == [
+            [(0, 5, ACCEPT), (5, 6, GAP), (6, 10, ACCEPT), (10, 15, GAP), (15, 20, ACCEPT)]
+        ]
+
+    records = batch(0, 5) + batch(5, 6, CONTROL) + batch(6, 10) + batch(15, 20)
+    play(scenario, (0, 20), records=records)
+
+
+def test_a_range_without_any_record_is_settled_and_not_reported() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.brings = [
+            FetchedPartition(
+                KEY,
+                batch(20, 21, CONTROL) + batch(21, 25),
+                (AcquiredRange(20, 21, 1), AcquiredRange(22, 25, 2)),
+                None,
+            )
+        ]
+        fetched = await held.fetch([KEY], LIMITS)
+        assert fetched.acquired == {KEY: (AcquiredRange(22, 25, 2),)}
+        await held.acknowledge_empty()
+        assert session.sent == [[(20, 21, GAP)]]
+        assert held.held == {KEY: OffsetSet(((22, 25),))}
+
+    play(scenario)
+
+
+def test_what_was_cut_off_at_the_end_of_an_answer_is_no_gap() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        await held.acknowledge(accepts((0, 10)))
+        assert session.sent == [[(0, 10, ACCEPT)]]
+
+    play(scenario, (0, 10), records=batch(0, 5) + batch(5, 10)[:30])
+
+
+def test_bytes_that_are_no_batch_hide_no_record() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        await held.acknowledge(accepts((0, 10)))
+        assert session.sent == [[(0, 10, ACCEPT)]]
+
+    play(scenario, (0, 10), records=b"\xff" * 100)
+
+
+def test_a_session_that_was_gone_before_keeps_what_the_new_one_brings() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        async def fetch(*_: Any) -> Answer:
+            gone = ShareSessionNotFound("gone")
+            fresh = FetchedPartition(KEY, b"", (AcquiredRange(50, 60, 1),), None)
+            return Answer([fresh], lost=gone)
+
+        session.fetch = fetch  # type: ignore[method-assign]
+        await held.fetch([KEY], LIMITS)
+        assert held.held == {KEY: OffsetSet(((50, 60),))}
+
+    play(scenario, (0, 10))

@@ -1,0 +1,132 @@
+"""Decisions on their way from foreachBatch to the reader."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client.records import AcknowledgeType
+from sharegroup.core.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.spark.decision_files import (
+    KEPT_SECONDS,
+    Decided,
+    DecisionFiles,
+    folder_of,
+    write_decisions,
+)
+from sharegroup.spark.offsets import StreamOffset, Subscription
+from sharegroup.spark.partition import Run
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+TOPIC = TopicId(UUID(int=1))
+KEY = TopicPartition(TOPIC, 0)
+ORDERS_0 = ("orders", 0)
+
+
+def batch(seq: int, first: int, end: int, *, query: str = "q", load: str = "load") -> StreamOffset:
+    return StreamOffset(
+        Subscription("g/1", ("orders",)),
+        seq,
+        query,
+        load,
+        {KEY: (Run(first, end, 1),)},
+        names={TOPIC: TopicName("orders")},
+    )
+
+
+def decide(location: Path, decided: Decided, *, load: str = "load") -> Path:
+    return write_decisions(folder_of(str(location), "g/1", load), decided)
+
+
+def files(location: Path, *, load: str = "load") -> DecisionFiles:
+    return DecisionFiles(str(location), "g/1", load)
+
+
+def names(location: Path) -> list[str]:
+    """Without the hash."""
+    found = (path.name.split(".") for path in location.rglob("*") if path.is_file())
+    return sorted(".".join(parts[:-2]) for parts in found)
+
+
+def ranges(*some: tuple[int, int]) -> OffsetSet:
+    return OffsetSet.of(some)
+
+
+def test_a_decision_is_found_by_the_offsets_it_is_about(tmp_path: Path) -> None:
+    decide(
+        tmp_path, {ORDERS_0: {REJECT: ranges((12, 14))}, ("other", 0): {RELEASE: ranges((1, 2))}}
+    )
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {KEY: {REJECT: ranges((12, 14))}}
+
+
+def test_a_batch_without_decisions_has_no_outcomes(tmp_path: Path) -> None:
+    assert files(tmp_path / "missing").outcomes(batch(1, 10, 20)) == {}
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((30, 31))}})
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {}
+
+
+def test_reject_beats_release_and_release_beats_accept(tmp_path: Path) -> None:
+    decide(tmp_path, {ORDERS_0: {ACCEPT: ranges((10, 20)), RELEASE: ranges((12, 16))}})
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((14, 18))}})
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == {
+        KEY: {
+            REJECT: ranges((14, 18)),
+            RELEASE: ranges((12, 14)),
+            ACCEPT: ranges((10, 12), (18, 20)),
+        }
+    }
+
+
+def test_a_decision_is_read_again_for_the_same_batch_and_never_for_the_next(
+    tmp_path: Path,
+) -> None:
+    """A record that was released in batch 1 comes again in batch 2, which says nothing of it."""
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}})
+    released = {KEY: {RELEASE: ranges((12, 13))}}
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == released
+    assert names(tmp_path) == ["q.1"]
+    assert files(tmp_path).outcomes(batch(1, 10, 20)) == released, "after a crash"
+    assert files(tmp_path).outcomes(batch(2, 12, 25)) == {}
+    assert names(tmp_path) == []
+
+
+def test_a_batch_that_is_run_again_writes_the_same_file(tmp_path: Path) -> None:
+    decided = {ORDERS_0: {RELEASE: ranges((12, 13))}}
+    assert decide(tmp_path, decided) == decide(tmp_path, decided)
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+
+
+def test_after_a_restart_decisions_of_both_runs_count(tmp_path: Path) -> None:
+    """The batch was acquired by one load(), committed, and is acknowledged by the next one."""
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}}, load="first")
+    decide(tmp_path, {ORDERS_0: {RELEASE: ranges((15, 16))}}, load="second")
+    outcomes = files(tmp_path, load="second").outcomes(batch(1, 10, 20, load="first"))
+    assert outcomes == {KEY: {REJECT: ranges((12, 13)), RELEASE: ranges((15, 16))}}
+
+
+def test_another_query_of_the_same_load_keeps_its_files(tmp_path: Path) -> None:
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((12, 13))}})
+    assert files(tmp_path).outcomes(batch(1, 10, 20, query="one")) != {}
+    assert files(tmp_path).outcomes(batch(5, 10, 20, query="two")) == {}
+    assert names(tmp_path) == ["one.1"]
+
+
+def test_files_of_queries_that_never_came_back_are_removed(tmp_path: Path) -> None:
+    old = decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="old")
+    decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}}, load="new")
+    long_ago = old.stat().st_mtime - KEPT_SECONDS - 60
+    os.utime(old.parent, (long_ago, long_ago))
+    files(tmp_path).remove_old()
+    assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["new"]
+
+
+def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    path = decide(tmp_path, {ORDERS_0: {REJECT: ranges((1, 2))}})
+    path.write_text(json.dumps({"v": 2}))
+    with pytest.raises(ValueError, match=rf"{path.name}: decisions of version 2; expected 1"):
+        files(tmp_path).outcomes(batch(1, 0, 5))
