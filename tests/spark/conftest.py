@@ -52,6 +52,9 @@ Records = Sequence[tuple[bytes | None, bytes | None]]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """``local[2,3]``: two tasks at once, each tried three times."""
     ensure_java()
+    # Spark starts a dozen of Pythons, and each would compile again all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.getbasetemp().parent / "bytecode")
     # Spark would look for data sources with "python3", whatever Python this is.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder: Path = tmp_path_factory.mktemp("spark")
