@@ -77,7 +77,7 @@ JSON_KEYS = {
     "groups delete-offsets": "group topic status",
     "groups reset-offsets": "group topic partition old_offset new_offset",
     "topics list": "topic partitions topic_id internal",
-    "topics describe": "topic partition leader start_offset end_offset",
+    "topics describe": "topic partition leader replicas isr start_offset end_offset",
     "topics create": "topic created",
     "topics alter": "topic partitions",
     "topics delete": "deleted failed (an object: reasons by topic)",

@@ -42,9 +42,10 @@ def test_topic_is_what_kafkas_tool_sees(bootstrap: str, topic: str, run: Run) ->
     printed = run_tool("org.apache.kafka.tools.TopicCommand", *arguments)
     (row,) = [row for row in run("topics list --json").rows if row["topic"] == topic]
     assert re.search(r"TopicId: (\S+)", printed)[1] == row["topic_id"]  # type: ignore[index]
-    assert re.findall(r"Partition: (\d+)\s+Leader: (\d+)", printed) == [
-        (str(row["partition"]), str(row["leader"]))
-        for row in run(f"topics describe {topic} --json").rows
+    theirs = re.findall(r"Partition: (\d+)\s+Leader: (\d+)\s+Replicas: (\S+)\s+Isr: (\S+)", printed)
+    assert theirs == [
+        (cells[1], cells[2], cells[3], cells[4])
+        for cells in run(f"topics describe {topic}").lines[1:]
     ]
     assert "retention.ms=60000" in printed
 

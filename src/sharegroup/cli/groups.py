@@ -28,8 +28,12 @@ from sharegroup.client.admin_types import ShareGroupDescription, SharePartitionO
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError
 
-STATES = ("Empty", "Stable", "Dead")
-"""What a share group can be; other types have more, which are passed on as they are."""
+STATES = (
+    *("Empty", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"),
+    *("PreparingRebalance", "CompletingRebalance"),
+)
+"""Of groups of every type; a share group is in one of the first three."""
+TYPES = ("share", "consumer", "classic", "streams")
 
 LONG = {
     "offsets": ("leader_epoch",),
@@ -72,17 +76,18 @@ command.add_command(delete_groups.delete_offsets)
     metavar="[STATE,...]",
     help="Only groups in these states.",
 )
-@click.option("--type", "types", metavar="TYPE,...", help="Only share, consumer, classic, ...")
+@click.option(
+    "--type", "--group-type", "types", metavar="TYPE,...", help=f"Only {', '.join(TYPES)}."
+)
 @cluster_options
 @listing_options
 def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
     """Id, type and state of groups of every type."""
+    chosen_states = _chosen(states, STATES, "--state")
+    chosen_types = _chosen(types, TYPES, "--type")
 
     async def groups(admin: AdminClient) -> Listing:
-        found = await admin.list_groups(
-            states_filter=[state.capitalize() for state in _listed(states)],
-            types_filter=_listed(types),
-        )
+        found = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
         rows = [
             {
                 "group": group.group_id,
@@ -220,5 +225,12 @@ async def _addresses(admin: AdminClient) -> dict[int, str]:
     return {node.node_id: f"{node.host}:{node.port}" for node in cluster.nodes}
 
 
-def _listed(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:
+    """The words of a list with commas, spelled as Kafka spells them; others are a misuse."""
+    spelling = {word.lower(): word for word in known}
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    for word in words:
+        if word.lower() not in spelling:
+            expected = ", ".join(known)
+            raise click.BadParameter(f"{word!r}: expected {expected}", param_hint=option)
+    return [spelling[word.lower()] for word in words]

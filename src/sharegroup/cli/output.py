@@ -75,7 +75,7 @@ def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: b
     ]
     if coloured:
         lines = [[click.style(head, bold=True) for head in lines[0]], *map(_tinted, lines[1:])]
-    return "\n".join("  ".join(line) for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
 def print_listing(listing: Listing, *, as_json: bool) -> None:
@@ -92,10 +92,10 @@ def done(text: str, *, as_json: bool, **facts: object) -> None:
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):  # Partitions by topic, as Kafka's tools write them.
-        value = ";".join(f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
-    if value is None or value == "":
-        return "-"
-    return str(value)
+        return ";".join(f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return "-" if value in (None, "") else str(value)
 
 
 def _tinted(line: Sequence[str]) -> list[str]:

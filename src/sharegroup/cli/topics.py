@@ -77,38 +77,37 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
 @cluster_options
 @listing_options
 def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
-    """Leader and offsets of every partition.
+    """Leader, replicas and offsets of every partition.
 
     Without a name: of all topics but Kafka's internal ones.
     """
-    columns = ("topic", "partition", "leader", "start_offset", "end_offset")
+    columns = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
 
     async def partitions(admin: AdminClient) -> Listing:
         named = topics or await admin.list_topics()
         described = await admin.describe_topics(named)
-        leaders = {
-            TopicPartition(name, partition): leader
+        there = {
+            TopicPartition(name, one.partition): one
             for name, found in described.items()
             if isinstance(found, TopicDescription)
-            for partition, leader in enumerate(found.leaders)
+            for one in found.partitions
         }
-        first = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.EARLIEST))
-        end = await admin.list_offsets(dict.fromkeys(leaders, OffsetSpec.LATEST))
-        failures = [
-            error
-            for error in (*described.values(), *first.values())
-            if isinstance(error, KafkaError)
-        ]
+        first = await admin.list_offsets(dict.fromkeys(there, OffsetSpec.EARLIEST))
+        end = await admin.list_offsets(dict.fromkeys(there, OffsetSpec.LATEST))
         rows = [
             {
                 "topic": where.topic,
                 "partition": where.partition,
-                "leader": leader,
+                "leader": one.leader,
+                "replicas": list(one.replicas),
+                "isr": list(one.in_sync_replicas),
                 "start_offset": _offset(first[where]),
                 "end_offset": _offset(end[where]),
             }
-            for where, leader in sorted(leaders.items())
+            for where, one in sorted(there.items(), key=lambda item: item[0])
         ]
+        results = (*described.values(), *first.values())
+        failures = [error for error in results if isinstance(error, KafkaError)]
         return Listing(rows, columns, "There are no partitions.", failures)
 
     show(access, form, partitions)

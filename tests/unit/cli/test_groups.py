@@ -101,6 +101,8 @@ def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run
     [
         ("delete", "name groups, or give --all-groups"),
         ("delete-offsets --topic t", "name one group"),
+        ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
+        ("list --type queue", "'queue': expected share, consumer, classic, streams"),
         ("describe", "name groups, or give --all-groups"),
         ("describe g --all-groups", "name groups, or give --all-groups"),
     ],

@@ -44,9 +44,9 @@ def test_existing_topic_is_a_failure_unless_told_otherwise(run: Run) -> None:
 def test_description_has_a_line_for_each_partition(run: Run) -> None:
     run("topics create described --partitions 2")
     assert run("topics describe described").lines == [
-        ["TOPIC", "PARTITION", "LEADER", "START-OFFSET", "END-OFFSET"],
-        ["described", "0", "1", "0", "0"],
-        ["described", "1", "1", "0", "0"],
+        ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET"],
+        ["described", "0", "1", "1", "1", "0", "0"],
+        ["described", "1", "1", "1", "1", "0", "0"],
     ]
 
 
