@@ -43,7 +43,7 @@ class Spark:
     warms_up = True
     lines = tuple(
         Line(
-            what=f"Spark kafka-share : Spark {RIVAL_VERSION} kafka, {size}, {part}",
+            what=f"Spark kafka-share : Spark {RIVAL_VERSION} kafka, 4 partitions, {size}, {part}",
             unit="rows/s",
             higher_is_better=True,
             reach_fsync=reach,
