@@ -150,9 +150,8 @@ class RecordFetch:
             *(self._ask(leader, some, failures) for leader, some in by_leader.items())
         )
         moved = before != [one.position for one in self._readings]
-        unfinished = [one for one in self._readings if not one.finished]
-        # A leader serves the first of its partitions whatever its size: each gets its turn.
-        self._readings = unfinished[1:] + unfinished[:1]
+        # A leader sends the first one's next batch however large it is, so all get their turn.
+        self._readings = [one for one in self._readings if not one.finished]
         if failures and not moved:
             raise failures[0]
         return [one for some in outcomes for one in some]
