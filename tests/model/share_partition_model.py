@@ -33,6 +33,7 @@ class Cell:
     count: int
     member_id: str = ""
     lock_until_ms: int = 0
+    told_apart: bool = False
 
 
 @dataclass
@@ -103,7 +104,7 @@ class PartitionModel:
                 break
             count, count_max = self.cells[offset].count, limits.delivery_count_max
             suspicious_from = max(2, ceil(count_max / 2))
-            if count >= suspicious_from:
+            if count >= suspicious_from and not self.cells[offset].told_apart:
                 is_last = count + 1 >= count_max
                 if taken and (is_last or not isolating):
                     return taken, False
@@ -116,7 +117,8 @@ class PartitionModel:
         return taken, not isolating
 
     def lock(self, offset: int, member_id: str, until: int) -> None:
-        self.cells[offset] = Cell(ACQUIRED, self.cells[offset].count + 1, member_id, until)
+        cell = self.cells[offset]
+        self.cells[offset] = Cell(ACQUIRED, cell.count + 1, member_id, until, cell.told_apart)
 
     def refusal(
         self, member_id: str, acks: list[AckBatch], limits: Limits, now_ms: int
@@ -148,6 +150,7 @@ class PartitionModel:
         return InvalidRecordState if twice else None
 
     def acknowledge(self, acks: list[AckBatch], limits: Limits, now_ms: int) -> None:
+        told_apart = any(kind in (1, 3) for ack in acks for kind in ack.types)
         for ack in acks:
             for offset, kind in types_by_offset(ack):
                 if offset < self.start:
@@ -156,7 +159,9 @@ class PartitionModel:
                     until = now_ms + limits.lock_ms
                     self.cells[offset] = replace(self.cells[offset], lock_until_ms=until)
                 else:
-                    self.settle(offset, (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)[kind], limits)
+                    state = (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)[kind]
+                    known = told_apart or self.cells[offset].told_apart
+                    self.settle(offset, state, limits, known)
         self.advance()
 
     def release_member(self, member_id: str, limits: Limits) -> None:
@@ -177,11 +182,13 @@ class PartitionModel:
             self.start, self.end = log_start, max(self.end, log_start)
         self.advance()
 
-    def settle(self, offset: int, state: RecordState, limits: Limits) -> None:
+    def settle(
+        self, offset: int, state: RecordState, limits: Limits, told_apart: bool = False
+    ) -> None:
         count = self.cells[offset].count
         if state is AVAILABLE and count >= limits.delivery_count_max:
             state = ARCHIVED
-        self.cells[offset] = Cell(state, count)
+        self.cells[offset] = Cell(state, count, told_apart=told_apart and state is AVAILABLE)
 
     def advance(self) -> None:
         while self.start < self.end and self.cells[self.start].state in (ACKNOWLEDGED, ARCHIVED):

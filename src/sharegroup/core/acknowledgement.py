@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sharegroup.core.delivery import ACQUIRED, STATE_AFTER, AckBatch, Delivery, Limits
+from sharegroup.core.delivery import ACQUIRED, STATE_AFTER, Ack, AckBatch, Delivery, Limits
 from sharegroup.core.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
+
+NO_JUDGEMENT = frozenset({Ack.GAP, Ack.RELEASE, Ack.RENEW})
+"""Acknowledgements that do not say of a record whether it is good or bad."""
 
 
 def check_order(acks: Sequence[AckBatch], *, start_offset: int, end_offset: int) -> None:
@@ -45,7 +48,7 @@ def check_order(acks: Sequence[AckBatch], *, start_offset: int, end_offset: int)
 
 def check_held(run: Run[Delivery], member_id: MemberId, now_ms: int) -> None:
     """Refuse a run that the member does not hold, or does not hold any more."""
-    state, _, owner, lock_until_ms = run.value
+    state, _, owner, lock_until_ms, _ = run.value
     if state is ACQUIRED and owner == member_id and now_ms < lock_until_ms:
         return
     if state is not ACQUIRED:
@@ -66,6 +69,15 @@ def check_renewable(run: Run[Delivery], limits: Limits) -> None:
             f"the locks of offsets {run.first} to {run.end - 1} cannot be renewed: "
             "share.renew.acknowledge.enable is false for this group"
         )
+
+
+def tells_apart(acks: Sequence[AckBatch]) -> bool:
+    """Whether a request settles some records for good, so that it releases others by choice.
+
+    A member that could not read a batch releases all of it, and a member that is gone says
+    nothing: then any of the records may be the bad one.
+    """
+    return not all(NO_JUDGEMENT.issuperset(ack.types) for ack in acks)
 
 
 def claims(ack: AckBatch) -> Iterator[tuple[int, int, int]]:

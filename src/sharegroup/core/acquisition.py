@@ -17,6 +17,9 @@ last delivery of a record is of that record alone.  With a limit of 10 and a bat
 
     delivery     1 to 5    6     7     8    9    10
     records        512    256   128   64   32    1
+
+Not so what a member released while it settled others: it has told those to try again from the
+good ones.  They go along with the rest until the limit, or until a lock of theirs runs out.
 """
 
 from __future__ import annotations
@@ -83,13 +86,13 @@ class Budget:
         self.stop = log.ends[-1]  # No offset from here on is taken.
         self.isolating = False  # What is taken now must not be joined by anything else.
 
-    def take(self, first: int, end: int, delivery_count: int = 0) -> int:
-        """Spend on ``[first, end)``, delivered so often until now.
+    def take(self, first: int, end: int, suspicion: int = 0) -> int:
+        """Spend on ``[first, end)``, which came back so often and nobody knows why.
 
         Returns the end of what is granted, ``first`` for nothing.
         """
-        if delivery_count >= self._isolated_from and first < end:
-            self._isolate(first, delivery_count)
+        if suspicion >= self._isolated_from and first < end:
+            self._isolate(first, suspicion)
         end = min(end, self.stop, first + self.locks_left)
         if end <= first:
             return first
@@ -106,15 +109,15 @@ class Budget:
             return reached
         return self._log.ends[bisect_right(self._log.firsts, reached - 1) - 1]
 
-    def _isolate(self, first: int, delivery_count: int) -> None:
+    def _isolate(self, first: int, suspicion: int) -> None:
         """Let suspicious records go out by themselves: a portion now, the rest another time."""
-        alone = delivery_count + 1 >= self._delivery_count_max
+        alone = suspicion + 1 >= self._delivery_count_max
         taken_before = self._records_left < self._wanted.records_max
         if taken_before and (alone or not self.isolating):
             self.stop = min(self.stop, first)
         elif not self.isolating:
             unit_first, unit_end = self._unit(first)
-            halvings = delivery_count - self._isolated_from + 1
+            halvings = suspicion - self._isolated_from + 1
             portion = 1 if alone else max(1, (unit_end - unit_first) >> halvings)
             self.locks_left = min(self.locks_left, portion)
             self.stop = min(self.stop, unit_end)

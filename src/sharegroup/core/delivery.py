@@ -73,13 +73,16 @@ NOBODY = MemberId("")
 class Delivery(NamedTuple):
     """What is known of each record of a run.
 
-    Member and lock end are set exactly while the state is ACQUIRED.
+    Member and lock end are set exactly while the state is ACQUIRED.  ``told_apart`` says that a
+    member gave the record back while it settled others, and that nobody failed with it since: it
+    is known to be the one to try again, and need not be found (see `acquisition`).
     """
 
     state: RecordState
     delivery_count: int
     member_id: MemberId = NOBODY
     lock_until_ms: int = 0
+    told_apart: bool = False
 
 
 NEW = Delivery(AVAILABLE, 0)
@@ -89,7 +92,9 @@ ABSENT = Delivery(ARCHIVED, 0)
 """An offset without a record, compacted away: nobody will ever settle it."""
 
 
-def settled(delivery: Delivery, ack: int, *, delivery_count_max: int) -> Delivery:
+def settled(
+    delivery: Delivery, ack: int, *, delivery_count_max: int, told_apart: bool = False
+) -> Delivery:
     """What ``ack`` makes of an acquired record.
 
     A record that goes back after its last permitted delivery is archived instead: this is what
@@ -98,9 +103,11 @@ def settled(delivery: Delivery, ack: int, *, delivery_count_max: int) -> Deliver
     """
     state = STATE_AFTER[ack]
     assert state is not ACQUIRED, f"acknowledgement {ack} settles nothing"
-    if state is AVAILABLE and delivery.delivery_count >= delivery_count_max:
-        state = ARCHIVED
-    return Delivery(state, delivery.delivery_count)
+    if state is not AVAILABLE:
+        return Delivery(state, delivery.delivery_count)
+    if delivery.delivery_count >= delivery_count_max:
+        return Delivery(ARCHIVED, delivery.delivery_count)
+    return Delivery(AVAILABLE, delivery.delivery_count, told_apart=told_apart)
 
 
 def renewed(delivery: Delivery, *, lock_until_ms: int) -> Delivery:

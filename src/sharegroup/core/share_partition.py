@@ -30,7 +30,13 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Self
 
-from sharegroup.core.acknowledgement import check_held, check_order, check_renewable, claims
+from sharegroup.core.acknowledgement import (
+    check_held,
+    check_order,
+    check_renewable,
+    claims,
+    tells_apart,
+)
 from sharegroup.core.acquisition import Budget, Range, entries, holes, stretches
 from sharegroup.core.delivery import (
     ABSENT,
@@ -196,6 +202,7 @@ class SharePartition:
         on, whether `expire` has come by or not.
         """
         check_order(acks, start_offset=self._runs.start, end_offset=self._runs.end)
+        told_apart = tells_apart(acks)
         changing: list[Run[Delivery]] = []
         for ack in acks:
             for first, end, ack_type in claims(ack):
@@ -206,7 +213,10 @@ class SharePartition:
                         value = renewed(run.value, lock_until_ms=now_ms + limits.lock_ms)
                     else:
                         value = settled(
-                            run.value, ack_type, delivery_count_max=limits.delivery_count_max
+                            run.value,
+                            ack_type,
+                            delivery_count_max=limits.delivery_count_max,
+                            told_apart=told_apart or run.value.told_apart,
                         )
                     changing.append(Run(run.first, run.end, value))
         return self._change(changing)
@@ -325,13 +335,14 @@ class SharePartition:
                 break
             heappop(self._available)
             first = max(run.first, log_first)
-            end = budget.take(first, run.end, run.value.delivery_count)
+            suspicion = 0 if run.value.told_apart else run.value.delivery_count
+            end = budget.take(first, run.end, suspicion)
             if run.first < first or end == first:
                 # Given back while the log was being read, or to be isolated: another time.
                 still_available.append(run.first)
             if first < end:
                 count = run.value.delivery_count + 1
-                locked = Delivery(ACQUIRED, count, member_id, lock_until_ms)
+                locked = Delivery(ACQUIRED, count, member_id, lock_until_ms, run.value.told_apart)
                 self._runs.overlay([Run(first, end, locked)])
                 self._counts[AVAILABLE] -= end - first
                 self._counts[ACQUIRED] += end - first

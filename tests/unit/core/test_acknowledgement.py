@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.acknowledgement import check_held, check_order, claims
+from sharegroup.core.acknowledgement import check_held, check_order, claims, tells_apart
 from sharegroup.core.delivery import AckBatch, Delivery, RecordState
 from sharegroup.core.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
@@ -88,3 +88,12 @@ def test_types_are_grouped_into_ranges() -> None:
         (12, 13, 3),
         (13, 15, 1),
     ]
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [((0, 2, 4), False), ((2,), False), ((2, 1), True), ((2, 3), True), ((1,), True)],
+)
+def test_records_are_told_apart_by_who_judges_some(types: tuple[int, ...], expected: bool) -> None:
+    acks = [AckBatch(offset, offset + 1, (kind,)) for offset, kind in enumerate(types)]
+    assert tells_apart(acks) is expected

@@ -393,6 +393,37 @@ def test_records_that_came_back_too_often_wait_for_a_reply_of_their_own(shown: S
     assert shown.ranges(B, 2) == [Acquired(3, 5, 1)]
 
 
+def test_records_released_while_others_were_settled_need_no_isolation(shown: Shown) -> None:
+    """A worker that tries some records again later: they come along with others to the end."""
+    shown.limits = Limits(delivery_count_max=5)
+    assert shown.ranges(A, 4) == [Acquired(0, 4, 1)]
+    shown.ack(A, (0, 1, RELEASE), (1, 4, ACCEPT))
+    for delivery, first in ((2, 4), (3, 7), (4, 10), (5, 13)):
+        assert shown.ranges(A, 4) == [Acquired(0, 1, delivery), Acquired(first, first + 3, 1)]
+        shown.ack(A, (0, 1, RELEASE), (first, first + 3, ACCEPT))
+    assert shown.partition.start_offset == 16
+
+
+def test_record_told_apart_once_stays_so_while_it_is_released(shown: Shown) -> None:
+    shown.limits = Limits(delivery_count_max=5)
+    shown.acquire(A, 2)
+    shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
+    for delivery in (2, 3, 4):
+        assert shown.ranges(A, 1) == [Acquired(0, 1, delivery)]
+        shown.ack(A, (0, 1, RELEASE))
+    assert shown.ranges(A, 2) == [Acquired(0, 1, 5), Acquired(2, 3, 1)]
+
+
+def test_lock_that_ended_forgets_that_its_record_was_told_apart(shown: Shown) -> None:
+    shown.limits = Limits(lock_ms=100, delivery_count_max=4)
+    shown.acquire(A, 2)
+    shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
+    assert shown.ranges(A, 2) == [Acquired(0, 1, 2), Acquired(2, 3, 1)]
+    shown.ack(A, (2, 3, ACCEPT))
+    shown.expire(100)
+    assert shown.ranges(A, 2, now_ms=100) == [Acquired(0, 1, 3)]
+
+
 # Renewal.
 
 
