@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -69,10 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(misuse.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has enough of it; what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except (KafkaError, OSError) as error:
         click.echo(f"sharegroup: {type(error).__name__}: {error}", err=True)
         sys.exit(1)

@@ -18,10 +18,12 @@ def completed(
     monkeypatch.setenv("_SHAREGROUP_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         main([])
     monkeypatch.delenv("_SHAREGROUP_COMPLETE")
-    return [line.removeprefix("plain,") for line in capsys.readouterr().out.split()]
+    printed = capsys.readouterr()
+    assert (int(end.value.code or 0), printed.err) == (0, "")
+    return [line.removeprefix("plain,") for line in printed.out.split()]
 
 
 def test_verbs_and_options_are_completed(
