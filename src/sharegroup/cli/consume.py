@@ -136,6 +136,7 @@ async def _consume(
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
     chosen = {
         "client_id": GROUP_DEFAULT,
+        "auto_renew": True,
         **access.client_options(ShareConsumerConfig),
         "group_id": options["group"],
         "share_acknowledgement_mode": "explicit",
@@ -143,7 +144,11 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
     if options["max_messages"] is not None:
         # What is fetched and not written has been delivered for nothing: its count goes up.
         limit = min(options["max_messages"], chosen.get("max_poll_records", POLL_RECORDS_MAX))
-        chosen |= {"max_poll_records": limit, "share_acquire_mode": "record_limit"}
+        chosen |= {
+            "max_poll_records": limit,
+            "share_acquire_mode": "record_limit",
+            "fetch_ahead_ms": 0,
+        }
     return chosen
 
 

@@ -4,7 +4,8 @@
 
 A record is settled only after every byte of it has been given to the system: when the reader
 at the other end of the pipe has gone, or the disk is full, what was not written goes back to
-the group.  What lies in a pipe counts as written; whether anybody reads it nobody can know.
+the group.  While the reader takes its time, the locks are renewed (`ShareConsumer`, auto_renew).
+What lies in a pipe counts as written; whether anybody reads it nobody can know.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class Printing:
             raise failure
 
     def _acknowledged(self, result: AcknowledgementResult) -> None:
-        if result.error is not None:
+        # A renewal that failed shows in the acknowledgement that comes too late then.
+        if result.error is not None and not result.is_renewal:
             self.lost.append(result)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sharegroup.testing import run_broker
 from tests.unit.cli.piping import Piped, at, sharegroup
 
 Prepare = Callable[..., None]
@@ -128,6 +129,29 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
     assert b"what was not written goes back to the group" in err
     again = consume(bootstrap, "pipe", "pipe", "--max-messages", "1", "--format", "%V %c")
     assert again.out == b"500000 2"
+
+
+def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
+    """Locks of one second; the reader comes back when another consumer has waited for two."""
+    settings = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with run_broker(settings) as broker:
+        where = broker.bootstrap
+        sharegroup(*at(where, "topics create slow --partitions 1"))
+        sharegroup(*at(where, "configs alter --group slow --set share.auto.offset.reset=earliest"))
+        sharegroup(*at(where, "produce slow"), stdin=b"x" * 500_000)
+        with process(where, "slow", "slow", "--format", r"%v\n") as child:
+            assert child.stdout is not None
+            assert child.stdout.read(10) == b"x" * 10
+            other = sharegroup(*at(where, "consume slow --group slow --timeout-ms 2000"))
+            assert other.out == b""
+            assert child.stdout.readline() == b"x" * 499_990 + b"\n"
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=20)
+        assert (child.returncode, err) == (0, b"sharegroup: processed 1 records\n")
+        assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
 
 def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:
