@@ -100,12 +100,12 @@ def test_unusable_command_config_is_a_misuse(
     assert "security_protocol='TLS'" in capsys.readouterr().err
 
 
-def test_own_process_does_without_hypothesis() -> None:
-    """kio loads it where it is installed, which takes a quarter of a second."""
+def test_verb_does_without_hypothesis() -> None:
+    """kio loads it where it is installed, unless `wire.light_imports` comes first."""
     program = (
         "import sys\n"
         "sys.argv = ['sharegroup', 'topics', '--help']\n"
-        "from sharegroup.__main__ import main\n"
+        "from sharegroup.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([name for name in sys.modules if name.startswith('hypothesis.')], file=sys.stderr)"
     )
