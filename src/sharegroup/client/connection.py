@@ -107,8 +107,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """Host and port, for messages."""
-        return f"{self.address[0]}:{self.address[1]}"
+        """Host and port, for messages; a broker may name hosts that cannot be."""
+        host, port = self.address
+        return f"{host if host.isprintable() else repr(host)}:{port}"
 
     @property
     def is_open(self) -> bool:
@@ -392,14 +393,15 @@ async def open_connection(
     except TimeoutError:
         connection.close()
         raise RequestTimedOut(
-            f"broker {host}:{port}: no connection in {config.connect_timeout_ms} ms"
+            f"broker {connection.peer}: no connection in {config.connect_timeout_ms} ms"
         ) from None
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:
+        # Beside what networks do: metadata may name ports and hosts that cannot be.
         connection.close()
         # A connection that ends in the middle of a handshake may well work the next time.
         fatal = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
         kind = TlsHandshakeFailed if fatal else NetworkException
-        raise kind(f"broker {host}:{port}: {error}") from error
+        raise kind(f"broker {connection.peer}: {error}") from error
     except BaseException:
         connection.close()
         raise

@@ -33,6 +33,7 @@ from sharegroup.errors import (
     OutOfOrderSequenceNumber,
     RequestTimedOut,
     UnknownProducerId,
+    UnknownServerError,
     error_for,
 )
 from sharegroup.wire.compression import CODECS
@@ -313,7 +314,14 @@ class Sender:
         response: InitProducerIdResponse = await connection.request(request)
         if response.error_code != NONE:
             raise error_for(response.error_code, "InitProducerId was refused")
-        return Identity(int(response.producer_id), int(response.producer_epoch))
+        identity = Identity(int(response.producer_id), int(response.producer_epoch))
+        if min(identity) < 0:
+            # -1 in a batch would mean that it is not numbered.
+            raise UnknownServerError(
+                f"InitProducerId answered producer id {identity.producer_id}, "
+                f"epoch {identity.epoch}; expected 0 or more"
+            )
+        return identity
 
     def _start_asking(self, tasks: asyncio.TaskGroup) -> None:
         if not self._asking:
