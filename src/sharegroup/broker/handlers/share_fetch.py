@@ -76,8 +76,7 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
     fetch = _Fetch(parts, context, request, key=key, mode=mode, outcome=outcome)
-    found: Found | asyncio.Future[Found] | None
-    found = Found() if renewing else fetch.look(last=_wait_ms(request) == 0)
+    found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
     if found is None:
         found = fetch.wait()
     reply.every_partition = outcome.partitions if outcome.opened else ()
