@@ -17,6 +17,7 @@ from sharegroup.cli.formats.template import (
     unescape,
 )
 from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writer
+from sharegroup.cli.naming import complete_groups, naming_many
 from sharegroup.cli.printing import Printing
 from sharegroup.cli.running import Stop, run
 from sharegroup.client.consumer_config import ShareConsumerConfig
@@ -26,16 +27,20 @@ from sharegroup.client.share_consumer import ShareConsumer
 GROUP_DEFAULT = "console-share-consumer"
 NULL_DEFAULT = "null"
 POLL_RECORDS_MAX = 500
+SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
 
 
 @click.command("consume")
-@click.argument("topics", metavar="TOPIC...", nargs=-1)
+@naming_many("topic")
 @click.option(
-    "--topic", "more_topics", multiple=True, help="The same as TOPIC, as in Kafka's tool."
+    "--group",
+    default=GROUP_DEFAULT,
+    show_default=True,
+    shell_complete=complete_groups,
+    help="The share group.",
 )
-@click.option("--group", default=GROUP_DEFAULT, show_default=True, help="The share group.")
 @click.option("--json", "as_json", is_flag=True, help="Each record as JSON, one on a line.")
-@click.option("--format", "form", metavar="FORMAT", help="How to write a record; see below.")
+@click.option("--format", "form", metavar="FORMAT", help="A record by the verbs above.")
 @click.option("--null-marker", metavar="TEXT", help="Written for null.  [default: null]")
 @click.option(
     "--formatter-property",
@@ -49,9 +54,9 @@ POLL_RECORDS_MAX = 500
 @click.option(
     "--timeout-ms", "idle_ms", type=click.IntRange(0), help="End when none comes for so long."
 )
-@click.option("--accept", "outcome", flag_value="ACCEPT", help="Each record is done.  [default]")
-@click.option("--release", "outcome", flag_value="RELEASE", help="Give each record back.")
-@click.option("--reject", "outcome", flag_value="REJECT", help="Nobody shall have it again.")
+@click.option("--accept", is_flag=True, help="Each record is done.  [default]")
+@click.option("--release", is_flag=True, help="Give each record back.")
+@click.option("--reject", is_flag=True, help="Nobody shall have it again.")
 @click.option(
     "--reject-on-error",
     "--reject-message-on-error",
@@ -61,7 +66,7 @@ POLL_RECORDS_MAX = 500
 @command_property_option
 @cluster_options
 def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    r"""Take the records that a share group hands out for TOPIC..., and write them.
+    """Take the records that a share group hands out for TOPIC..., and write them.
 
     A record is accepted after it was written; if the pipe breaks, what was not written goes
     back to the group.  A new group begins at the end of a topic, unless its setting
@@ -69,23 +74,20 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
 
     \b
         sharegroup configs alter --group audit --set share.auto.offset.reset=earliest
-        sharegroup consume orders --group audit --format '%p:%o %k %v{json}\n'
+        sharegroup consume orders --group audit --format '%p:%o %k %v{json}\\n'
 
     Verbs of --format: %t topic, %p partition, %o offset, %k key, %v value, %d timestamp, %c
     delivery count, %l the lock's deadline, %L milliseconds until then, %i number, %h{%k=%v }
     headers; %T %K %V %H are lengths.  %v{hex}, base64, string (JSON's), json (one line);
-    %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \n, \t and \x00 are characters.
+    %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \\n, \\t and \\x00 are characters.
 
     Exit code 0: everything that was written is settled, also after Ctrl-C.
     """
-    topics = (*options["topics"], *options["more_topics"])
-    if not topics:
-        raise click.UsageError("name a TOPIC to consume")
-    write = _writer(options)
+    write, outcome = _writer(options), _outcome(options)
     access = with_properties(access, command_properties)
     with telling_errors(access):
         try:
-            return run(lambda stop: _consume(stop, access, topics, write, options))
+            return run(lambda stop: _consume(stop, access, write, outcome, options))
         except RecordFormatError as error:
             raise click.ClickException(
                 f"{error}; it goes back to the group (--reject-on-error rejects it and goes on)"
@@ -113,15 +115,22 @@ def _writer(options: dict[str, Any]) -> RowWriter:
         raise click.UsageError(str(error)) from error
 
 
+def _outcome(options: dict[str, Any]) -> AcknowledgeType:
+    chosen = [kind for kind in SETTLING if options[kind.name.lower()]]
+    if len(chosen) > 1:
+        raise click.UsageError("--accept, --release and --reject exclude each other")
+    return chosen[0] if chosen else AcknowledgeType.ACCEPT
+
+
 async def _consume(
-    stop: Stop, access: Access, topics: tuple[str, ...], write: RowWriter, options: dict[str, Any]
+    stop: Stop, access: Access, write: RowWriter, outcome: AcknowledgeType, options: dict[str, Any]
 ) -> int:
-    consumer = ShareConsumer(*topics, **_consumer_options(access, options))
+    consumer = ShareConsumer(*options["topics"], **_consumer_options(access, options))
     printing = Printing(
         consumer,
         sys.stdout.fileno(),
         write=write,
-        acknowledge_type=AcknowledgeType[options["outcome"] or "ACCEPT"],
+        acknowledge_type=outcome,
         reject_on_error=options["reject_on_error"],
         complain=_complain,
     )

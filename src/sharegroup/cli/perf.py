@@ -43,6 +43,7 @@ from sharegroup.cli.measuring.payloads import (
     values_from_file,
 )
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
+from sharegroup.cli.naming import complete_groups, complete_topics
 from sharegroup.cli.running import Stop, run
 from sharegroup.client.config import ProducerConfig
 from sharegroup.client.consumer_config import ShareConsumerConfig
@@ -50,7 +51,9 @@ from sharegroup.client.producer import Producer
 
 THREADS_MAX = 256
 
-topic_option = click.option("--topic", required=True, help="The topic to measure with.")
+topic_option = click.option(
+    "--topic", required=True, shell_complete=complete_topics, help="The topic to measure with."
+)
 interval_option = click.option(
     "--reporting-interval",
     "interval_ms",
@@ -189,7 +192,13 @@ def _values(options: dict[str, Any]) -> ValueOf:
 @command.command("consume")
 @topic_option
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
-@click.option("--group", default="perf-share-consumer", show_default=True, help="The share group.")
+@click.option(
+    "--group",
+    default="perf-share-consumer",
+    show_default=True,
+    shell_complete=complete_groups,
+    help="The share group.",
+)
 @click.option("--fetch-size", type=click.IntRange(1), default=1024 * 1024, show_default=True)
 @click.option(
     "--threads",

@@ -38,6 +38,7 @@ from sharegroup.cli.formats.template import (
     parse_template,
     unescape,
 )
+from sharegroup.cli.naming import complete_topics
 from sharegroup.cli.pipes import read_chunks
 from sharegroup.cli.running import Stop, run
 from sharegroup.cli.sending import Counts, Defaults, Sending
@@ -52,7 +53,7 @@ NewReader = Callable[[], Reader]
 
 
 @click.command("produce")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("file", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Each line is a record as JSON.")
 @click.option("--format", "form", metavar="FORMAT", help="How records stand in the input.")
@@ -77,14 +78,14 @@ NewReader = Callable[[], Reader]
 @command_property_option
 @cluster_options
 def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    r"""Send records from each FILE, or from standard input, to TOPIC.
+    """Send records from each FILE, or from standard input, to TOPIC.
 
     One line is one record, its value whatever stands before the line's end.  With --format the
     input is taken apart by verbs: %k key, %v value, %p partition, %d timestamp, %h{...} headers
     (after %H, their number); %K and %V are lengths of what follows, for input of any bytes:
 
     \b
-        sharegroup produce orders --format '%k=%v\n' orders.txt
+        sharegroup produce orders --format '%k=%v\\n' orders.txt
         sharegroup produce orders --format '%K{big32}%k%V{big32}%v' orders.bin
         sharegroup consume orders --json | sharegroup produce copies --json
 

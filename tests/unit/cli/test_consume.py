@@ -117,8 +117,8 @@ def test_several_topics_are_consumed_together(bootstrap: str, prepare: Prepare) 
 
 def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
     """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
-    prepare("pipe", "pipe", b"x" * 500_000)
-    with process(bootstrap, "pipe", "pipe") as child:
+    prepare("gone", "gone", b"x" * 500_000)
+    with process(bootstrap, "gone", "gone") as child:
         assert child.stdout is not None
         assert child.stderr is not None
         assert child.stdout.read(10) == b"x" * 10
@@ -127,7 +127,7 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
     assert child.returncode == 1
     assert b"sharegroup: processed 0 records" in err
     assert b"what was not written goes back to the group" in err
-    again = consume(bootstrap, "pipe", "pipe", "--max-messages", "1", "--format", "%V %c")
+    again = consume(bootstrap, "gone", "gone", "--max-messages", "1", "--format", "%V %c")
     assert again.out == b"500000 2"
 
 
@@ -186,7 +186,8 @@ def test_signal_ends_it_cleanly_with_all_accepted(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("consume", "name a TOPIC to consume"),
+        ("consume", "name at least one topic"),
+        ("consume t --release --reject", "exclude each other"),
         ("consume t --json --format %v", "exclude each other"),
         ("consume t --format %q", "%q is none of"),
         ("consume t --property a=b", "there is no formatter property a"),

@@ -32,7 +32,7 @@ def consume(bootstrap: str, topic: str, group: str, words: str) -> Piped:
 
 
 def test_consumer_prints_kafkas_columns(bootstrap: str, filled: str) -> None:
-    done = consume(bootstrap, filled, "columns", "--num-records 3000 --show-consumer-stats")
+    done = consume(bootstrap, filled, "perf-columns", "--num-records 3000 --show-consumer-stats")
     assert done.code == 0
     heads, consumer, total = (line.decode().split(", ") for line in done.lines)
     values = dict(zip(heads, total, strict=True))
@@ -46,7 +46,7 @@ def test_consumer_prints_kafkas_columns(bootstrap: str, filled: str) -> None:
 
 
 def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> None:
-    done = consume(bootstrap, filled, "shared", "--num-records 3000 --threads 2 --json")
+    done = consume(bootstrap, filled, "perf-shared", "--num-records 3000 --threads 2 --json")
     assert done.code == 0
     facts = json.loads(done.out)
     assert facts["records"] == 3_000
@@ -60,17 +60,17 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
 
 @pytest.mark.usefixtures("filled")
 def test_released_records_count_as_redelivered(bootstrap: str) -> None:
-    earliest = "configs alter --group again --set share.auto.offset.reset=earliest"
+    earliest = "configs alter --group perf-again --set share.auto.offset.reset=earliest"
     sharegroup(*at(bootstrap, earliest))
-    release = "consume filled --group again --release --max-messages 10 --timeout-ms 5000"
+    release = "consume filled --group perf-again --release --max-messages 10 --timeout-ms 5000"
     assert len(sharegroup(*at(bootstrap, release)).lines) == 10
-    again = "perf consume --topic filled --group again --num-records 3000 --json"
+    again = "perf consume --topic filled --group perf-again --num-records 3000 --json"
     done = sharegroup(*at(bootstrap, again))
     assert json.loads(done.out)["redelivered"] == 10
 
 
 def test_too_few_records_are_a_failure_that_says_so(bootstrap: str, filled: str) -> None:
-    done = consume(bootstrap, filled, "few", "--num-records 4000 --timeout 300 --hide-header")
+    done = consume(bootstrap, filled, "perf-few", "--num-records 4000 --timeout 300 --hide-header")
     assert done.code == 1
     assert done.out.decode().split(", ")[5] == "3000"
     assert done.err == (
