@@ -60,7 +60,8 @@ class Outcomes:
         for one in fresh_results:
             fresh[one.topic_partition] = fresh.get(one.topic_partition) or one.error
         older, self._remembered = self._remembered, {}
-        self._log({where: older[where] for where in fresh if older.get(where) is not fresh[where]})
+        both = fresh.keys() & older.keys()
+        self._log({where: older[where] for where in both if older[where] is not fresh[where]})
         return older | fresh
 
     def close(self) -> None:

@@ -24,10 +24,8 @@ TICK_SECONDS_MIN = 0.02
 TICK_SECONDS_MAX = 1.0
 
 
-def tick_seconds(lock_ms: int | None) -> float:
-    """How often to look for locks that are due, several times within the third that is left."""
-    if lock_ms is None:
-        return TICK_SECONDS_MAX
+def tick_seconds(lock_ms: int) -> float:
+    """How often to look for locks that are due: a few times in each third."""
     return min(max(lock_ms / 1000 / TICKS_IN_A_LOCK, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
 
 

@@ -90,6 +90,8 @@ class Settled:
     """Why they can't be sent; None: they can."""
     renewals: tuple[tuple[AcquisitionLock, int | None], ...] = ()
     """For renewals: the locks, and the offset if it is about one record of the lock."""
+    is_automatic: bool = False
+    """Nobody asked for it, so nobody is told how it went."""
     ticket: Ticket = field(default_factory=Ticket)
 
     @property

@@ -60,6 +60,7 @@ class ShareMember:
         self.lock_ms: int | None = None
         self._wake = wake
         self._nodes: dict[int, ShareNode] = {}
+        self._lock_known = asyncio.Event()
         self._full: set[int] = set()
         self._renews = config.auto_renew
         self._tasks: asyncio.TaskGroup | None = None
@@ -209,7 +210,9 @@ class ShareMember:
                 log.info("inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
         self.outcomes.add(outcome.results)
-        self.lock_ms = answer.lock_ms or self.lock_ms
+        if answer.lock_ms is not None:
+            self.lock_ms = answer.lock_ms
+            self._lock_known.set()
         for topic, _ in outcome.outdated:
             self.cluster.outdate(topic)
         for error in outcome.failures:
@@ -249,10 +252,10 @@ class ShareMember:
 
     async def _renew_locks(self) -> None:
         config = self.config
-        while True:
+        await self._lock_known.wait()
+        while self._renews:
+            assert self.lock_ms is not None
             await asyncio.sleep(tick_seconds(self.lock_ms))
-            if self.lock_ms is None or not self._renews:
-                continue
             for node in self._nodes.values():
                 due, let_go = due_locks(
                     (lock for held in node.tables() for lock in held.locks()),

@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.consumer_config import ShareConsumerConfig
@@ -83,7 +83,8 @@ class ShareNode:
         self._lost: list[HeldRecords] = []
         self._again: deque[Settled] = deque()
         self._sending: list[Settled] = []
-        self._renewing: list[AcquisitionLock] = []
+        self._renewals: deque[Settled] = deque()
+        self._renewing: set[AcquisitionLock] = set()
         self._lock_ms = 0
         self._asked: FetchLimits | None = None
         self._fetching: FetchLimits | None = None
@@ -128,11 +129,12 @@ class ShareNode:
         yield from self._lost
 
     def tickets(self) -> list[Ticket]:
-        """Take what is settled out of the tables; follow it and all that is under way."""
-        self._again += [
-            unit for held in tuple(self.tables()) for unit in held.take()
-        ]  # What they can't be sent for is reported with the next request.
-        return list({id(one.ticket): one.ticket for one in (*self._sending, *self._again)}.values())
+        """Take what is to be sent out of the tables; follow it and all that is under way."""
+        for held in tuple(self.tables()):
+            self._again += held.take()  # What can't be sent is reported with the next request.
+            self._renewals += held.take_renewals()
+        under_way = (*self._sending, *self._again, *self._renewals)
+        return list({id(one.ticket): one.ticket for one in under_way}.values())
 
     # What it is asked to do.
 
@@ -148,7 +150,7 @@ class ShareNode:
 
     def renew(self, locks: Iterable[AcquisitionLock]) -> None:
         """Let these locks begin anew, and those that the application asked it for."""
-        self._renewing += locks
+        self._renewing.update(locks)
         self._wake.set()
 
     async def close(self) -> None:
@@ -168,8 +170,10 @@ class ShareNode:
         in_doubt = NetworkException(f"{self._session.name}: stopped before the answer came")
         unsent = ShareSessionNotFound(f"{self._session.name}: stopped before this was sent")
         sent, self._sending = self._sending, []
-        waiting = [*self._again, *(unit for held in self.tables() for unit in held.take())]
+        self.tickets()
+        waiting = [*self._again, *self._renewals]
         self._again.clear()
+        self._renewals.clear()
         return [
             *(unit.report(in_doubt) for unit in sent),
             *(unit.report(unit.error or unsent) for unit in waiting),
@@ -194,7 +198,7 @@ class ShareNode:
         if remaining > 0:
             await _wait(self._wake, remaining)
             return None
-        if self._renewing or any(held.has_renewals for held in self._held.values()):
+        if self._has_renewals():
             return await self._renew()
         if self._asked is not None:
             limits, self._asked = self._asked, None
@@ -239,21 +243,30 @@ class ShareNode:
         finally:
             done, self._closing = self._closing, None
             done.set_result(None)
-        for unit in self._again:  # There is no session in which they could be tried again.
-            outcome.results.append(unit.report(outcome.answer.lost or unit.error))
+        for unit in (*self._again, *self._renewals):  # There is no session to try them in.
+            _report(unit, outcome.answer.lost or unit.error, outcome)
         self._again.clear()
+        self._renewals.clear()
         return outcome
+
+    def _has_renewals(self) -> bool:
+        return bool(
+            self._renewing or self._renewals or any(one.has_renewals for one in self.tables())
+        )
 
     async def _renew(self) -> Outcome:
         outcome = Outcome()
-        locks, self._renewing = self._renewing, []
-        units = [unit for held in self._held.values() for unit in held.take_renewals()]
-        for held in {id(lock.held): lock.held for lock in locks}.values():
-            if held.lost is None:
-                unit = held.renewal_of(lock for lock in locks if lock.held is held)
-                units += [] if unit is None else [unit]
-        now, later = _one_of_each_partition(units)
-        self._renewing += [lock for unit in later for lock, _ in unit.renewals]
+        locks, self._renewing = self._renewing, set()
+        for held in self._held.values():
+            self._renewals += held.take_renewals()
+            if (unit := held.renewal_of(one for one in locks if one.held is held)) is not None:
+                self._renewals.append(replace(unit, is_automatic=True))
+        for unit in self._renewals:
+            if unit.held.lost is not None:
+                _report(unit, unit.held.lost, outcome)
+        standing = [unit for unit in self._renewals if unit.held.lost is None]
+        now, later = _one_of_each_partition(standing)
+        self._renewals = deque(later)
         self._sending = now
         answer = await self._session.acknowledge(_runs(now), renew=True)
         self._read(answer, outcome)
@@ -266,7 +279,7 @@ class ShareNode:
         taken = [*self._again, *(unit for held in tuple(self.tables()) for unit in held.take())]
         for unit in taken:
             if (error := unit.error or unit.held.lost) is not None:
-                outcome.results.append(unit.report(error))
+                _report(unit, error, outcome)
         self._lost = [held for held in self._lost if not held.is_empty]
         able = [unit for unit in taken if unit.error is None and unit.held.lost is None]
         self._sending, later = _one_of_each_partition(able)
@@ -284,7 +297,7 @@ class ShareNode:
         for unit in sent:
             error = answer.results[unit.held.key]
             if error is None:
-                outcome.results.append(unit.report(None))
+                _report(unit, None, outcome)
                 for lock, offset in unit.renewals:
                     lock.renewed(offset, answer.sent_at + self._lock_ms / 1000)
             else:
@@ -300,7 +313,7 @@ class ShareNode:
         again, over = refused(unit, error, now)
         self._again.extendleft(reversed(again))
         if over is not None:
-            outcome.results.append(over.report(error))
+            _report(over, error, outcome)
         if unit.is_renewal:
             outcome.not_renewed.append((unit, error))
         elif again and error.retriable:
@@ -367,6 +380,12 @@ class ShareNode:
 def needs_the_application(error: KafkaError) -> bool:
     """Whether trying again is no answer to this; a broker's own surprises pass (code -1)."""
     return not error.retriable and not isinstance(error, UnknownServerError)
+
+
+def _report(unit: Settled, error: KafkaError | None, outcome: Outcome) -> None:
+    result = unit.report(error)
+    if not unit.is_automatic:
+        outcome.results.append(result)
 
 
 def _one_of_each_partition(units: Iterable[Settled]) -> tuple[list[Settled], list[Settled]]:

@@ -1,88 +1,26 @@
 """The consumer's rules, on a broker in the same process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from sharegroup.client import (
     AcknowledgementResult,
     AcknowledgeType,
-    AdminClient,
-    AlterConfig,
-    ConfigResource,
     DeserializationError,
     IllegalStateError,
-    NewTopic,
-    Producer,
-    Record,
-    ResourceType,
     ShareConsumer,
-    SharePartitionOffset,
-    TopicPartition,
 )
 from sharegroup.errors import InvalidRecordState, UnsupportedVersion
-from sharegroup.testing import ManualClock, broker
-
-WHERE = TopicPartition("t", 0)
-POLL_SECONDS = 10.0
-LOCK_SECONDS = 30.0
-"""How long a broker locks records unless told otherwise."""
-
-
-class Bench:
-    """A broker with a topic of four records and a group that reads it from the beginning."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    async def fill(self, *values: bytes) -> None:
-        async with Producer(bootstrap_servers=self.bootstrap) as producer:
-            for value in values:
-                await producer.send("t", value, partition=0)
-
-    @asynccontextmanager
-    async def member(self, mode: str = "explicit", **options: Any) -> AsyncIterator[ShareConsumer]:
-        async with ShareConsumer(
-            "t",
-            bootstrap_servers=self.bootstrap,
-            group_id="g",
-            share_acknowledgement_mode=mode,  # type: ignore[typeddict-item]
-            **options,
-        ) as made:
-            yield made
-
-    async def lag(self) -> int | None:
-        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
-            offsets = (await admin.list_share_group_offsets({"g": None}))["g"]
-        assert isinstance(offsets, dict)
-        found = offsets[WHERE]
-        assert isinstance(found, SharePartitionOffset)
-        return found.lag
-
-
-def play(
-    scenario: Callable[[Bench], Coroutine[Any, Any, None]], *, clock: ManualClock | None = None
-) -> None:
-    async def run() -> None:
-        async with broker(clock=clock) as running:
-            bench = Bench(running.bootstrap)
-            async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
-                await admin.create_topics([NewTopic("t", 1)])
-                group = ConfigResource(ResourceType.GROUP, "g")
-                earliest = AlterConfig("share.auto.offset.reset", "earliest")
-                await admin.incremental_alter_configs({group: [earliest]})
-            await bench.fill(b"0", b"1", b"2", b"3")
-            async with asyncio.timeout(30):
-                await scenario(bench)
-
-    asyncio.run(run())
-
-
-def values(records: list[Record]) -> list[bytes]:
-    return [record.value for record in records]
+from sharegroup.testing import ManualClock
+from tests.unit.client.group_on_a_broker import (
+    LOCK_SECONDS,
+    POLL_SECONDS,
+    WHERE,
+    Bench,
+    play,
+    values,
+)
 
 
 def test_explicit_mode_wants_every_record_settled_before_the_next_poll() -> None:
