@@ -320,14 +320,24 @@ def _hop(body: Buffer, firsts: list[int], counts: list[int]) -> Integers:
             if octet < 0x80:
                 position += 1 + (octet >> 1)
                 continue
-            length, shift = octet & 0x7F, 7
-            while octet >= 0x80 and shift < 7 * INT_BYTES_MAX:
-                position += 1
-                octet = body[position]
-                length |= (octet & 0x7F) << shift
-                shift += 7
-            position += 1 + (length >> 1)
+            second = body[position + 1]
+            if second < 0x80:
+                position += 2 + ((octet & 0x7F | second << 7) >> 1)
+            else:
+                position = _behind_long(body, position)
     return np.array(starts, dtype=np.int64)
+
+
+def _behind_long(body: Buffer, position: int) -> int:
+    """Where a record ends whose length takes more than two bytes."""
+    length = 0
+    for shift in range(0, 7 * INT_BYTES_MAX, 7):
+        octet = body[position]
+        position += 1
+        length |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            break
+    return position + (length >> 1)
 
 
 def _within(offsets: Integers, ranges: Ranges) -> tuple[Integers, npt.NDArray[np.bool_]]:

@@ -165,6 +165,20 @@ def test_batch_that_compaction_emptied_has_no_records():
     assert rows(record_columns(bytes(empty) + log)) == expected(log, headers=False)
 
 
+@pytest.mark.parametrize("size", [0, 55, 56, 8_180, 8_190, 1_048_560, 1_048_570, 3_000_000])
+def test_records_of_every_length_of_a_length_are_read(size):
+    log = log_of([([NewRecord(None, bytes(size), 0), *RECORDS], 0, 0, None)] * 2)
+    assert rows(record_columns(log)) == expected(log, headers=False)
+
+
+def test_group_holds_no_more_than_its_bytes_and_one_batch():
+    batch = [NewRecord(None, bytes(100_000), 0)]
+    log = log_of([(batch, CODECS["zstd"], 0, None)] * 50)
+    assert len(log) < 20_000
+    sizes = [len(group.offsets) for group in record_columns(log, group_bytes=250_000)]
+    assert sizes == [3] * 16 + [2]
+
+
 @pytest.mark.parametrize("group_bytes", [1, 2_000, 1 << 20])
 def test_groups_end_with_the_batch_that_fills_them(group_bytes):
     log = log_of([([NewRecord(None, bytes(93), 0)], 0, 0, None)] * 100)
