@@ -49,7 +49,8 @@ the verb as an option, too:
 Not as in Kafka's tools: a failure ends with exit code 1, also when only one of several groups or
 topics failed; `reset-offsets` looks at all partitions before it changes one; `groups list` shows
 groups of every type, and no verb changes or deletes one that is no share group; `topics list`
-leaves out internal topics.
+leaves out internal topics; lists are tables with headings. In tables a character that could end a
+line or command a terminal is escaped.
 
 ## Exit codes
 

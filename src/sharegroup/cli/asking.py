@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from sharegroup.cli.client_properties import client_options
-from sharegroup.cli.output import Listing, print_listing
+from sharegroup.cli.output import Listing, print_listing, printable
 from sharegroup.cli.properties import read_properties
 from sharegroup.cli.watch import watch
 from sharegroup.client.admin import AdminClient
@@ -216,7 +216,7 @@ def refuse(errors: Iterable[KafkaError]) -> None:
 def line_of(error: KafkaError) -> str:
     """An error in one line, with the next step if there is one."""
     hint = WHAT_TO_DO.get(type(error))
-    text = str(error).rstrip(".")
+    text = printable(str(error).rstrip("."))
     return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
 
 

@@ -87,15 +87,28 @@ def print_listing(listing: Listing, *, as_json: bool) -> None:
 
 def done(text: str, *, as_json: bool, **facts: object) -> None:
     """Say that something was done."""
-    click.echo(json.dumps(facts) if as_json else text)
+    click.echo(json.dumps(facts) if as_json else printable(text))
+
+
+def printable(text: str) -> str:
+    """The text with escapes for what could end a line or command a terminal.
+
+    A group id may hold any character, and whoever made it need not be a friend.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):  # Partitions by topic, as Kafka's tools write them.
-        return ";".join(f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
+        texts = (f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
+        return printable(";".join(texts))
     if isinstance(value, list):
         value = ",".join(map(str, value))
-    return "-" if value in (None, "") else str(value)
+    return "-" if value in (None, "") else printable(str(value))
 
 
 def _tinted(line: Sequence[str]) -> list[str]:

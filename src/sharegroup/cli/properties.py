@@ -18,7 +18,12 @@ CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 def read_properties(path: Path) -> list[tuple[str, str]]:
     """The keys and values of a properties file, in their order."""
-    return list(parse_properties(path.read_text()))
+    content = path.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # What Java takes every such file for.
+    return list(parse_properties(text))
 
 
 def parse_properties(text: str) -> Iterator[tuple[str, str]]:

@@ -69,8 +69,12 @@ def parse_duration(text: str) -> timedelta:
 
 def read_plan(path: Path) -> dict[TopicPartition, int]:
     """Offsets by partition from lines of ``topic,partition,offset``."""
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text())))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise click.BadParameter(f"{path}: {error}", param_hint="--from-file") from error
     plan: dict[TopicPartition, int] = {}
-    for number, cells in enumerate(csv.reader(io.StringIO(path.read_text())), 1):
+    for number, cells in enumerate(lines, 1):
         if not cells:
             continue
         if len(cells) != 3 or not all(cell.strip().isdecimal() for cell in cells[1:]):

@@ -22,7 +22,7 @@ from typing import NoReturn, Protocol
 
 import click
 
-from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.output import Listing, in_colour, printable
 from sharegroup.errors import KafkaError
 
 HOME = "\x1b[H"
@@ -89,12 +89,12 @@ class Screen:
 
     def show(self, listing: Listing) -> None:
         """Draw the table."""
-        errors = [f"{type(error).__name__}: {error}" for error in listing.failures]
+        errors = [printable(f"{type(error).__name__}: {error}") for error in listing.failures]
         self._draw("\n".join([listing.text(coloured=in_colour()), *errors]))
 
     def fail(self, error: str) -> None:
         """Draw why there is none."""
-        self._draw(error)
+        self._draw(printable(error))
 
     def _draw(self, text: str) -> None:
         height = shutil.get_terminal_size().lines

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import pytest
 
+from sharegroup.cli.asking import Access
 from sharegroup.cli.client_properties import client_options
 from sharegroup.client.config import ClientConfig, ProducerConfig
 from sharegroup.client.consumer_config import ShareConsumerConfig
@@ -122,6 +123,11 @@ def test_group_config_among_consumer_properties_is_left_to_the_client_to_refuse(
 def test_what_would_not_work_as_meant_is_refused(properties: dict[str, str], says: str) -> None:
     with pytest.raises(click.UsageError, match=says):
         options(properties)
+
+
+def test_passwords_are_in_no_representation() -> None:
+    access = Access("127.0.0.1:9092", 1_000, {"sasl.password": "secret"})
+    assert "secret" not in repr(access)
 
 
 def test_boolean_is_true_or_false() -> None:

@@ -82,6 +82,14 @@ def test_groups_beside_an_unknown_one_are_described_all_the_same(consumed: str, 
     assert described.err.startswith("Error: GroupIdNotFound: there is no group 'nobody'")
 
 
+def test_group_with_a_line_break_in_its_id_stays_in_its_line(run: Run) -> None:
+    run("topics create broken-line --partitions 1")
+    words = "groups reset-offsets --topic broken-line --to-latest --execute --group"
+    assert run(words, "two\nlines").lines[1][0] == "two\\nlines"
+    assert "two\\nlines" in [line[0] for line in run("groups list").lines]
+    assert run("groups delete", "two\nlines").out == "deleted group two\\nlines\n"
+
+
 def test_all_groups_are_described(consumed: str, run: Run) -> None:
     rows = run("groups --describe --all-groups --state --json").rows
     assert consumed in [row["group"] for row in rows]

@@ -56,6 +56,14 @@ def test_unknown_is_a_dash_and_partitions_are_written_as_kafka_writes_them() -> 
     assert listing.text().splitlines()[1] == "-    a:0;b:0,1"
 
 
+def test_names_can_neither_end_a_line_nor_command_a_terminal() -> None:
+    name = "a\nb\x1b[2J\u202eé"
+    assert Listing([{"group": name}], ("group",), "").text().splitlines() == [
+        "GROUP",
+        "a\\nb\\x1b[2J\\u202eé",
+    ]
+
+
 @pytest.mark.parametrize(
     ("environment", "coloured"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],

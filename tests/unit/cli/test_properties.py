@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sharegroup.cli.properties import parse_properties
+from sharegroup.cli.properties import parse_properties, read_properties
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,12 @@ from sharegroup.cli.properties import parse_properties
 )
 def test_text_is_read_as_java_reads_it(text: str, pairs: list[tuple[str, str]]) -> None:
     assert list(parse_properties(text)) == pairs
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_file_is_read_in_what_people_write_and_in_what_java_reads(
+    encoding: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.properties"
+    file.write_bytes("name=Zoë\n".encode(encoding))
+    assert read_properties(file) == [("name", "Zoë")]

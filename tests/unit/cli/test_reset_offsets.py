@@ -135,6 +135,14 @@ def test_unreadable_plan_is_refused_with_its_line(
     assert says in refused.err
 
 
+def test_file_that_is_no_text_is_refused(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_bytes(b"\xff\xfe\x00")
+    refused = run("groups reset-offsets g --dry-run --from-file", str(file))
+    assert refused.code == 2
+    assert str(file) in "".join(refused.err.split())
+
+
 def test_plan_for_an_unknown_topic_fails(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "plan.csv"
     file.write_text("no-such-topic,0,1\n")
