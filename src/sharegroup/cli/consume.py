@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -20,9 +22,12 @@ from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writ
 from sharegroup.cli.naming import complete_groups, naming_many
 from sharegroup.cli.printing import Printing
 from sharegroup.cli.running import Stop, run
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.config import ClientConfig
 from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.errors import UnknownTopicOrPartition
 
 GROUP_DEFAULT = "console-share-consumer"
 NULL_DEFAULT = "null"
@@ -125,7 +130,9 @@ def _outcome(options: dict[str, Any]) -> AcknowledgeType:
 async def _consume(
     stop: Stop, access: Access, write: RowWriter, outcome: AcknowledgeType, options: dict[str, Any]
 ) -> int:
-    consumer = ShareConsumer(*options["topics"], **_consumer_options(access, options))
+    client_options = _consumer_options(access, options)
+    await _warn_of_missing(options["topics"], client_options)
+    consumer = ShareConsumer(*options["topics"], **client_options)
     printing = Printing(
         consumer,
         sys.stdout.fileno(),
@@ -140,6 +147,16 @@ async def _consume(
         await consumer.close(timeout=access.timeout_ms / 1000)
         _report(printing)
     return 1 if printing.lost else 0
+
+
+async def _warn_of_missing(topics: Iterable[str], client_options: dict[str, Any]) -> None:
+    """A group may wait for a topic to be created; who mistyped a name would wait for ever."""
+    known = {field.name for field in fields(ClientConfig)}
+    common = {name: value for name, value in client_options.items() if name in known}
+    async with AdminClient(**common) as admin:
+        for topic, found in (await admin.describe_topics(topics)).items():
+            if isinstance(found, UnknownTopicOrPartition):
+                _complain(f"topic {topic!r} does not exist yet (sharegroup topics list)")
 
 
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ answer.  What is wrong with one record alone (too large) is reported, and the re
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -115,7 +114,7 @@ class Sending:
             return
         self._outstanding.append((counts.read, delivery))
         if len(self._outstanding) >= OUTSTANDING_MAX:
-            await asyncio.wait([asyncio.ensure_future(_outcome(self._outstanding[0][1]))])
+            await _outcome(self._outstanding[0][1])
             self.settle()
 
     def _failed(self, number: int, error: KafkaError) -> None:

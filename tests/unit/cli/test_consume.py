@@ -115,6 +115,22 @@ def test_several_topics_are_consumed_together(bootstrap: str, prepare: Prepare) 
     assert sorted(done.lines) == [b"a", b"b"]
 
 
+def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> None:
+    properties = ("--command-property", "max.poll.records=10")
+    done = consume(bootstrap, "mistyped", "waits", *properties)
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == (
+        "sharegroup: topic 'mistyped' does not exist yet (sharegroup topics list)\n"
+        "sharegroup: processed 0 records\n"
+    )
+
+
+def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
+    done = sharegroup("consume", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200")
+    assert done.code == 1
+    assert done.err.startswith("Error: no answer from 127.0.0.1:1: ")
+
+
 def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
     """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
     prepare("gone", "gone", b"x" * 500_000)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +160,23 @@ def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
     assert done.code == 1
     assert "acknowledged 0 of 1 records" in done.err
     assert "sharegroup: record 1: " in done.err
+
+
+def test_signal_ends_the_reading_and_what_was_read_is_acknowledged(bootstrap: str) -> None:
+    create(bootstrap, "stopped")
+    words = [sys.executable, "-m", "sharegroup", *at(bootstrap, "produce stopped")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        child.stdin.write(b"a\nhalf a li")
+        child.stdin.flush()
+        sharegroup(*at(bootstrap, "configs alter --group s --set share.auto.offset.reset=earliest"))
+        seen = sharegroup(*at(bootstrap, "consume stopped --group s --max-messages 1"))
+        assert seen.out == b"a\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=20) == 130, "the input has not ended yet"
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert [one["value"] for one in everything(bootstrap, "stopped")] == ["a"]
 
 
 def test_pipe_is_read_as_it_comes(bootstrap: str) -> None:
