@@ -165,6 +165,7 @@ class ShareConsumer:
             return CloseReport()
         self._closed = True
         self._wake.set()
+        self._member.stop_watching()
         if accept_open:
             self._accept_open()
         tickets, released = self._member.tickets(), self._member.held()

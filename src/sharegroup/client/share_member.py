@@ -69,6 +69,7 @@ class ShareMember:
         self._stop = asyncio.Event()
         self._polled_at: float | None = None
         """When the last poll ended; None: one runs, or none ever did."""
+        self._poll_began_at = 0.0
 
     # Life.
 
@@ -169,9 +170,10 @@ class ShareMember:
             self._nodes[node_id] = self._nodes.pop(node_id)  # Others are first the next time.
 
     def flush(self) -> None:
-        """Send what is settled."""
+        """Send what is settled by now, in requests of its own."""
         for node in self._nodes.values():
-            node.flush()
+            if node.has_settled:
+                node.flush()
 
     def tickets(self) -> list[Ticket]:
         """Have everything that is settled sent; follows it and all that is under way."""
@@ -185,11 +187,22 @@ class ShareMember:
             log.info("consumer.rejoining group=%s member=%s", *self.session_member)
             self.membership.active = True
             self.heartbeats.wake()
+        now = time.monotonic()
+        if self._polled_at is not None:
+            between = now - self._poll_began_at
+            self.metrics.between_polls_ms.observe(between * 1000)
+            self.metrics.poll_idle_ratio.observe((self._polled_at - self._poll_began_at) / between)
+        self.metrics.last_poll.mark()
+        self._poll_began_at = now
         self._polled_at = None
 
     def poll_ended(self) -> None:
         """The application works from now on."""
         self._polled_at = time.monotonic()
+
+    def stop_watching(self) -> None:
+        """It will not poll any more, and that is no absence."""
+        self._polled_at = None
 
     def _add_node(self, node_id: int) -> None:
         assert self._tasks is not None
@@ -294,7 +307,7 @@ class ShareMember:
         limit = self.config.max_poll_interval_ms / 1000
         while True:
             away = 0.0 if self._polled_at is None else time.monotonic() - self._polled_at
-            if away >= limit and self.membership.active:
+            if away >= limit and self.membership.active and self.membership.subscription:
                 await self._leave_unpolled()
             await asyncio.sleep(max(limit - away, limit / 10))
 

@@ -6,8 +6,8 @@ next is decided anew after each request, in this order:
     close         when asked to: everything settled goes along, the session ends
     (pause)       after a failure
     renew         locks that are to begin anew; never together with other acknowledgements
-    fetch         when asked for: everything settled goes along
     acknowledge   when asked to, or when something refused is to be tried again
+    fetch         when asked for: everything settled goes along
 
 A fetch may be parked at the broker for as long as ``fetch_max_wait_ms``; what becomes ready
 meanwhile waits for it.  What is tried again goes alone: its partition's other acknowledgements
@@ -200,14 +200,15 @@ class ShareNode:
             return None
         if self._has_renewals():
             return await self._renew()
+        if self._flushing and (self.has_settled or (self.is_open and not self.wanted)):
+            self._flushing = False
+            return await self._acknowledge(close=not self.wanted and not self.has_open)
         if self._asked is not None:
             limits, self._asked = self._asked, None
             if self.wanted:
                 return await self._fetch(limits)
             self._flushing = True
-        if self._flushing and (self.has_settled or (self.is_open and not self.wanted)):
-            self._flushing = False
-            return await self._acknowledge(close=not self.wanted and not self.has_open)
+            return None
         self._flushing = False
         await self._wake.wait()
         return None

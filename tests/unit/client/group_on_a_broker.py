@@ -40,10 +40,22 @@ class Bench:
             group = ConfigResource(ResourceType.GROUP, "g")
             assert await admin.incremental_alter_configs({group: changes}) == {group: None}
 
-    async def fill(self, *values: bytes) -> None:
+    async def fill(self, *values: bytes, topic: str = "t", partition: int = 0) -> None:
         async with Producer(bootstrap_servers=self.bootstrap) as producer:
             for value in values:
-                await producer.send("t", value, partition=0)
+                await producer.send(topic, value, partition=partition)
+
+    async def create_topic(self, name: str) -> None:
+        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(name, 1)]) == {name: None}
+
+    async def delete_topic(self) -> None:
+        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+            assert await admin.delete_topics(["t"]) == {"t": None}
+
+    async def grow_topic(self, partitions: int) -> None:
+        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+            assert await admin.create_partitions({"t": partitions}) == {"t": None}
 
     @asynccontextmanager
     async def member(self, mode: str = "explicit", **options: Any) -> AsyncIterator[ShareConsumer]:
