@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from sharegroup.client.config import config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig, ShareConsumerOptions
-from sharegroup.client.outcomes import AcknowledgementCallback
+from sharegroup.client.outcomes import AcknowledgementCallback as AcknowledgementCallback
 from sharegroup.client.records import (
     AcknowledgeType,
     CloseReport,
@@ -95,6 +95,11 @@ class ShareConsumer:
             self.subscribe(*topics)
 
     # What it is.
+
+    @property
+    def client_id(self) -> str:
+        """The name it gives itself in the broker's logs and metrics."""
+        return self._config.client_id
 
     @property
     def group_id(self) -> str:
