@@ -28,7 +28,8 @@ from sharegroup.testing.embedded import TestBroker
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(r"Example::\n\n((?:[ ]{4,}.*\n|\n)+)")
-README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+WORKER, PIPELINE, EMBEDDED = PYTHON_BLOCK.findall((ROOT / "README.md").read_text())
 
 
 def docstring_examples() -> Iterator[tuple[str, str]]:
@@ -96,7 +97,7 @@ def test_worker_of_the_readme_settles_records() -> None:
         async with broker() as running:
             await with_an_order(running, "billing")
             names: dict[str, object] = {}
-            source = README_BLOCKS[0].partition("asyncio.run(")[0]
+            source = WORKER.partition("asyncio.run(")[0]
             exec(compile(source, "README.md", "exec"), names)
             worker = asyncio.create_task(names["work"](running.bootstrap))  # type: ignore[operator]
             async with asyncio.timeout(30):
@@ -109,5 +110,11 @@ def test_worker_of_the_readme_settles_records() -> None:
 
 
 def test_broker_of_the_readme_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(README_BLOCKS[1], "README.md", "exec"), {})
+    exec(compile(EMBEDDED, "README.md", "exec"), {})
     assert re.match(r"127\.0\.0\.1:\d+\n", capsys.readouterr().out)
+
+
+def test_pipeline_of_the_readme_is_the_one_that_runs() -> None:
+    """`tests/spark` runs the first example of docs/spark.md."""
+    page = (ROOT / "docs" / "spark.md").read_text()
+    assert PYTHON_BLOCK.findall(page)[0] == PIPELINE
