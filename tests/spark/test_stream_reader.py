@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from sharegroup.client import AdminClient, ShareConsumer
+from sharegroup.client import AdminClient, NewTopic, ShareConsumer
 from sharegroup.client.share_ranges import RECORDS_MAX
 from sharegroup.spark import executor_read
 from sharegroup.spark.options import SourceOptions
@@ -45,17 +45,28 @@ KAFKA = pytest.param(
 Json = dict[str, Any]
 
 
+class Broker(NamedTuple):
+    bootstrap: str
+    kill: Callable[[], None]
+    start: Callable[[], None]
+
+
 @pytest.fixture(scope="module", params=["ours", KAFKA])
-def bootstrap(
+def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+) -> Iterator[Broker]:
     folder: Path = tmp_path_factory.mktemp("broker")
     if request.param == "kafka":
         with KafkaPeer(folder, SETTINGS, heap="512m") as kafka:
-            yield kafka.bootstrap
+            yield Broker(kafka.bootstrap, kafka.kill, kafka.start)
     else:
         with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield process.bootstrap
+            yield Broker(process.bootstrap, process.kill9, process.start)
+
+
+@pytest.fixture(scope="module")
+def bootstrap(broker: Broker) -> str:
+    return broker.bootstrap
 
 
 @pytest.fixture(autouse=True)
@@ -336,3 +347,49 @@ def test_available_now_ends_by_itself(query: Query, bootstrap: str, topic: str, 
             seen += query.run(reader)
         assert sorted(seen) == sorted(numbers(0, 50))
         assert lag(bootstrap, group) == 0
+
+
+def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
+    broker: Broker, query: Query, topic: str
+) -> None:
+    """Its locks go with the broker; its records come back and are recognised."""
+    produce(broker.bootstrap, topic, *numbers(0, 50), partition=0)
+    with query.reader() as reader:
+        assert query.batch(reader) == numbers(0, 50)
+        broker.kill()
+        query.idle(reader)
+        broker.start()
+        limit = time.monotonic() + WAIT_SECONDS
+        while (reader.reportLatestOffset() or {})["recognised"] < 50:
+            assert time.monotonic() < limit, f"not all came back: {reader.reportLatestOffset()}"
+            query.idle(reader)
+        assert (reader.reportLatestOffset() or {})["lostAcknowledgements"] == 50
+        produce(broker.bootstrap, topic, b"after", partition=1)
+        assert query.batch(reader) == [b"after"]
+
+
+def test_a_topic_that_is_made_again_is_another_one(
+    query: Query, bootstrap: str, topic: str
+) -> None:
+    """The same offsets of the same name are new records; what was in doubt is forgotten."""
+    produce(bootstrap, topic, *numbers(0, 5), partition=0)
+    with query.reader() as reader:
+        assert query.batch(reader) == numbers(0, 5)
+        make_again(bootstrap, topic)
+        produce(bootstrap, topic, *numbers(5, 10), partition=0)
+        assert query.batch(reader) == numbers(5, 10)
+        limit = time.monotonic() + WAIT_SECONDS
+        while (reader.reportLatestOffset() or {})["carried"]:
+            assert time.monotonic() < limit, "the old topic's records are still carried"
+            query.idle(reader)
+
+
+def make_again(bootstrap: str, topic: str) -> None:
+    async def again() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            assert await admin.delete_topics([topic]) == {topic: None}
+            limit = time.monotonic() + WAIT_SECONDS
+            while (await admin.create_topics([NewTopic(topic, 2)]))[topic] is not None:
+                assert time.monotonic() < limit, f"{topic} can't be made again"
+
+    asyncio.run(again())

@@ -183,8 +183,7 @@ class ShareRanges:
             self._changed.clear()
             if self._runner is not None and self._runner.done():
                 self._runner.result()  # Only an error ends it; it is raised here.
-            if self._heartbeats.failure is not None:
-                raise self._heartbeats.failure
+            self._check_heartbeats()
             report, self._heartbeats.report = self._heartbeats.report, None
             if report is not None:
                 raise report
@@ -197,6 +196,17 @@ class ShareRanges:
                     await self._changed.wait()
             except TimeoutError:
                 return {}
+
+    def _check_heartbeats(self) -> None:
+        """Join again after what may pass; raise what only a person can put right."""
+        failure, self._heartbeats.failure = self._heartbeats.failure, None
+        if failure is None or self._tasks is None:
+            return
+        if not _may_pass(failure):
+            raise failure
+        log.warning("membership.lost member=%s error=%r (joining again)", self.member, failure)
+        self._membership.reset()
+        self._tasks.create_task(self._heartbeats.run())
 
     async def _drain(
         self,
@@ -241,7 +251,7 @@ class ShareRanges:
             fetched.failure = first
 
     async def _pause(self, failure: KafkaError, deadline: float) -> None:
-        if not failure.retriable and not isinstance(failure, UnknownServerError):
+        if not _may_pass(failure):
             raise failure
         log.info("acquire.failed member=%s error=%r", self.member, failure)
         pause = min(self._cluster.backoff().next_ms() / 1000, deadline - time.monotonic())
@@ -331,6 +341,11 @@ class ShareRanges:
         if topic is None or topic.topic_id is None:
             return None
         return TopicPartition(topic.topic_id, where.partition)
+
+
+def _may_pass(failure: KafkaError) -> bool:
+    """Whether trying again may help; a broker's own surprises (code -1) pass, too."""
+    return failure.retriable or isinstance(failure, UnknownServerError)
 
 
 def _share(records_max: int, brokers: int) -> int:

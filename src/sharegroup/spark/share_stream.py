@@ -18,6 +18,7 @@ they are given back and the run is over.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,10 @@ POSITIONS_SECONDS = 1.0
 IDLE_SECONDS = 2.0
 """availableNow: what nobody hands out for so long is held by others, and not waited for."""
 JOIN_SECONDS_MAX = 30.0
-"""availableNow: how long to wait for partitions; Apache Kafka takes five seconds."""
+"""availableNow: how long to wait for partitions, or for a broker; Apache Kafka takes five seconds
+for the first partitions of a new group."""
+ASK_SECONDS_MAX = 2.0
+"""For questions whose answers are good to have and not needed."""
 
 
 class Ranges(Protocol):
@@ -106,7 +110,7 @@ class ShareStream:
         await self._settle(start)
         await self._prune()
         if self._targets is None:
-            fresh = await self._fresh(records_max, time.monotonic() + POLL_MS / 1000)
+            fresh, _ = await self._fresh(records_max)
         else:
             fresh = await self._available_now(records_max, self._targets)
         if not fresh:
@@ -206,8 +210,9 @@ class ShareStream:
 
     async def _drop_deleted(self, carried: set[TopicId]) -> None:
         try:
-            living = set((await self._ranges.topic_ids()).values())
-        except KafkaError as error:
+            async with asyncio.timeout(ASK_SECONDS_MAX):
+                living = set((await self._ranges.topic_ids()).values())
+        except (KafkaError, TimeoutError) as error:
             log.info("topics.unknown error=%r", error)
             return
         gone = {topic_id for topic_id in carried if topic_id not in living}
@@ -221,16 +226,21 @@ class ShareStream:
             return False
         self._asked_at = time.monotonic()
         try:
-            self._positions = await self._ranges.positions()
-        except KafkaError as error:
+            async with asyncio.timeout(ASK_SECONDS_MAX):
+                self._positions = await self._ranges.positions()
+        except (KafkaError, TimeoutError) as error:
             log.info("positions.unknown error=%r", error)
             return False
         return True
 
     # The next batch.
 
-    async def _fresh(self, records_max: int, deadline: float) -> Acquired:
-        """Records that this query has not processed; what it has is settled at once."""
+    async def _fresh(self, records_max: int) -> tuple[Acquired, KafkaError | None]:
+        """Records that this query has not processed, and why there are none if that failed.
+
+        What it has processed is settled at once.
+        """
+        deadline = time.monotonic() + POLL_MS / 1000
         while True:
             wait_ms = max(0, round((deadline - time.monotonic()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
@@ -243,7 +253,7 @@ class ShareStream:
             if again:
                 await self._settle_again(again)
             if fresh or acquisition.failure is not None or time.monotonic() >= deadline:
-                return fresh
+                return fresh, acquisition.failure
 
     async def _settle_again(self, again: Outcomes) -> None:
         refused = await self._acknowledge(again)
@@ -270,21 +280,22 @@ class ShareStream:
         """The next records of before the run began; empty when there are no more."""
         began = idle_since = time.monotonic()
         while True:
-            fresh = await self._fresh(records_max, time.monotonic() + POLL_MS / 1000)
+            fresh, failure = await self._fresh(records_max)
             if fresh:
                 if any(runs[0].first < targets.get(key, 0) for key, runs in fresh.items()):
                     return fresh
                 await self._give_back(fresh)
                 return {}
-            if await self._is_done(targets):
+            if failure is None and await self._is_done(targets):
                 return {}
             now = time.monotonic()
-            if not self._ranges.assigned:
+            if failure is not None or not self._ranges.assigned:
                 idle_since = now
+            if now - began > JOIN_SECONDS_MAX and failure is not None:
+                raise failure  # An empty run that looks like a success would be a lie.
             if now - idle_since > IDLE_SECONDS or now - began > JOIN_SECONDS_MAX:
                 log.warning(
-                    "available_now.ended_early assigned=%d (what is left is held by others, "
-                    "or the broker can't be reached)",
+                    "available_now.ended_early assigned=%d (what is left is held by others)",
                     len(self._ranges.assigned),
                 )
                 return {}

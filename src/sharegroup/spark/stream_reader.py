@@ -90,11 +90,13 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             )
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else RECORDS_MAX
         offset = parse(start, self._subscription)
+        member = self._started(offset)
+        if self._is_available_now and not member.stream.has_end:
+            member.call(member.stream.stop_at_the_end())
         try:
-            member = self._started(offset)
             end = member.call(member.stream.advance(offset, records_max=records_max))
         except KafkaError as error:
-            if not error.retriable:
+            if self._is_available_now or not error.retriable:
                 raise
             log.warning("stream.waits group=%s error=%r", self._options.group, error)
             return start
@@ -131,17 +133,15 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         """Leave the group; what is held is given back with the session."""
-        if self._member is not None:
-            self._member.close()
+        member, self._member = self._member, None
+        if member is not None:
+            member.close()
 
     def _started(self, offset: StreamOffset) -> _Member:
         """The member, which keeps the name that the query's offsets have for it."""
         if self._member is None:
             self._member = _Member(self._options, self._load, offset.query or uuid.uuid4().hex)
-        member = self._member
-        if self._is_available_now and not member.stream.has_end:
-            member.call(member.stream.stop_at_the_end())
-        return member
+        return self._member
 
 
 class _Member:

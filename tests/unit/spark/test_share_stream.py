@@ -257,3 +257,13 @@ def test_available_now_does_not_wait_for_what_others_hold() -> None:
     group.lag = 5
     _, end = available_now(group)
     assert end is START
+
+
+def test_available_now_does_not_end_well_when_no_broker_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_stream, "JOIN_SECONDS_MAX", 0)
+    group = Group()
+    group.failure = NetworkException("no broker can be reached")
+    with pytest.raises(NetworkException):
+        available_now(group)
