@@ -45,7 +45,7 @@ from sharegroup.cli.measuring.payloads import (
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
 from sharegroup.cli.naming import complete_groups, complete_topics
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.config import ProducerConfig
+from sharegroup.client.config import ProducerConfig, config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.producer import Producer
 
@@ -225,16 +225,12 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     access = with_properties(access, command_properties)
     plan = ConsumePlan(
         topic=options["topic"],
+        group=options["group"],
         count=options["count"],
-        idle_ms=access.timeout_ms,
+        fetch_bytes=options["fetch_size"],
         interval_ms=options["interval_ms"],
         detailed=options["detailed"] and not options["as_json"],
-        options={
-            "client_id": "perf-share-consumer-client",
-            "fetch_max_bytes": options["fetch_size"],
-            **access.client_options(ShareConsumerConfig),
-            "group_id": options["group"],
-        },
+        access=access,
     )
     if not options["hide_header"] and not options["as_json"]:
         click.echo(CONSUMER_HEADER)
@@ -257,10 +253,12 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
 
 
 def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
+    client_options = plan.client_options()
     if count > 1:
+        config_from(ShareConsumerConfig, client_options)  # Refused here, not by each process.
         return consume_in_processes(plan, count)
     start_ms = time.time_ns() // 1_000_000
-    return start_ms, [run(lambda stop: consume(plan, 1, OwnTotal(), stop, lambda: None))]
+    return start_ms, [run(lambda stop: consume(plan, client_options, OwnTotal(), stop))]
 
 
 def _print_consumed(

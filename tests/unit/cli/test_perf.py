@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
     ]
     assert sum(one["records"] for one in facts["consumers"]) == 3_000
     assert facts["latency_ms"]["p99"] >= facts["latency_ms"]["p50"] > 0
+
+
+def test_consumers_in_processes_log_in_as_one_does(bootstrap: str, tmp_path: Path) -> None:
+    """What reads a token can't be sent to another process; what says where it is can."""
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "client.properties").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nlinger.ms=1\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{tmp_path}/token\n"
+    )
+    words = "perf consume --topic t --num-records 1 --threads 2 --timeout 200 --hide-header"
+    config = ("--command-config", str(tmp_path / "client.properties"))
+    done = sharegroup(*at(bootstrap, words), *config)
+    assert done.code == 1
+    warning, error, *_ = done.err.splitlines()
+    assert warning == "Warning: --command-config: linger.ms is not used"
+    assert error.startswith("Error: perf-share-consumer-client-1: "), "it got as far as the login"
 
 
 @pytest.mark.usefixtures("filled")

@@ -11,12 +11,13 @@ Latency is from a record's timestamp to its delivery, by the clocks of the two m
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -24,13 +25,15 @@ from typing import Any, Protocol
 
 import click
 
-from sharegroup.cli.asking import line_of
+from sharegroup.cli.asking import Access, line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
 from sharegroup.cli.running import Stop, run
+from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.records import Record
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
 
+CLIENT_ID = "perf-share-consumer-client"
 POLL_SECONDS = 0.1
 READY_SECONDS_MAX = 60.0
 
@@ -55,15 +58,34 @@ class OwnTotal:
 
 @dataclass(frozen=True, slots=True)
 class ConsumePlan:
-    """What to take; it goes to another process, so it is plain."""
+    """What to take, and how to get in; it goes to another process, so it is plain."""
 
     topic: str
+    group: str
     count: int
-    idle_ms: int
+    fetch_bytes: int
     interval_ms: int
     detailed: bool
-    options: dict[str, Any] = field(repr=False)
-    """Of the ShareConsumer."""
+    access: Access
+
+    @property
+    def idle_ms(self) -> int:
+        """Nothing for so long is the end."""
+        return self.access.timeout_ms
+
+    def client_options(self, index: int | None = None) -> dict[str, Any]:
+        """Options of a ShareConsumer; consumer ``index`` of several has a client id of its own."""
+        options = {
+            "client_id": CLIENT_ID,
+            "fetch_max_bytes": self.fetch_bytes,
+            **self.access.client_options(ShareConsumerConfig),
+            "group_id": self.group,
+        }
+        return (
+            options
+            if index is None
+            else {**options, "client_id": f"{options['client_id']}-{index}"}
+        )
 
 
 @dataclass(slots=True)
@@ -78,11 +100,17 @@ class Consumed:
 
 
 async def consume(
-    plan: ConsumePlan, index: int, total: Total, stop: Stop, started: Callable[[], None]
+    plan: ConsumePlan,
+    options: dict[str, Any],
+    total: Total,
+    stop: Stop,
+    *,
+    index: int = 1,
+    started: Callable[[], object] = lambda: None,
 ) -> Consumed:
     """Take records until all consumers together have enough, or none comes any more."""
-    consumer = ShareConsumer(plan.topic, **plan.options)
-    consumed = Consumed(plan.options["client_id"])
+    consumer = ShareConsumer(plan.topic, **options)
+    consumed = Consumed(options["client_id"])
     started()
     progress = _Progress(plan, index)
     idle_since = time.monotonic()
@@ -124,7 +152,7 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
     try:
         barrier.wait(READY_SECONDS_MAX)
         start_ms = time.time_ns() // 1_000_000
-        return start_ms, [_result(pipe, plan) for pipe in pipes]
+        return start_ms, [_result(pipe, index) for index, pipe in enumerate(pipes, 1)]
     except threading.BrokenBarrierError as error:
         text = f"the {count} consumers' processes did not start in {READY_SECONDS_MAX:.0f} s"
         raise click.ClickException(text) from error
@@ -138,25 +166,25 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
 def _child(
     plan: ConsumePlan, index: int, total: Total, barrier: Barrier, result: Connection
 ) -> None:
-    options = {**plan.options, "client_id": f"{plan.options['client_id']}-{index}"}
-    own = ConsumePlan(
-        plan.topic, plan.count, plan.idle_ms, plan.interval_ms, plan.detailed, options
-    )
+    with redirect_stderr(io.StringIO()):  # Of properties that mean nothing the parent has warned.
+        options = plan.client_options(index)
 
     def started() -> None:
         barrier.wait(READY_SECONDS_MAX)
 
     try:
-        result.send(run(lambda stop: consume(own, index, total, stop, started)))
+        result.send(
+            run(lambda stop: consume(plan, options, total, stop, index=index, started=started))
+        )
     except KafkaError as error:
         result.send(Consumed(options["client_id"], error=line_of(error)))
 
 
-def _result(pipe: Connection, plan: ConsumePlan) -> Consumed:
+def _result(pipe: Connection, index: int) -> Consumed:
     try:
         consumed: Consumed = pipe.recv()
     except EOFError:
-        return Consumed(plan.options["client_id"], error="the consumer's process ended")
+        return Consumed(f"consumer {index}", error="its process ended")
     return consumed
 
 
