@@ -43,12 +43,14 @@ CLOSE_SECONDS = 30.0
 class Delivery:
     """The outcome of one `send`: awaiting it gives the RecordMetadata, or raises the error."""
 
-    __slots__ = ("_batch", "_index", "_timestamp_ms")
+    __slots__ = ("_batch", "_index", "_timestamp_ms", "fills_batch")
 
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int, *, fills_batch: bool) -> None:
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
+        self.fills_batch = fills_batch
+        """Whether its batch leaves with it."""
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         # Many records share the batch's future: cancelling one waiter must not cancel it.
@@ -91,6 +93,7 @@ class Producer:
         self._unfinished: set[Batch] = set()
         self._buffered_bytes = 0
         self._space = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
         room = self._config.buffer_bytes
@@ -134,6 +137,40 @@ class Producer:
         Without ``partition`` equal keys go to one partition, the same as with Kafka's Java
         producer.  Order within a partition is the order of the calls.
         """
+        if self._runner is None:
+            self._check_running()
+            self._loop = asyncio.get_running_loop()
+            self._runner = self._loop.create_task(self._run(), name="producer")
+        while (
+            delivery := self.send_now(
+                topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        ) is None:  # fmt: skip
+            if self._cluster.last_known_topic(topic) is None:
+                limit_ms = self._config.max_block_ms
+                await self._cluster.topic(topic, create=True, timeout_ms=limit_ms)
+            else:
+                await self._wait_for_space(_size(key, value, headers))
+        if delivery.fills_batch:
+            # A loop of sends that never waits would keep the sender from running.
+            await asyncio.sleep(0)
+        return delivery
+
+    def send_now(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery | None:
+        """`send` without waiting; None when that is impossible.
+
+        That is before the first `send`, while its topic is not known, and while there is no room.
+        """
         self._check_running()
         size = _size(key, value, headers)
         if size > self._config.request_bytes_max:
@@ -142,21 +179,13 @@ class Producer:
                 f"{self._config.request_bytes_max}"
             )
         known = self._cluster.last_known_topic(topic)
-        if known is None:
-            known = await self._cluster.topic(
-                topic, create=True, timeout_ms=self._config.max_block_ms
-            )
-        if self._buffered_bytes + size > self._config.buffer_bytes:
-            await self._wait_for_space(size)
-        self._check_running()  # It may have been closed during a wait; nobody sends any more.
+        has_room = self._buffered_bytes + size <= self._config.buffer_bytes
+        if known is None or not has_room or self._runner is None:
+            return None
         stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         where = TopicPartition(topic, self._partition(known, key, partition))
         batch, is_full = self._append(where, (key, value, stamp, headers), size)
-        delivery = Delivery(batch, len(batch.records) - 1, stamp)
-        if is_full:
-            # A loop of sends that never waits would keep the sender from running.
-            await asyncio.sleep(0)
-        return delivery
+        return Delivery(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
 
     async def send_and_wait(
         self,
@@ -232,9 +261,7 @@ class Producer:
     def _check_running(self) -> None:
         if self._closed:
             raise IllegalStateError("this producer is closed")
-        if self._runner is None:
-            self._runner = asyncio.create_task(self._run(), name="producer")
-        elif self._runner.done():
+        if self._runner is not None and self._runner.done():
             self._runner.result()
 
     def _partition(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
@@ -271,7 +298,8 @@ class Producer:
             )
         batch = queue.open_batch(size)
         if batch is None:
-            done = asyncio.get_running_loop().create_future()
+            assert self._loop is not None, "the first record is sent by a running loop"
+            done = self._loop.create_future()
             batch = Batch(queue, done, time.monotonic())
             queue.waiting.append(batch)
             self._unfinished.add(batch)

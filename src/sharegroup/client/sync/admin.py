@@ -1,0 +1,64 @@
+"""AdminClient without an event loop."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from sharegroup.client import admin
+from sharegroup.client.config import ClientOptions
+from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking
+
+
+class AdminClient(BlockingClient[admin.AdminClient]):
+    """Administers a cluster; see `sharegroup.client.AdminClient`, method by method.
+
+    Example::
+
+        with AdminClient(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics([NewTopic("orders", num_partitions=3)])
+            print(admin.list_topics())
+    """
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        client = admin.AdminClient(**options)
+        super().__init__(client, client.client_id)
+
+    def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        if self._open:
+            self._end(self._client.close())
+
+    create_topics = blocking(admin.AdminClient.create_topics)
+    delete_topics = blocking(admin.AdminClient.delete_topics)
+    create_partitions = blocking(admin.AdminClient.create_partitions)
+    list_topics = blocking(admin.AdminClient.list_topics)
+    describe_topics = blocking(admin.AdminClient.describe_topics)
+    list_offsets = blocking(admin.AdminClient.list_offsets)
+    delete_records = blocking(admin.AdminClient.delete_records)
+    describe_cluster = blocking(admin.AdminClient.describe_cluster)
+
+    describe_configs = blocking(admin.AdminClient.describe_configs)
+    incremental_alter_configs = blocking(admin.AdminClient.incremental_alter_configs)
+
+    list_groups = blocking(admin.AdminClient.list_groups)
+    delete_groups = blocking(admin.AdminClient.delete_groups)
+
+    list_share_groups = blocking(admin.AdminClient.list_share_groups)
+    describe_share_groups = blocking(admin.AdminClient.describe_share_groups)
+    delete_share_groups = blocking(admin.AdminClient.delete_share_groups)
+    list_share_group_offsets = blocking(admin.AdminClient.list_share_group_offsets)
+    alter_share_group_offsets = blocking(admin.AdminClient.alter_share_group_offsets)
+    delete_share_group_offsets = blocking(admin.AdminClient.delete_share_group_offsets)
+    reset_group_offsets = blocking(admin.AdminClient.reset_group_offsets)
+
+    describe_groups = blocking(admin.AdminClient.describe_groups)
+    describe_consumer_groups = blocking(admin.AdminClient.describe_consumer_groups)
+    list_consumer_group_offsets = blocking(admin.AdminClient.list_consumer_group_offsets)
+    alter_consumer_group_offsets = blocking(admin.AdminClient.alter_consumer_group_offsets)
+    delete_consumer_group_offsets = blocking(admin.AdminClient.delete_consumer_group_offsets)
+
+    describe_features = blocking(admin.AdminClient.describe_features)
+    update_features = blocking(admin.AdminClient.update_features)
