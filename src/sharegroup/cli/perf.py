@@ -244,12 +244,13 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     errors = [f"{one.client_id}: {one.error}" for one in consumed if one.error]
     if errors:
         raise click.ClickException("\n       ".join(errors))
-    if flow.records < plan.count:
+    stopped = max(one.stopped for one in consumed)
+    if flow.records < plan.count and not stopped:
         raise click.ClickException(
             f"{flow.records} of {plan.count} records came; no more for {plan.idle_ms} ms "
             "(wait longer with --timeout)"
         )
-    return 0
+    return stopped
 
 
 def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:

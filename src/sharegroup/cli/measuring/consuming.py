@@ -36,6 +36,7 @@ from sharegroup.errors import KafkaError
 CLIENT_ID = "perf-share-consumer-client"
 POLL_SECONDS = 0.1
 READY_SECONDS_MAX = 60.0
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Total(Protocol):
@@ -97,6 +98,8 @@ class Consumed:
     last_ms: int = 0
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     error: str = ""
+    stopped: int = 0
+    """The exit code of the signal that ended it, if one did."""
 
 
 async def consume(
@@ -129,6 +132,7 @@ async def consume(
             progress.look(consumed)
         await consumer.commit()
         consumed.metrics = consumer.metrics()
+        consumed.stopped = stop.code
     finally:
         await consumer.close()
     return consumed
@@ -148,19 +152,36 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
         theirs.close()  # Or its end would not be noticed.
         pipes.append(ours)
         children.append(child)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stopped: list[int] = []
+
+    def enough(number: int, _: object) -> None:
+        if stopped:
+            raise KeyboardInterrupt  # The second signal does not wait.
+        stopped.append(number)
+        total.value = plan.count
+
+    handlers = {number: signal.signal(number, enough) for number in STOPPING}
     try:
-        barrier.wait(READY_SECONDS_MAX)
-        start_ms = time.time_ns() // 1_000_000
-        return start_ms, [_result(pipe, index) for index, pipe in enumerate(pipes, 1)]
-    except threading.BrokenBarrierError as error:
-        text = f"the {count} consumers' processes did not start in {READY_SECONDS_MAX:.0f} s"
-        raise click.ClickException(text) from error
+        start_ms = _begin(barrier)
+        results = [_result(pipe, index) for index, pipe in enumerate(pipes, 1)]
+        results[0].stopped = 128 + stopped[0] if stopped else 0
+        return start_ms, results
     finally:
-        signal.signal(signal.SIGTERM, before)
         total.value = plan.count  # Whatever happened, nobody needs to go on.
         for child in children:
             child.join(READY_SECONDS_MAX)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _begin(barrier: Barrier) -> int:
+    """Let all consumers begin; when that was, by the wall clock."""
+    try:
+        barrier.wait(READY_SECONDS_MAX)
+    except threading.BrokenBarrierError as error:
+        text = f"the consumers' processes did not start in {READY_SECONDS_MAX:.0f} s"
+        raise click.ClickException(text) from error
+    return time.time_ns() // 1_000_000
 
 
 def _child(
