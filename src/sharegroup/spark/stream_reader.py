@@ -40,6 +40,7 @@ from sharegroup.errors import KafkaError
 from sharegroup.spark.background import LoopThread
 from sharegroup.spark.decision_files import DecisionFiles, default_location
 from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
+from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.plan import plan
@@ -149,6 +150,7 @@ class _Member:
 
     def __init__(self, options: SourceOptions, load: str, query: str) -> None:
         exit_on_sigterm()
+        keep_freed_memory()
         self._thread = LoopThread("kafka-share-driver")
         self._ranges = self._thread.call(_make_ranges(options, query))
         files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
