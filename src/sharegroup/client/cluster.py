@@ -169,7 +169,10 @@ class Cluster:
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], *, what: str, timeout_ms: int | None = None
     ) -> T:
-        """Try until it works, fails for good, or the time is up (RequestTimedOut)."""
+        """Try until it works, fails for good, or the time is up (RequestTimedOut).
+
+        After `close` everything fails for good.
+        """
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         backoff = self.backoff()
         last: KafkaError | None = None
@@ -179,7 +182,7 @@ class Cluster:
                     try:
                         return await attempt()
                     except KafkaError as error:
-                        if not error.retriable:
+                        if not error.retriable or self._closed:
                             raise
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
