@@ -118,25 +118,24 @@ def _bare(kind: DataType) -> str:
 
 def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
     """Write all rows and wait until they are acknowledged; how many they were."""
-    thread = LoopThread("kafka-share-write")
+    sending = _Sending(options)
     try:
-        sending = _Sending(options, thread)
         for batch in batches:
             sending.send(batch)
         return sending.finish()
     finally:
-        thread.close()
+        sending.close()
 
 
 class _Sending:
     """The producer of one task, and the outcomes that it still waits for."""
 
-    def __init__(self, options: SinkOptions, thread: LoopThread) -> None:
+    def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._thread = thread
         self._unsettled: list[Delivery] = []
         self._count = 0
-        self._producer = thread.call(_new_producer(options))
+        self._thread = LoopThread("kafka-share-write")
+        self._producer = self._thread.call(_new_producer(options))
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Queue the rows, then see to it that those of the batch before are acknowledged."""
@@ -146,9 +145,14 @@ class _Sending:
         self._thread.call(_settled(before))
 
     def finish(self) -> int:
-        """Wait for all outcomes."""
+        """Wait for all outcomes, for as long as the producer tries."""
         self._thread.call(self._finish())
         return self._count
+
+    def close(self) -> None:
+        """Give up what has no outcome yet."""
+        self._thread.call(self._producer.close(timeout=0))
+        self._thread.close()
 
     async def _send(self, rows: list[tuple[Any, ...]]) -> None:
         for topic, value, key, headers, partition, timestamp in rows:
@@ -165,7 +169,7 @@ class _Sending:
         self._count += len(rows)
 
     async def _finish(self) -> None:
-        await self._producer.close()
+        await self._producer.flush()
         await _settled(self._unsettled)
 
 
