@@ -52,9 +52,9 @@ ITERATION_SECONDS = 1.0
 
 CLOSE_SECONDS = 30.0
 
-ARROW_FACTOR = 2
-"""So many times as many records come from one `poll_arrow` as from one `poll`: twice the default,
-and one more fetched ahead, are the 2,000 locks that a partition has by default."""
+ARROW_FACTOR = 4
+"""So many times as many records come from one `poll_arrow` as from one `poll`: by default the
+2,000 that a partition has locks for."""
 
 
 class ShareConsumer:
@@ -243,8 +243,7 @@ class ShareConsumer:
 
         Columns: topic, partition, offset, timestamp, key, value, headers, delivery_count.  Give
         the batch, or a filtered part of it, to `accept`, `release`, `reject` or `renew`.
-        ``max_records`` is twice ``max_poll_records`` unless given: columns pay in bulk, and twice
-        that is the number of locks that a partition has by default.
+        ``max_records`` is four times ``max_poll_records`` unless given: columns pay in bulk.
         Needs pyarrow and numpy (the extra ``arrow``); deserializers don't apply to columns.
         """
         from sharegroup.client import record_batches  # Not imported for those who don't use it.

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from sharegroup.client.assigned import AssignedPartitions
+from sharegroup.client.ahead import AheadOf
 from sharegroup.client.client_metrics import ShareConsumerMetrics
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.consumer_config import ShareConsumerConfig
@@ -61,7 +62,7 @@ class ShareMember:
         self._wake = wake
         self._nodes: dict[int, ShareNode] = {}
         self._lock_known = asyncio.Event()
-        self._full: set[int] = set()
+        self._ahead = AheadOf()
         self._renews = config.auto_renew
         self._tasks: asyncio.TaskGroup | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -140,8 +141,8 @@ class ShareMember:
     def ask_fetches(self, records: int, *, ahead: bool = False) -> None:
         """A fetch from each broker that has none under way and whatever is there for us.
 
-        ``ahead``: only from brokers that had more the last time, and only what they can give
-        at once.  All that is settled goes along.
+        ``ahead``: only where it may help, and only what can be given at once.  All that is
+        settled goes along.
         """
         assert self._tasks is not None
         wanted = self.assigned.by_leader(self._tasks, self._wake.set)
@@ -155,7 +156,7 @@ class ShareMember:
             if not node.wanted:
                 node.flush()
                 continue
-            if node.is_fetching or (ahead and node_id not in self._full):
+            if node.is_fetching or (ahead and not self._ahead.may_help(node_id)):
                 continue
             if one_at_a_time and asked:
                 node.flush()
@@ -247,10 +248,7 @@ class ShareMember:
         if outcome.limits is None:
             return
         records = sum(parcel.waiting for parcel in outcome.parcels)
-        if records >= outcome.limits.max_records:
-            self._full.add(node.node_id)
-        else:
-            self._full.discard(node.node_id)
+        self._ahead.fetched(node.node_id, records, outcome.limits)
         if answer.failure is None:
             fetched = sum(len(parcel.records) for parcel in outcome.parcels)
             metrics.fetch.add()

@@ -37,6 +37,8 @@ def cut(
     the bytes where they are; taking every second element copies the strings together.
     """
     count = len(first)
+    if absent.all():  # Keys, as often as not.
+        return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count, dtype=np.int32)
     bounds[0::2] = first
     bounds[1::2] = end
@@ -53,6 +55,8 @@ def read_headers(
     """The headers of each record, null for none; ``at`` is where a record's first one begins."""
     if (counts > (ends - at) // HEADER_BYTES_MIN).any():
         raise CorruptMessage("a record has less room than its count of headers needs")
+    if not counts.any() and (at == ends).all():
+        return pa.nulls(len(counts), HEADERS)
     bounds = np.concatenate(([0], np.cumsum(counts)))
     table = np.empty((VALUE_ABSENT + 1, int(bounds[-1])), dtype=np.int64)
     at = at.copy()
