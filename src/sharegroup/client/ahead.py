@@ -4,7 +4,7 @@ A fetch that brought as much as was asked for says that there is more.  Then the
 out while the application works.  But a partition has a number of locks, and when those in the
 application's hands are all of them, fetching ahead finds nothing, though the log has more:
 
-    fetch: full ---> ahead: nothing ---> fetch: full      the locks are used up: leave it for a while
+    fetch: full ---> ahead: nothing ---> fetch: full      the locks are used up: pause
                                     '--> fetch: less      that was the end of the log
 """
 

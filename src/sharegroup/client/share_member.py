@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from sharegroup.client.assigned import AssignedPartitions
 from sharegroup.client.ahead import AheadOf
+from sharegroup.client.assigned import AssignedPartitions
 from sharegroup.client.client_metrics import ShareConsumerMetrics
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.consumer_config import ShareConsumerConfig
