@@ -72,6 +72,8 @@ class Fetched:
     """Without ranges that hold no record at all."""
     errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
     failure: KafkaError | None = None
+    record_bytes: int = 0
+    """What came along, of whole log batches."""
 
     @property
     def offset_count(self) -> int:
@@ -109,6 +111,7 @@ class HeldRanges:
                 fetched.errors[one.key] = one.error
             if one.acquired:
                 self._take(one, fetched)
+            fetched.record_bytes += len(one.records)
         return fetched
 
     async def acknowledge(self, runs: Runs) -> Offsets:

@@ -48,7 +48,7 @@ FETCH_BYTES_MAX = 50 * 1024 * 1024
 WAIT_MS_OF_MANY = 100
 """How long one of several brokers may park a fetch, while another may have records."""
 LITTLE = 10
-"""A fetch that brings less than one in so many of what came before it was the last one."""
+"""One in so many, of what came before or of what fits, is little."""
 RENEWALS_PER_LOCK = 3
 LOCK_MS_UNTIL_KNOWN = 1_000
 """How soon to look whether there is something to renew, before a broker has said."""
@@ -229,8 +229,7 @@ class ShareRanges:
             fetched = await node.fetch(wanted, limits)
             brought.append(fetched)
             self._look_again(fetched, wanted)
-            # A trickle of single records must not keep a batch waiting for the next one.
-            if fetched.failure is not None or fetched.offset_count * LITTLE <= count:
+            if fetched.failure is not None or _is_last(fetched, count):
                 break
             count += fetched.offset_count
             wait_ms = 0
@@ -341,6 +340,15 @@ class ShareRanges:
         if topic is None or topic.topic_id is None:
             return None
         return TopicPartition(topic.topic_id, where.partition)
+
+
+def _is_last(fetched: Fetched, count: int) -> bool:
+    """Whether a fetch after ``count`` records brought so little that there is hardly more.
+
+    A trickle of single records must not keep a batch waiting for the next one.
+    """
+    is_full = fetched.record_bytes * LITTLE > FETCH_BYTES_MAX
+    return not is_full and fetched.offset_count * LITTLE <= count
 
 
 def _may_pass(failure: KafkaError) -> bool:

@@ -29,5 +29,6 @@ def faults(mode: str) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is about glibc")
 def test_a_second_answer_needs_no_new_pages() -> None:
-    """Of 40 MiB, that is 10,240 pages."""
-    assert faults("keep") < 1_000 < faults("default")
+    """Pieces and whole are 40 MiB, 10,240 pages; what is broken up between them takes some."""
+    assert faults("default") > 9_000
+    assert faults("keep") < 4_000
