@@ -542,6 +542,10 @@ def gives(*ranges: tuple[int, int, int], records: bytes | None = BATCH, **values
 
 
 FETCH_LIES: dict[str, Lie] = {
+    "all offsets there are": gives((0, LONG_MAX - 1, 1)),
+    "all offsets and no record": gives((0, LONG_MAX - 1, 1), records=None),
+    "more offsets than anybody locks": gives((0, 2**31 - 1, 1), (2**31, 2**31, 1)),
+    "the largest offset": gives((LONG_MAX, LONG_MAX, 1)),
     "last before first": gives((5, 0, 1)),
     "negative offsets": gives((-(2**63), -1, 1)),
     "overlapping ranges": gives((0, 5, 1), (3, 9, 1), (0, 0, 1)),
@@ -625,7 +629,7 @@ TOLD: dict[str, str] = {
     "fetch: unknown error": "UnknownErrorCode: error code 9999",
     "heartbeat: unknown error": "UnknownErrorCode: error code 9999: group 'g' member",
 }
-"""What the application is told, and has to be; everything else passes over without its help."""
+"""What the application is told, and has to be; the rest is logged, and passes without its help."""
 
 THE_END = {"heartbeat: unknown error"}
 """A coordinator that refuses a member for good ends its membership, as in Kafka."""

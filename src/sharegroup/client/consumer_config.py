@@ -63,6 +63,7 @@ class ShareConsumerConfig(ClientConfig):
     """See docs/config.md and Kafka's share consumer configs of the same names."""
 
     elsewhere: ClassVar[Mapping[str, str]] = GROUP_CONFIGS
+    metrics_group: ClassVar[str] = "consumer-metrics"
 
     group_id: str = ""
     client_rack: str | None = None
