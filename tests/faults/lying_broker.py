@@ -86,6 +86,8 @@ class LyingBroker:
     def __init__(self) -> None:
         self.lies: dict[int, Lie] = {}
         self.seen: Counter[int] = Counter()
+        self.order: list[int] = []
+        """The keys of all requests in the order in which they came."""
         self.trickle: dict[int, float] = {}
         """Seconds between two bytes of answers to these requests; others come at once."""
         self.port = 0
@@ -137,6 +139,7 @@ class LyingBroker:
         message, _ = decode(cls, body, head.body_position + tags)
         request = Request(head.api_key, head.api_version, head.correlation_id, message)
         self.seen[request.key] += 1
+        self.order.append(request.key)
         reply = self._honest(request)
         if (lie := self.lies.get(request.key)) is not None:
             reply = lie(request, reply)

@@ -97,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._correlation_id = 0
         self._writable = asyncio.Event()
         self._writable.set()
+        self._paused = False
         self._failure: Exception | None = None
         self._versions: Mapping[int, Versions] = {}
         self._answers = 0
@@ -191,7 +192,7 @@ class Connection(asyncio.Protocol):
         return downgrade(message, request_class(message.__api_key__, version))
 
     async def drained(self) -> None:
-        """Wait while the transport's buffer is full."""
+        """Wait while the transport's buffer is full, or a login is going on."""
         await self._writable.wait()
 
     def fail(self, error: Exception) -> None:
@@ -263,6 +264,7 @@ class Connection(asyncio.Protocol):
 
     async def _log_in_again(self) -> None:
         self._held = []
+        self._writable.clear()  # What needs no answer could otherwise pile up without a limit.
         started_at = time.monotonic()
         try:
             lifetime_ms = await log_in(self._ask_during_login, self._config)
@@ -274,8 +276,10 @@ class Connection(asyncio.Protocol):
         self._metrics.reauthentication_ms.observe((time.monotonic() - started_at) * 1000)
         held, self._held = self._held, None
         if self._failure is None and self._transport is not None:
-            for chunks in held:
+            for chunks in held or ():
                 self._transport.writelines(chunks)
+        if not self._paused:
+            self._writable.set()
         self._log_in_later(lifetime_ms)
 
     async def _ask_during_login(self, message: Any) -> Any:
@@ -309,10 +313,13 @@ class Connection(asyncio.Protocol):
         return f"; with security_protocol={protocol} is that what this listener speaks?"
 
     def pause_writing(self) -> None:
+        self._paused = True
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self._paused = False
+        if self._held is None:
+            self._writable.set()
 
     def data_received(self, chunk: bytes) -> None:
         self._metrics.incoming_bytes.add(len(chunk))
