@@ -50,28 +50,32 @@ def test_thread_ends_with_its_last_client() -> None:
     thread.leave()
 
 
-def test_lock_keeps_the_loop_out(thread: LoopThread) -> None:
-    """Two additions that each read, wait a little and write: without the lock some get lost."""
-    total = 0
+def test_lock_is_the_loops_while_it_runs_and_nobodys_while_it_waits(thread: LoopThread) -> None:
+    running, stop = threading.Event(), threading.Event()
 
-    def add_slowly() -> None:
-        nonlocal total
-        seen = total
-        for _ in range(50):
-            pass
-        total = seen + 1
+    async def run_until_told() -> None:
+        running.set()
+        stop.wait(SECONDS_MAX)  # Without an await: the loop is busy, as with decoding records.
 
-    async def add_often() -> None:
-        for _ in range(3_000):
-            add_slowly()
-            await asyncio.sleep(0)
+    busy = asyncio.run_coroutine_threadsafe(run_until_told(), thread._loop)  # type: ignore[arg-type]
+    assert running.wait(SECONDS_MAX)
+    assert not thread.lock.acquire(blocking=False)
+    stop.set()
+    busy.result(SECONDS_MAX)
+    assert thread.lock.acquire(timeout=SECONDS_MAX)
+    thread.lock.release()
 
-    future = asyncio.run_coroutine_threadsafe(add_often(), thread._loop)  # type: ignore[arg-type]
-    for _ in range(3_000):
-        with thread.lock:
-            add_slowly()
-    future.result(SECONDS_MAX)
-    assert total == 6_000
+
+def test_loop_does_nothing_while_somebody_has_the_lock(thread: LoopThread) -> None:
+    ran = threading.Event()
+
+    async def run() -> None:
+        ran.set()
+
+    with thread.lock:
+        asyncio.run_coroutine_threadsafe(run(), thread._loop)  # type: ignore[arg-type]
+        assert not ran.wait(0.05)
+    assert ran.wait(SECONDS_MAX)
 
 
 def test_loop_is_woken_by_what_was_set_under_the_lock(thread: LoopThread) -> None:
