@@ -454,7 +454,8 @@ class ShareConsumer:
     async def _go_on_in_the_background(self, fetched: int) -> None:
         """Fetch ahead if that helps, and send what no fetch takes along."""
         member, config = self._member, self._config
-        if self._was_quick and not len(member.inbox) and config.fetch_ahead_ms:
+        strict = config.share_acquire_mode == "record_limit"
+        if self._was_quick and not strict and not len(member.inbox) and config.fetch_ahead_ms:
             member.ask_fetches(fetched, ahead=True)
             # The application may not yield for long; this sends the requests before.
             await asyncio.sleep(0)

@@ -322,6 +322,8 @@ class ShareMember:
             await self.leave()
         except KafkaError as error:
             log.info("consumer.leave_failed group=%s error=%r", self.config.group_id, error)
+        finally:
+            self.heartbeats.wake()  # If it was polled meanwhile, it joins again at once.
 
 
 def _is_switched_off(error: KafkaError) -> bool:

@@ -134,7 +134,9 @@ class ShareNode:
             self._again += held.take()  # What can't be sent is reported with the next request.
             self._renewals += held.take_renewals()
         under_way = (*self._sending, *self._again, *self._renewals)
-        return list({id(one.ticket): one.ticket for one in under_way}.values())
+        return list(
+            {id(one.ticket): one.ticket for one in under_way if not one.is_automatic}.values()
+        )
 
     # What it is asked to do.
 
@@ -184,12 +186,15 @@ class ShareNode:
     async def run(self) -> None:
         """Do what is asked for, until `stop`."""
         self._task = asyncio.current_task()
-        while True:
-            self._wake.clear()
-            outcome = await self._step()
-            if outcome is not None:
-                self._pause(outcome)
-                self._take_in(self, outcome)
+        try:
+            while True:
+                self._wake.clear()
+                outcome = await self._step()
+                if outcome is not None:
+                    self._pause(outcome)
+                    self._take_in(self, outcome)
+        finally:
+            self._closed()  # Nobody may wait for what will not happen any more.
 
     async def _step(self) -> Outcome | None:
         if self._closing is not None:
@@ -242,13 +247,17 @@ class ShareNode:
         try:
             outcome = await self._acknowledge(close=True)
         finally:
-            done, self._closing = self._closing, None
-            done.set_result(None)
+            self._closed()
         for unit in (*self._again, *self._renewals):  # There is no session to try them in.
             _report(unit, outcome.answer.lost or unit.error, outcome)
         self._again.clear()
         self._renewals.clear()
         return outcome
+
+    def _closed(self) -> None:
+        done, self._closing = self._closing, None
+        if done is not None and not done.done():
+            done.set_result(None)
 
     def _has_renewals(self) -> bool:
         return bool(

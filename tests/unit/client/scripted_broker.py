@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,7 +22,7 @@ KEY = TopicPartition(TOPIC, 0)
 LOCK_SECONDS = 30
 
 Answer = Any
-"""A response, or an exception that the connection raises instead."""
+"""A response, an exception that the connection raises instead, or a future of either."""
 
 
 class ScriptedConnection:
@@ -38,6 +39,8 @@ class ScriptedConnection:
     async def request(self, message: Any, *, timeout_ms: int) -> Any:
         self.requests.append(message)
         answer = self.broker.answers.pop(0)
+        if isinstance(answer, asyncio.Future):
+            answer = await answer  # The broker says nothing for now.
         if isinstance(answer, KafkaError):
             self.is_open = False
             raise answer

@@ -315,6 +315,22 @@ def test_a_node_that_leads_nothing_any_more_ends_its_session_when_all_is_settled
     play(scenario, fetched(b"a", b"b"), acknowledged(), acknowledged())
 
 
+def test_a_close_that_a_silent_broker_holds_up_ends_with_the_node() -> None:
+    async def scenario(bench: Bench) -> None:
+        (record,) = await bench.fetch()
+        record.accept()
+        bench.broker.answers.append(asyncio.get_running_loop().create_future())
+        closing = asyncio.create_task(bench.node.close())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        bench.node.stop()
+        await closing
+        (result,) = bench.node.abandon()
+        assert isinstance(result.error, NetworkException), "sent, and nobody knows"
+
+    play(scenario, fetched(b"a"))
+
+
 def test_what_a_stopped_node_did_not_send_is_reported() -> None:
     async def scenario(bench: Bench) -> None:
         (record,) = await bench.fetch()

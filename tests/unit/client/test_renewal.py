@@ -1,0 +1,51 @@
+"""Which locks are renewed, when, and which are let go."""
+
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.locks import AcquisitionLock
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.renewal import due_locks, say_let_go, tick_seconds
+from sharegroup.ids import TopicId
+from sharegroup.ids import TopicPartition as TopicIdPartition
+
+HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)
+
+
+def lock(*, acquired_at: float, deadline: float) -> AcquisitionLock:
+    return AcquisitionLock(
+        HELD, 7, 9, 1, acquired_at=acquired_at, deadline=deadline, record_bytes=1
+    )
+
+
+def names(now: float, one: AcquisitionLock) -> str:
+    due, let_go = due_locks([one], now=now, lock_seconds=30, age_max_seconds=100)
+    return "due" if due else "let go" if let_go else "-"
+
+
+def test_a_lock_is_due_when_a_third_of_its_time_is_gone_until_it_ends() -> None:
+    one = lock(acquired_at=0, deadline=30)
+    assert [names(now, one) for now in (0, 9.9, 10, 20, 29.9, 30)] == [
+        "-", "-", "due", "due", "due", "-",
+    ]  # fmt: skip
+
+
+def test_a_lock_that_grew_too_old_is_let_go_once() -> None:
+    one = lock(acquired_at=0, deadline=120)
+    assert [names(now, one) for now in (89, 100, 101, 102)] == ["-", "due", "let go", "-"]
+
+
+def test_it_is_looked_often_enough_for_several_tries() -> None:
+    assert tick_seconds(30_000) == 1.0
+    assert tick_seconds(1_200) == pytest.approx(0.1)
+    assert tick_seconds(1) == 0.02
+
+
+def test_what_is_let_go_is_one_line_for_each_partition(caplog: pytest.LogCaptureFixture) -> None:
+    say_let_go("g", [lock(acquired_at=0, deadline=1), lock(acquired_at=0, deadline=1)], 300_000)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(
+        "renewal.ended group=g topic=t partition=0 offsets=7-8,7-8 renew_age_max_ms=300000"
+    )

@@ -1,0 +1,122 @@
+"""What of refused acknowledgements is sent again, and what is reported."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client.acknowledgements import AckRun
+from sharegroup.client.held_records import HeldRecords
+from sharegroup.client.locks import AcquisitionLock
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settled import Settled, refused
+from sharegroup.errors import (
+    CoordinatorNotAvailable,
+    FencedLeaderEpoch,
+    GroupAuthorizationFailed,
+    InvalidRecordState,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    NetworkException,
+    NotLeaderOrFollower,
+    ShareSessionNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import TopicId
+from sharegroup.ids import TopicPartition as TopicIdPartition
+
+HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)
+NOW = 10.0
+Runs = list[tuple[int, int, int]]
+
+
+def unit(*runs: tuple[int, int, int], locks: list[tuple[int, int, float]]) -> Settled:
+    """Runs (first, end, type) under locks (first, end, deadline)."""
+    made = [
+        AcquisitionLock(HELD, first, end, 1, acquired_at=0, deadline=deadline, record_bytes=1)
+        for first, end, deadline in locks
+    ]
+    return Settled(HELD, tuple(AckRun(*run) for run in runs), made)
+
+
+def after(sent: Settled, error: KafkaError) -> tuple[list[Runs], Runs | None]:
+    again, over = refused(sent, error, NOW)
+    return [[tuple(run) for run in one.runs] for one in again], (  # type: ignore[misc]
+        None if over is None else [tuple(run) for run in over.runs]  # type: ignore[misc]
+    )
+
+
+@pytest.mark.parametrize("error", [CoordinatorNotAvailable(""), KafkaStorageError("")])
+def test_what_may_pass_is_tried_again_as_it_was_while_its_locks_live(error: KafkaError) -> None:
+    sent = unit((0, 3, 1), (5, 6, 2), locks=[(0, 10, 30.0)])
+    assert after(sent, error) == ([[(0, 3, 1), (5, 6, 2)]], None)
+    ended = unit((0, 3, 1), locks=[(0, 10, 9.0)])
+    assert after(ended, error) == ([], [(0, 3, 1)])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        NotLeaderOrFollower,
+        FencedLeaderEpoch,
+        UnknownTopicId,
+        UnknownTopicOrPartition,
+        NetworkException,
+        ShareSessionNotFound,
+        GroupAuthorizationFailed,
+    ],
+)
+def test_what_has_lost_its_locks_or_is_in_doubt_is_reported(kind: type[KafkaError]) -> None:
+    assert after(unit((0, 3, 1), locks=[(0, 10, 30.0)]), kind("")) == ([], [(0, 3, 1)])
+
+
+@pytest.mark.parametrize("kind", [InvalidRecordState, InvalidRequest])
+def test_what_has_no_lock_any_more_is_reported_and_the_rest_goes_again(
+    kind: type[KafkaError],
+) -> None:
+    sent = unit((0, 8, 1), (9, 12, 3), locks=[(0, 4, 30.0), (4, 10, 9.0), (10, 12, 30.0)])
+    assert after(sent, kind("")) == ([[(0, 4, 1), (10, 12, 3)]], [(4, 8, 1), (9, 10, 3)])
+
+
+def test_when_all_locks_seem_to_live_the_halves_go_apart() -> None:
+    locks = [(0, 2, 30.0), (2, 4, 30.0), (4, 6, 30.0), (90, 99, 30.0)]
+    sent = unit((0, 6, 1), locks=locks)
+    assert after(sent, InvalidRecordState("")) == ([[(0, 2, 1)], [(2, 6, 1)]], None)
+
+
+def test_one_lock_alone_is_the_guilty_one() -> None:
+    sent = unit((0, 6, 1), locks=[(0, 6, 30.0), (90, 99, 30.0)])
+    assert after(sent, InvalidRecordState("")) == ([], [(0, 6, 1)])
+
+
+def test_a_renewed_lock_counts_by_its_latest_end() -> None:
+    sent = unit((0, 2, 1), locks=[(0, 2, 9.0)])
+    sent.locks[0].renewed(1, 30.0)
+    assert after(sent, CoordinatorNotAvailable("")) == ([[(0, 2, 1)]], None)
+
+
+def test_a_ticket_is_done_when_every_piece_is_reported() -> None:
+    async def scenario() -> None:
+        sent = unit((0, 4, 1), locks=[(0, 2, 30.0), (2, 4, 30.0)])
+        (low, high), _ = refused(sent, InvalidRecordState(""), NOW)
+        low.report(None)
+        assert not sent.ticket.done.is_set()
+        high.report(InvalidRecordState("over"))
+        assert sent.ticket.done.is_set()
+        assert [list(one.offsets) for one in sent.ticket.results] == [[0, 1], [2, 3]]
+
+    asyncio.run(scenario())
+
+
+def test_many_locks_are_told_apart_quickly() -> None:
+    """Ten thousand runs under as many locks, half of them over: no product of the two."""
+    count = 10_000
+    sent = unit(
+        *((2 * n, 2 * n + 1, 1) for n in range(count)),
+        locks=[(2 * n, 2 * n + 1, 30.0 if n % 2 else 9.0) for n in range(count)],
+    )
+    again, over = refused(sent, InvalidRecordState(""), NOW)
+    assert over is not None
+    assert (len(again[0].runs), len(over.runs)) == (count // 2, count // 2)
