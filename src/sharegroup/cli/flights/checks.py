@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sharegroup.cli.flights.accounts import Accounts, End, Where
 from sharegroup.cli.flights.departures import Kind
 
-PSS_BYTES_MAX = 2 * 1024**3
+GIB_MAX = 2
 NAMED_MAX = 5
 """How many records a failed check names."""
 
@@ -58,40 +58,50 @@ def checks(accounts: Accounts, evidence: Evidence) -> tuple[Check, ...]:
     ended = ends[End.ACCEPTED] + ends[End.REJECTED] + ends[End.ARCHIVED]
     kinds = Counter(evidence.kinds)
     return (
-        _equal("every flight was produced, once", evidence.rows, produced),
-        _equal("every produce was confirmed", evidence.rows, evidence.confirmed),
-        _equal("produced = accepted + rejected + archived", produced, ended),
-        _equal("accepted = the good ones", kinds[Kind.GOOD], ends[End.ACCEPTED]),
-        _equal("rejected = the poison ones", kinds[Kind.POISON], ends[End.REJECTED]),
-        _equal("archived = the cancelled ones", kinds[Kind.CANCELLED], ends[End.ARCHIVED]),
-        _none("no record left open", _open(accounts, evidence)),
-        _none("nothing whose end was confirmed came back", _came_back(accounts)),
-        _none("every archived record was seen at the delivery limit", _below_limit(accounts)),
-        _none(
-            "every rejected record is a dead letter", _rejected(accounts) - evidence.dead_letters
-        ),
-        _none("every dead letter was rejected", evidence.dead_letters - _rejected(accounts)),
-        _none("the broker's lag is 0", _lagging(evidence)),
-        Check(
-            "memory of all processes stays within 2 GiB",
-            "within",
-            "within"
-            if evidence.peak_pss_bytes <= PSS_BYTES_MAX
-            else f"{evidence.peak_pss_bytes / 2**20:,.0f} MiB",
-        ),
+        equal("every flight was produced, once", evidence.rows, produced),
+        equal("every produce was confirmed", evidence.rows, evidence.confirmed),
+        equal("produced = accepted + rejected + archived", produced, ended),
+        equal("accepted = the good ones", kinds[Kind.GOOD], ends[End.ACCEPTED]),
+        equal("rejected = the poison ones", kinds[Kind.POISON], ends[End.REJECTED]),
+        equal("archived = the cancelled ones", kinds[Kind.CANCELLED], ends[End.ARCHIVED]),
+        none("no record left open", _open(accounts, evidence)),
+        none("nothing whose end was confirmed came back", _came_back(accounts)),
+        none("every archived record was seen at the delivery limit", _below_limit(accounts)),
+        none("every rejected record is a dead letter", _rejected(accounts) - evidence.dead_letters),
+        none("every dead letter was rejected", evidence.dead_letters - _rejected(accounts)),
+        none("the broker's lag is 0", lagging(evidence.end_offsets, evidence.lag)),
+        within("memory of all processes", GIB_MAX, evidence.peak_pss_bytes),
     )
 
 
-def _equal(claim: str, expected: int, found: int) -> Check:
+def equal(claim: str, expected: int, found: int) -> Check:
+    """Two numbers that must be the same."""
     return Check(claim, f"{expected:,}", f"{found:,}")
 
 
-def _none(claim: str, offenders: AbstractSet[Where] | AbstractSet[str]) -> Check:
+def none(claim: str, offenders: AbstractSet[Where] | AbstractSet[str]) -> Check:
+    """Records or whatever it is that there must be none of; the first few are named."""
     names = sorted(
         one if isinstance(one, str) else f"partition {one[0]} offset {one[1]}" for one in offenders
     )
     found = f"{len(names)}: " + ", ".join(names[:NAMED_MAX]) if names else "none"
     return Check(claim, "none", found + (", ..." if len(names) > NAMED_MAX else ""))
+
+
+def within(claim: str, gib_max: int, found_bytes: int) -> Check:
+    """An amount of memory that must not be exceeded."""
+    holds = found_bytes <= gib_max * 1024**3
+    found = "within" if holds else f"{found_bytes / 2**20:,.0f} MiB"
+    return Check(f"{claim} stays within {gib_max} GiB", "within", found)
+
+
+def lagging(end_offsets: Mapping[int, int], lag: Mapping[int, int | None]) -> set[str]:
+    """The partitions that a group has not finished, as far as the broker knows."""
+    return {
+        f"partition {partition} lag {'unknown' if one is None else one}"
+        for partition in end_offsets
+        if (one := lag.get(partition)) != 0
+    }
 
 
 def _open(accounts: Accounts, evidence: Evidence) -> set[Where]:
@@ -127,11 +137,3 @@ def _rejected(accounts: Accounts) -> set[Where]:
 
 def _ended(accounts: Accounts, end: End) -> Iterator[Where]:
     return (where for where, account in accounts.items() if accounts.end_of(account) is end)
-
-
-def _lagging(evidence: Evidence) -> set[str]:
-    return {
-        f"partition {partition} lag {'unknown' if lag is None else lag}"
-        for partition in evidence.end_offsets
-        if (lag := evidence.lag.get(partition)) != 0
-    }

@@ -3,6 +3,9 @@
 Each has two files beside its ledgers: ``NAME.out`` and ``NAME.log`` (standard output and
 error), over all its starts.  They are in a process group of their own, so that Ctrl-C reaches
 the demo alone and it decides in which order they go.
+
+A child may have processes of its own: Spark is a tree of them.  They are weighed with it and
+killed with it, and what it leaves behind when it ends is ended too.
 """
 
 from __future__ import annotations
@@ -13,11 +16,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 STOP_SECONDS_MAX = 15.0
+END_SECONDS_MAX = 5.0
+"""For what a child leaves behind: it goes by itself, or else is killed."""
+WEIGH_SECONDS = 1.0
+END_LOOK_SECONDS = 0.02
 LOG_TAIL_BYTES = 2_000
 _READY = re.compile(r"^ready bootstrap=(\S+) cluster=\S+ data=.*$", re.MULTILINE)
 
@@ -32,7 +41,10 @@ class Children:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._seen: list[psutil.Process] = []
+        """All processes below this one, when they were weighed last."""
         self._ready_seen = 0
+        self._weighed = 0.0
         self.peak_pss_bytes = 0
 
     def start(self, name: str, *arguments: str) -> None:
@@ -62,7 +74,7 @@ class Children:
         for name in names:
             code = self._running[name].poll()
             if code is not None:
-                raise ChildFailed(f"{name} ended with {code}: {self.log_tail(name)}")
+                raise ChildFailed(f"{name} ended with {code}; {self.log_tail(name)}")
 
     def finished(self, name: str) -> bool:
         """Whether a process that is meant to end has ended well."""
@@ -70,8 +82,9 @@ class Children:
         if code is None:
             return False
         if code:
-            raise ChildFailed(f"{name} ended with {code}: {self.log_tail(name)}")
+            raise ChildFailed(f"{name} ended with {code}; {self.log_tail(name)}")
         del self._running[name]
+        self._end_orphans()
         return True
 
     def pause(self, name: str) -> None:
@@ -82,10 +95,12 @@ class Children:
         self._running[name].send_signal(signal.SIGCONT)
 
     def kill9(self, name: str) -> None:
-        """End it without a chance to tidy up."""
+        """End it and all below it without a chance to tidy up."""
         process = self._running.pop(name)
+        below = _below(process.pid)
         process.kill()
         process.wait()
+        _end(below, grace_seconds=0.0)
 
     def stop(self, *names: str) -> None:
         """SIGTERM to all of these; each must end with 0 within the limit."""
@@ -97,7 +112,7 @@ class Children:
                 self._running[name].wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise ChildFailed(
-                    f"{name} did not stop in {STOP_SECONDS_MAX} s: {self.log_tail(name)}"
+                    f"{name} did not stop in {STOP_SECONDS_MAX} s; {self.log_tail(name)}"
                 ) from None
             self.finished(name)
 
@@ -106,17 +121,32 @@ class Children:
         for name in list(self._running):
             self.kill9(name)
 
+    def weigh_now_and_then(self) -> None:
+        """Weigh, unless it was done just now."""
+        if time.monotonic() - self._weighed > WEIGH_SECONDS:
+            self.weigh()
+
     def weigh(self) -> None:
         """Note the memory of all processes together; a page shared by n of them counts once."""
-        pids = [os.getpid(), *(process.pid for process in self._running.values())]
+        self._seen = _below(os.getpid())
+        pids = [os.getpid(), *(process.pid for process in self._seen)]
         self.peak_pss_bytes = max(self.peak_pss_bytes, sum(map(_pss_bytes, pids)))
+        self._weighed = time.monotonic()
+
+    def _end_orphans(self) -> None:
+        """See what a child left behind go; it is no longer below this process."""
+        still_below = set(_below(os.getpid()))
+        orphans = [process for process in self._seen if process not in still_below]
+        _end(orphans, grace_seconds=END_SECONDS_MAX)
 
     def _path(self, name: str, kind: str) -> Path:
         return self._folder / f"{name}.{kind}"
 
     def log_tail(self, name: str) -> str:
-        """The last of what a process wrote to standard error."""
-        return self._path(name, "log").read_text(errors="replace")[-LOG_TAIL_BYTES:].strip()
+        """Where a process wrote its standard error, and the last of it."""
+        path = self._path(name, "log")
+        tail = path.read_text(errors="replace")[-LOG_TAIL_BYTES:].strip()
+        return f"its log is {path}, which ends with: {tail}"
 
 
 def _pss_bytes(pid: int) -> int:
@@ -127,3 +157,36 @@ def _pss_bytes(pid: int) -> int:
         return 0
     # Only Linux knows shared pages in part; elsewhere the unshared ones have to do.
     return int(getattr(memory, "pss", memory.uss))
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    """The processes that descend from this one; none when it is gone."""
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _end(processes: Sequence[psutil.Process], *, grace_seconds: float) -> None:
+    """See these processes go: by themselves within the grace, or else killed."""
+    for process in _left(processes, grace_seconds):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    for process in _left(processes, END_SECONDS_MAX):
+        raise ChildFailed(f"process {process.pid} was killed and is still there: {process}")
+
+
+def _left(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those that are still there after the time, or none as soon as all are gone."""
+    deadline = time.monotonic() + seconds
+    while (left := [one for one in processes if _is_alive(one)]) and time.monotonic() < deadline:
+        time.sleep(END_LOOK_SECONDS)
+    return left
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs; what ended and waits for its parent to notice does not."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

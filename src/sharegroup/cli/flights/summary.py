@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from sharegroup.cli.flights.accounts import Accounts, End
 from sharegroup.cli.flights.checks import Check, Evidence
+from sharegroup.cli.flights.table import told
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,7 @@ def summary(
         "deliveries_by_count": _by_deliveries(accounts),
         "lag": {str(partition): lag for partition, lag in evidence.lag.items()},
         "peak_pss_mib": round(evidence.peak_pss_bytes / 2**20),
-        "checks": [
-            {"claim": one.claim, "expected": one.expected, "found": one.found, "ok": one.holds}
-            for one in checked
-        ],
+        "checks": told(checked),
     }
 
 
@@ -75,27 +70,8 @@ def percentile(ascending: Sequence[int], percent: int) -> int | None:
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
-def show(figures: Mapping[str, Any], console: Console) -> None:
-    """Print the figures and the checks."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(justify="left")
-    table.add_column(justify="right")
-    table.add_column(justify="left", style="dim")
-    for row in _rows(figures):
-        table.add_row(*row)
-    console.print(table)
-    console.print()
-    for check in figures["checks"]:
-        if check["ok"]:
-            console.print(f"[green]ok[/]      {check['claim']}")
-        else:
-            console.print(
-                f"[red]FAILED[/]  {check['claim']}: "
-                f"expected {check['expected']}, found {check['found']}"
-            )
-
-
-def _rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The table: what, how much, and what that means."""
     numbers = {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
     return [
         ("produced", numbers["produced"], "departures from New York, 2013"),

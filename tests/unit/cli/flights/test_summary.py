@@ -9,7 +9,8 @@ from rich.console import Console
 from sharegroup.cli.flights.accounts import Accounts
 from sharegroup.cli.flights.checks import Check, Evidence
 from sharegroup.cli.flights.departures import Kind
-from sharegroup.cli.flights.summary import Course, percentile, show, summary
+from sharegroup.cli.flights.summary import Course, percentile, rows, summary
+from sharegroup.cli.flights.table import show
 
 ACCEPT = 1
 COURSE = Course(
@@ -68,7 +69,8 @@ def test_one_check_that_does_not_hold_makes_the_summary_not_ok() -> None:
 def test_failed_check_is_shown_with_what_was_expected_and_found() -> None:
     text = io.StringIO()
     checked = (Check("fire is cold", "cold", "hot"),)
-    show(summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked), Console(file=text, width=120))
+    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked)
+    show(rows(figures), figures["checks"], Console(file=text, width=120))
     assert "FAILED  fire is cold: expected cold, found hot" in text.getvalue()
 
 
