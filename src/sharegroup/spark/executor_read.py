@@ -26,6 +26,7 @@ from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.spark.background import LoopThread
+from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import RunsPartition
 from sharegroup.spark.record_fetch import Fetched, RecordFetch
@@ -37,6 +38,7 @@ class _Process:
     """What tasks of one process share."""
 
     def __init__(self) -> None:
+        keep_freed_memory()
         self.pid = os.getpid()
         self.thread = LoopThread("kafka-share-read")
         self.record_bytes: dict[tuple[TopicId, int], float] = {}
