@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,10 @@ ONLY_PEM = {
 }
 """Types of stores, and where the store is; Java's own formats can't be read here."""
 
+OBJECTS = {"ssl_context", "sasl_oauth_token_provider", "key_deserializer", "value_deserializer"}
+"""Options that no text can give; Java's files name classes of Java there."""
+
+WHOLE_NUMBER = re.compile(r"-?\d+")
 JAAS_PAIR = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;]+))")
 CREDENTIALS = {"username": "sasl_plain_username", "password": "sasl_plain_password"}
 FILE_URL = "file://"
@@ -55,7 +59,7 @@ def client_options(
 ) -> dict[str, Any]:
     """The properties as options of the client whose config is ``kind``."""
     refuse_java_stores(properties)
-    known = {field.name: field.default for field in fields(kind)}
+    known = {one.name: str(one.type) for one in fields(kind) if one.name not in OBJECTS}
     options: dict[str, Any] = {}
     for name, text in properties.items():
         ours = NAMES.get(name, name.replace(".", "_").replace("-", "_"))
@@ -68,7 +72,7 @@ def client_options(
         elif name == "ssl.endpoint.identification.algorithm":
             options["ssl_check_hostname"] = text != ""
         elif ours in known or ours in kind.elsewhere:
-            options[ours] = _value(name, text, known.get(ours))
+            options[ours] = _value(name, text, known.get(ours, "str"))
         elif name.startswith(PROTECTION):
             raise click.UsageError(f"--command-config: {name} means nothing here; remove it")
         else:
@@ -112,18 +116,17 @@ def _token_file(url: str) -> Callable[[], str]:
     return lambda: path.read_text().strip()
 
 
-def _value(name: str, text: str, default: object) -> Any:
-    """The text as what the option's default is; None is a text too."""
+def _value(name: str, text: str, type_: str) -> Any:
+    """The text as the option's type, which is written as in its config class."""
     if name == "compression.type":
         return None if text == "none" else text
-    if default is MISSING or (not isinstance(default, int) and name != "acks"):
-        return text
-    if isinstance(default, bool):
+    if type_ == "bool":
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
         raise click.UsageError(f"--command-config: {name}={text}: expected true or false")
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    if name == "acks":
-        return text
-    raise click.UsageError(f"--command-config: {name}={text}: expected a whole number")
+    if type_ in ("int", "int | None"):
+        if WHOLE_NUMBER.fullmatch(text):
+            return int(text)
+        raise click.UsageError(f"--command-config: {name}={text}: expected a whole number")
+    # Acks are words and numbers.
+    return int(text) if name == "acks" and WHOLE_NUMBER.fullmatch(text) else text
