@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -83,7 +84,7 @@ def header(request: Request) -> bytes:
 class LyingBroker:
     """See the module's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.lies: dict[int, Lie] = {}
         self.seen: Counter[int] = Counter()
         self.order: list[int] = []
@@ -91,6 +92,7 @@ class LyingBroker:
         self.trickle: dict[int, float] = {}
         """Seconds between two bytes of answers to these requests; others come at once."""
         self.port = 0
+        self._tls = tls
         self._next = {TOPIC: 0}
         self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
@@ -100,7 +102,7 @@ class LyingBroker:
         return f"127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

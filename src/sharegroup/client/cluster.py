@@ -187,7 +187,8 @@ class Cluster:
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
-            raise RequestTimedOut(f"{what}: gave up after {limit_ms} ms; last: {last}") from last
+            why = last or "the first attempt had not ended"
+            raise RequestTimedOut(f"{what}: gave up after {limit_ms} ms; last: {why}") from last
 
     # Topics.
 
