@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 from sharegroup.client import AdminClient, NewTopic, Producer, TopicPartition
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig
 from sharegroup.errors import OffsetOutOfRange
 from sharegroup.ids import TopicId
 from sharegroup.spark import executor_read
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.spark.record_fetch import RecordFetch
 from sharegroup.testing import run_broker
 
 _names = count(1)
@@ -37,7 +40,7 @@ def options_for(bootstrap, **more):
     )
 
 
-def filled_topic(bootstrap, *partitions: int) -> tuple[str, TopicId]:
+def filled_topic(bootstrap, *partitions: int, value_bytes: int = 0) -> tuple[str, TopicId]:
     """A topic whose partitions hold so many records each, ``<partition>.<offset>``."""
     name = f"topic{next(_names)}"
 
@@ -50,7 +53,7 @@ def filled_topic(bootstrap, *partitions: int) -> tuple[str, TopicId]:
                 for offset in range(records):
                     await producer.send(
                         name,
-                        f"{partition}.{offset}".encode(),
+                        f"{partition}.{offset}".ljust(value_bytes).encode(),
                         key=b"k" if offset % 2 else None,
                         partition=partition,
                         timestamp_ms=1_000 + offset,
@@ -102,6 +105,22 @@ def test_only_the_runs_are_read_over_all_partitions(bootstrap):
     ) == [f"0.{offset}" for offset in (5, 6, 7, 8, *range(2_990, 3_000))] + [
         f"2.{offset}" for offset in range(600)
     ]
+
+
+def test_what_lies_far_between_the_runs_is_not_fetched(bootstrap):
+    topic, topic_id = filled_topic(bootstrap, 3_000, value_bytes=1_000)
+    part = PartitionRuns(topic, topic_id, 0, (Run(0, 5, 1), Run(2_990, 3_000, 1)))
+
+    async def fetched_bytes():
+        cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+        fetch = RecordFetch(cluster, [part], record_bytes={}, fail_on_data_loss=True)
+        total = 0
+        while fetched := await fetch.next_round():
+            total += sum(len(one.records) for one in fetched)
+        cluster.close()
+        return total
+
+    assert asyncio.run(fetched_bytes()) < 300_000
 
 
 def test_reading_again_gives_the_same(bootstrap):

@@ -91,6 +91,20 @@ def test_record_that_is_too_large_names_its_topic(bootstrap, topic):
         write_rows(options_for(bootstrap, topic=topic), iter([batch]))
 
 
+def test_record_that_the_broker_refuses_fails_the_task_even_if_later_ones_are_taken(bootstrap):
+    topic = f"topic{next(_names)}"
+
+    async def create():
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            small = {"max.message.bytes": "10000"}
+            await admin.create_topics([NewTopic(topic, 1, configs=small)])
+
+    asyncio.run(create())
+    batches = [pa.record_batch({"value": [b"x" * size]}) for size in (20_000, 1, 1, 1)]
+    with pytest.raises(MessageTooLarge, match=f"topic '{topic}' partition 0"):
+        write_rows(options_for(bootstrap, topic=topic), iter(batches))
+
+
 def test_nothing_to_write_is_written_at_once(bootstrap, topic):
     assert write_rows(options_for(bootstrap, topic=topic), iter([])) == 0
 

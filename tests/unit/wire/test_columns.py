@@ -235,6 +235,83 @@ def test_codec_that_does_not_exist_is_refused():
         list(record_columns(sealed(batch)))
 
 
+def number(value: int) -> bytes:
+    """As records write numbers: zigzag, seven bits to a byte."""
+    value = (value << 1) ^ (value >> 63)
+    octets = bytearray()
+    while value >= 0x80:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*octets, value])
+
+
+def log_with(*fields: int | bytes) -> bytes:
+    """A batch of two records: one of these fields, numbers or raw bytes, and a long honest one."""
+    parts = (one if isinstance(one, bytes) else number(one) for one in fields)
+    body = bytes([0, 0, 0]) + b"".join(parts)
+    honest = bytes([0, 0, 2]) + number(-1) + number(500) + bytes(500) + number(0)
+    batch = encode_batch(RECORDS[:2])[:HEADER_BYTES]
+    for record in (body, honest):
+        batch += number(len(record)) + record
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    return sealed(batch)
+
+
+SIXTEEN = b"\x02h\x02v" * 16
+"""So many headers are read together, further ones each by itself."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (-1, -1, 0),
+        (3, b"key", 5, b"value", 0),
+        (-1, -1, 1, 1, b"h", -1),
+        (-1, -1, 2, 1, b"h", 1, b"v", 0, 0),
+        (-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v"),
+    ],
+)
+def test_records_made_by_hand_are_read(fields):
+    log = log_with(*fields)
+    assert rows(record_columns(log, headers=True)) == expected(log)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ((100, b"key", 5, b"value", 0), "its key goes beyond it"),
+        ((3, b"key", 100, b"value", 0), "its value goes beyond it"),
+        ((3, b"key", 5, b"value"), "its value goes beyond it"),
+        ((3, b"key", 5, b"value", 0, b"more"), "something follows its value"),
+        ((-1, -1, -3, b"more"), "it has a negative count of headers"),
+        ((-1, -1, 50, 1, b"h", 1, b"v"), "a record has less room than its count of headers"),
+        ((-1, -1, 1, -1, 1, b"v"), "a header's name goes beyond its record"),
+        ((-1, -1, 1, 90, b"h", 1, b"v"), "a header's name goes beyond its record"),
+        ((-1, -1, 1, 1, b"h", 90, b"v"), "a header's value goes beyond its record"),
+        ((-1, -1, 1, 1, b"h", 1, b"v", b"more"), "something follows a record's headers"),
+        ((-1, -1, 17, SIXTEEN, -1, 0), "a header's name goes beyond its record"),
+        ((-1, -1, 17, SIXTEEN, 90, b"h", 1, b"v"), "a header's name goes beyond its record"),
+        ((-1, -1, 17, SIXTEEN, 1, b"h", 90, b"v"), "a header's value goes beyond its record"),
+        ((-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v", b"m"), "something follows a record's headers"),
+        ((-1, -1, 1, 1, b"\xff", 0), "a header's name is not UTF-8"),
+        ((b"\x80" * 6, -1, 0), "expected a number of 5 bytes at most"),
+        ((-1, -1, 17, SIXTEEN, b"\x80" * 6), "expected a number of 5 bytes at most"),
+    ],
+)
+def test_field_that_lies_about_its_record_is_refused(fields, message):
+    log = log_with(*fields)
+    with pytest.raises(CorruptMessage, match=message):
+        list(record_columns(log, headers=True))
+    same_or_refused(log)
+
+
+def test_batch_too_small_for_its_records_is_not_looked_through():
+    batch = encode_batch(RECORDS)
+    batch[57:61] = (2**31 - 1).to_bytes(4, "big")
+    with pytest.raises(CorruptMessage, match="the count of records does not fit its size"):
+        list(record_columns(sealed(batch)))
+
+
 def same_or_refused(buffer: bytes) -> None:
     """What the two decoders make of the same bytes; columns may refuse more."""
     try:
