@@ -104,3 +104,25 @@ def test_rows_of_nowhere_are_refused(spark: SparkSession) -> None:
     rows = spark.createDataFrame([("t", 0, 1)], "topic string, partition int, offset long")
     with pytest.raises(ValueError, match="don't say which query they are of"):
         reject(rows)
+
+
+def test_rows_of_another_stream_in_a_union_are_refused(
+    spark: SparkSession, bootstrap: str, group: str, tmp_path: Path
+) -> None:
+    one, two = (create_topic(bootstrap, partitions=1) for _ in range(2))
+    produce(bootstrap, one, b"a", partition=0)
+    produce(bootstrap, two, b"b", partition=0)
+    set_group_config(bootstrap, f"{group}-two", "share.auto.offset.reset", "earliest")
+    streams = stream(spark, bootstrap, one, group).union(
+        stream(spark, bootstrap, two, f"{group}-two")
+    )
+    refused: list[str] = []
+
+    def work(batch: DataFrame, batch_id: int) -> None:
+        if batch.count():
+            with pytest.raises(ValueError, match="decide about each stream of a union") as error:
+                reject(batch)
+            refused.append(str(error.value))
+
+    run_available(streams, tmp_path / "checkpoint", work)
+    assert refused

@@ -48,6 +48,7 @@ class Origin(NamedTuple):
     folder: str
     """Of the query's decisions."""
     group: str
+    topics: list[str]
     bootstrap_servers: str
 
 
@@ -60,7 +61,9 @@ def marked(schema: StructType, given: Mapping[str, str], load: str) -> StructTyp
     except InvalidConfig:
         return schema  # A batch read; or else the reader says what is wrong.
     folder = folder_of(options.outcomes_location or default_location(), options.group, load)
-    origin = Origin(folder, options.group, options.client["bootstrap_servers"])
+    origin = Origin(
+        folder, options.group, list(options.topics), options.client["bootstrap_servers"]
+    )
     metadata = {METADATA_KEY: origin._asdict()}
     return StructType(
         [
@@ -151,6 +154,11 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
     table = placed.select(*PLACE, outcome.alias("outcome")).toArrow()
     decided: dict[tuple[str, int], dict[AcknowledgeType, OffsetSet]] = {}
     for place, kind, offsets in _grouped(table):
+        if place[0] not in origin.topics:
+            raise ValueError(
+                f"the rows are of a stream of {', '.join(origin.topics)}, and one of them is of "
+                f"topic {place[0]!r}: decide about each stream of a union by itself"
+            )
         kinds = decided.setdefault(place, {})
         kinds[kind] = kinds.get(kind, EMPTY) | offsets
     if decided:
