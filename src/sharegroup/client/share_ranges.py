@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 RECORDS_MAX = 2**31 - 1
 """No limit, as far as the protocol can say it."""
 FETCH_BYTES_MAX = 50 * 1024 * 1024
+TOPIC_MS_MAX = 15_000
+"""How long to wait for a topic whose last offsets are asked for to exist."""
 WAIT_MS_OF_MANY = 100
 """How long one of several brokers may park a fetch, while another may have records."""
 LITTLE = 10
@@ -312,7 +314,10 @@ class ShareRanges:
 
     async def end_offsets(self) -> dict[TopicPartition, int]:
         """The offset after the last record of every partition of the subscription."""
-        topics = [await self._cluster.topic(name) for name in self._membership.subscription]
+        topics = [
+            await self._cluster.topic(name, timeout_ms=TOPIC_MS_MAX)
+            for name in self._membership.subscription
+        ]
         wanted = [
             NamedPartition(topic.name, index)
             for topic in topics

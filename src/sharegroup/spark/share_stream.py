@@ -47,6 +47,8 @@ IDLE_SECONDS = 2.0
 JOIN_SECONDS_MAX = 30.0
 """availableNow: how long to wait for partitions, or for a broker; Apache Kafka takes five seconds
 for the first partitions of a new group."""
+MISSING_SECONDS = 10.0
+"""How often to say that a topic does not exist, to whoever waits for its records."""
 ASK_SECONDS_MAX = 2.0
 """For questions whose answers are good to have and not needed."""
 
@@ -102,6 +104,7 @@ class ShareStream:
         self._carry = Carry()
         self._positions: Mapping[TopicPartition, SharePartitionOffset] = {}
         self._asked_at = float("-inf")
+        self._told_at = float("-inf")
         self._targets: Mapping[TopicPartition, int] | None = None
         self.counts = Counts()
 
@@ -114,6 +117,7 @@ class ShareStream:
         else:
             fresh = await self._available_now(records_max, self._targets)
         if not fresh:
+            await self._tell_of_missing_topics()
             return start
         names = dict(start.names)
         for key in fresh:
@@ -209,16 +213,29 @@ class ShareStream:
             await self._drop_deleted(carried)
 
     async def _drop_deleted(self, carried: set[TopicId]) -> None:
-        try:
-            async with asyncio.timeout(ASK_SECONDS_MAX):
-                living = set((await self._ranges.topic_ids()).values())
-        except (KafkaError, TimeoutError) as error:
-            log.info("topics.unknown error=%r", error)
-            return
-        gone = {topic_id for topic_id in carried if topic_id not in living}
-        if gone:
+        topics = await self._topics()
+        gone = carried - set(topics.values())
+        if topics and gone:
             log.warning("topics.deleted ids=%s (their records can't come again)", gone)
             self._carry = self._carry.without_topics(gone)
+
+    async def _tell_of_missing_topics(self) -> None:
+        """A name that was misspelt looks like a topic without records."""
+        if self._ranges.assigned or time.monotonic() - self._told_at < MISSING_SECONDS:
+            return
+        self._told_at = time.monotonic()
+        missing = [name for name, topic_id in (await self._topics()).items() if topic_id is None]
+        if missing:
+            log.warning("topics.missing names=%s (waiting until they are made)", missing)
+
+    async def _topics(self) -> Mapping[TopicName, TopicId | None]:
+        """The subscribed topics; empty when nobody can say."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS_MAX):
+                return await self._ranges.topic_ids()
+        except (KafkaError, TimeoutError) as error:
+            log.info("topics.unknown error=%r", error)
+            return {}
 
     async def refresh_positions(self) -> bool:
         """Ask where the group stands, unless it was asked just now; whether it is new."""

@@ -214,6 +214,16 @@ def test_an_unreachable_broker_is_waited_for() -> None:
     assert advance(stream_of(group), START) is START
 
 
+def test_a_topic_that_does_not_exist_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    group = Group()
+    group.assigned = frozenset()
+    group.topic_id = None
+    stream = stream_of(group)
+    advance(stream, START, START)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["topics.missing names=['orders'] (waiting until they are made)"], "once"
+
+
 def test_what_only_a_person_can_put_right_is_raised() -> None:
     group = Group()
     group.failure = GroupAuthorizationFailed("group 'billing' is not open to this user")
