@@ -173,13 +173,16 @@ class Heartbeats:
         self._membership = membership
         self._changed = changed
         self._wake = asyncio.Event()
+        self._left = False
+        self._turn = asyncio.Lock()
         self.failure: KafkaError | None = None
         """Why the member stopped; it does not start again by itself."""
         self.report: KafkaError | None = None
         """Something for the application to know once."""
 
     def wake(self) -> None:
-        """Send a heartbeat now: the subscription changed."""
+        """Send a heartbeat now: the subscription changed, or a member that left is to join."""
+        self._left = False
         self._wake.set()
 
     async def run(self) -> None:
@@ -187,7 +190,7 @@ class Heartbeats:
         backoff = self._cluster.backoff()
         while self.failure is None:
             self._wake.clear()
-            if not (self._membership.subscription and self._membership.active):
+            if self._left or not (self._membership.subscription and self._membership.active):
                 await self._wake.wait()
                 continue
             reaction = await self._beat()
@@ -198,16 +201,26 @@ class Heartbeats:
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def leave(self) -> None:
-        """Tell the coordinator that this member goes; one try."""
-        try:
-            if self._membership.epoch > JOIN_EPOCH:
-                node_id = await self._cluster.coordinator(self._membership.group_id)
-                connection = await self._cluster.connection(node_id)
-                await connection.request(self._membership.leave_request())
-        finally:
-            self._membership.reset()
+        """Tell the coordinator that this member goes; one try.
+
+        Until `wake` there is no heartbeat any more: one that came after would join again, and
+        leave a member behind that nobody is.  One under way is waited for, for it may join.
+        """
+        self._left = True
+        async with self._turn:
+            try:
+                if self._membership.epoch > JOIN_EPOCH:
+                    node_id = await self._cluster.coordinator(self._membership.group_id)
+                    connection = await self._cluster.connection(node_id)
+                    await connection.request(self._membership.leave_request())
+            finally:
+                self._membership.reset()
 
     async def _beat(self) -> Reaction:
+        async with self._turn:
+            return await self._beaten()
+
+    async def _beaten(self) -> Reaction:
         membership = self._membership
         group_id, before = membership.group_id, membership.assignment
         try:

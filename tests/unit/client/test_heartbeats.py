@@ -30,6 +30,8 @@ class ScriptedCoordinator:
         self.look_ups = 0
         self.known = False
         self.played = asyncio.Event()
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.metrics = Metrics("test")
 
     async def coordinator(self, group_id: str) -> int:
@@ -48,6 +50,7 @@ class ScriptedCoordinator:
 
     async def request(self, message: Any) -> ShareGroupHeartbeatResponse:
         self.requests.append(message)
+        await self.answering.wait()
         answer = self.answers.pop(0)
         if not self.answers:
             self.played.set()
@@ -157,3 +160,38 @@ def test_leaving_says_minus_one_once() -> None:
         assert coordinator.epochs == [0, -1]
 
     play(0, then=scenario)
+
+
+def test_a_member_that_left_does_not_join_again_by_itself() -> None:
+    async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        coordinator.answers = [0, 0]
+        await beats.leave()
+        await asyncio.sleep(60)  # Of virtual time.
+        assert coordinator.epochs == [0, -1]
+        beats.wake()
+        await asyncio.sleep(1)
+        assert coordinator.epochs == [0, -1, 0]
+
+    play(0, then=scenario)
+
+
+def test_leaving_waits_for_the_join_that_is_under_way() -> None:
+    """Otherwise the join would arrive, and its member would be left behind."""
+
+    async def run() -> None:
+        coordinator = ScriptedCoordinator(0, 0)
+        membership = Membership(GroupId("g"), MemberId("m"), None)
+        membership.subscribe(("t",))
+        beats = Heartbeats(coordinator, membership, changed=lambda: None)  # type: ignore[arg-type]
+        coordinator.answering.clear()
+        running = asyncio.create_task(beats.run())
+        leaving = asyncio.create_task(beats.leave())
+        await asyncio.sleep(1)
+        assert coordinator.epochs == [0]
+        coordinator.answering.set()
+        await leaving
+        assert coordinator.epochs == [0, -1]
+        running.cancel()
+        await asyncio.wait([running])
+
+    virtual_time.run(run())
