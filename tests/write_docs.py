@@ -21,8 +21,8 @@ from sharegroup.broker.config import (
 )
 from sharegroup.broker.config_values import entries, value_text
 from sharegroup.broker.dispatch import MODULES
-from sharegroup.cli.client_properties import NAMES
 from sharegroup.cli.main import VERBS, cli
+from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -44,6 +44,9 @@ STORE_TYPES = {
 }
 """Types of stores, and where the store is; Java's own formats can't be read here."""
 
+OBJECTS = {"ssl_context", "sasl_oauth_token_provider", "key_deserializer", "value_deserializer"}
+"""Options that no text can give; Java's files name classes of Java there."""
+
 JAAS = "sasl.jaas.config"
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  A name.
 CHECK_HOSTNAME = "ssl.endpoint.identification.algorithm"
@@ -67,7 +70,7 @@ class TokenFile:
 
 def knows_property(name: str, kind: type[ClientConfig]) -> bool:
     """Whether `client_options` takes it."""
-    return name in COMPUTED or name in STORE_TYPES or _keyword(name) in _defaults(kind)
+    return name in COMPUTED or name in STORE_TYPES or _keyword(name) in _types(kind)
 
 
 def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> d
     InvalidConfig begins with the name of the property that is wrong, and says what it meant.
     """
     _refuse_java_stores(properties)
-    defaults = _defaults(kind)
+    types = _types(kind)
     options: dict[str, Any] = {}
     for name, text in properties.items():
         if not knows_property(name, kind):
@@ -88,13 +91,13 @@ def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> d
         elif name == CHECK_HOSTNAME:
             options["ssl_check_hostname"] = text != ""
         elif name not in STORE_TYPES:
-            options[_keyword(name)] = _value(name, text, defaults[_keyword(name)])
+            options[_keyword(name)] = _value(name, text, types[_keyword(name)])
     return options
 
 
 def nearest(name: str, kind: type[ClientConfig], prefix: str = "") -> str:
     """A hint at the property that was meant, or nothing."""
-    known = [one.replace("_", ".") for one in _defaults(kind)]
+    known = [one.replace("_", ".") for one in _types(kind)]
     found = difflib.get_close_matches(name, [*known, *NAMES, *COMPUTED], n=1)
     return f"; did you mean {prefix}{found[0]}?" if found else ""
 
@@ -103,8 +106,13 @@ def _keyword(name: str) -> str:
     return NAMES.get(name, name.replace(".", "_").replace("-", "_"))
 
 
-def _defaults(kind: type[ClientConfig]) -> dict[str, Any]:
-    return {field.name: field.default for field in fields(kind)}
+def _types(kind: type[ClientConfig]) -> dict[str, str]:
+    """The options that a text can give, with their types as the config class writes them.
+
+    What the client refuses with a hint at what to use instead is left to it to refuse.
+    """
+    taken = {one.name: str(one.type) for one in fields(kind) if one.name not in OBJECTS}
+    return dict.fromkeys(kind.elsewhere, "str") | taken
 
 
 def _refuse_java_stores(properties: Mapping[str, str]) -> None:
@@ -135,14 +143,15 @@ def _token_file(url: str) -> TokenFile:
     return TokenFile(url.removeprefix(_FILE_URL))
 
 
-def _value(name: str, text: str, default: object) -> Any:
-    """The text as what the option's default is; the compression none is None."""
-    if isinstance(default, bool):
+def _value(name: str, text: str, type_: str) -> Any:
+    """The text as the option's type; acks are words and numbers, the compression none is None."""
+    if type_ == "bool":
         if text.lower() not in ("true", "false"):
             raise InvalidConfig(f"{name}={text}: expected true or false")
         return text.lower() == "true"
-    if isinstance(default, int) or (_keyword(name) == "acks" and text.lstrip("-").isdecimal()):
-        if not re.fullmatch(r"-?\d+", text):
-            raise InvalidConfig(f"{name}={text}: expected a whole number")
+    is_number = re.fullmatch(r"-?\d+", text) is not None
+    if type_ in ("int", "int | None") and not is_number:
+        raise InvalidConfig(f"{name}={text}: expected a whole number")
+    if type_ in ("int", "int | None") or (type_ == "Acks" and is_number):
         return int(text)
     return None if _keyword(name) == "compression" and text == "none" else text

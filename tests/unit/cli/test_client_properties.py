@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 import pytest
 
 from sharegroup.cli.asking import Access
-from sharegroup.cli.client_properties import OBJECTS, client_options
+from sharegroup.cli.client_properties import client_options
 from sharegroup.client.config import ClientConfig, ProducerConfig
 from sharegroup.client.consumer_config import ShareConsumerConfig
 
@@ -113,21 +112,6 @@ def test_consumer_properties_are_taken_and_javas_classes_are_not() -> None:
         {"in_flight_max": 50, "share_acknowledgement_mode": "explicit", "client_rack": "r1"},
         ["--command-config: value.deserializer is not used"],
     )
-
-
-@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ShareConsumerConfig])
-def test_every_option_is_of_a_type_that_a_text_can_give(kind: type[ClientConfig]) -> None:
-    """A new option of another type must be added to `OBJECTS`, or be read from its text."""
-    texts = {"int": 7, "int | None": 7, "bool": True}
-    for one in fields(kind):
-        if one.name in OBJECTS:
-            continue
-        assert "Callable" not in str(one.type), one.name
-        expected = texts.get(str(one.type), "7")
-        text = str(expected).lower()
-        found, _ = options({one.name.replace("_", "."): text}, kind)
-        if one.name != "acks":
-            assert found == {one.name: expected}, one.name
 
 
 def test_group_config_among_consumer_properties_is_left_to_the_client_to_refuse() -> None:

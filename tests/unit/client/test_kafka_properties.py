@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from sharegroup.client.config import ClientConfig, ProducerConfig
-from sharegroup.client.kafka_properties import TokenFile, client_options
+from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.client.kafka_properties import OBJECTS, TokenFile, client_options
 from sharegroup.errors import InvalidConfig
 
 
@@ -45,9 +48,24 @@ def test_token_is_read_anew_each_time(tmp_path):
     assert provider() == "second"
 
 
+@pytest.mark.parametrize("kind", [ClientConfig, ProducerConfig, ShareConsumerConfig])
+def test_every_option_is_of_a_type_that_a_text_can_give(kind):
+    """A new option of another type must be added to `OBJECTS`, or be read from its text."""
+    texts = {"int": 7, "int | None": 7, "bool": True}
+    for one in fields(kind):
+        if one.name in OBJECTS:
+            continue
+        assert "Callable" not in str(one.type), one.name
+        expected = texts.get(str(one.type), "7")
+        found = client_options({one.name.replace("_", "."): str(expected).lower()}, kind)
+        if one.name != "acks":
+            assert found == {one.name: expected}, one.name
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("ssl.context", "x", "ssl.context is no property of this client"),
         ("ssl.protocols", "x", "ssl.protocols is no property of this client"),
         ("acks", "1", "acks is no property of this client"),
         ("retry.backoff", "1", "did you mean retry.backoff.ms?"),
