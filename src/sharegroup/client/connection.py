@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     async def request(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message (of its newest version) and return the answer (of its newest)."""
         answer = await self.request_as_is(self._lowered(message), timeout_ms=timeout_ms)
-        return _raised(answer)
+        return _as_newest(answer)
 
     async def request_as_is(self, message: Any, *, timeout_ms: int | None = None) -> Any:
         """Send a message of the version the broker serves; the answer has that version too."""
@@ -153,27 +153,24 @@ class Connection(asyncio.Protocol):
 
     def send(self, message: Any, *, during_login: bool = False) -> asyncio.Future[Any]:
         """Write a request now; the future gets the answer, in the request's version."""
-        self._check_open()
         # A login on an open connection takes no slot: those that hold them may wait for it.
         assert len(self._waiting) <= IN_FLIGHT_MAX, f"{self.peer}: too many requests under way"
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        self._write(correlation_id, message, during_login=during_login)
+        self._correlation_id = correlation_id
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[self._correlation_id] = _Waiting(
+        self._waiting[correlation_id] = _Waiting(
             future, message.__api_key__, message.__version__, time.monotonic()
         )
-        self._write(self._correlation_id, message, during_login=during_login)
         return future
 
     def send_only(self, message: Any) -> None:
         """Write a request that gets no answer (Produce with acks=0)."""
-        self._check_open()
         self._write(0, message)
 
-    def _check_open(self) -> None:
+    def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
         if self._failure is not None or self._transport is None:
             raise NetworkException(f"broker {self.peer}: {self._failure or 'not connected'}")
-
-    def _write(self, correlation_id: int, message: Any, *, during_login: bool = False) -> None:
         chunks = encode_request(correlation_id, self._config.client_id, message)
         size = sum(map(len, chunks))
         self._metrics.request.add()
@@ -181,9 +178,8 @@ class Connection(asyncio.Protocol):
         self._metrics.outgoing_bytes.add(size)
         if self._held is not None and not during_login:
             self._held.append(chunks)
-            return
-        assert self._transport is not None
-        self._transport.writelines(chunks)
+        else:
+            self._transport.writelines(chunks)
 
     def _lowered(self, message: Any) -> Any:
         version = self.version_of(message.__api_key__)
@@ -286,7 +282,7 @@ class Connection(asyncio.Protocol):
         limit_ms = self._config.request_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                return _raised(await self.send(self._lowered(message), during_login=True))
+                return _as_newest(await self.send(self._lowered(message), during_login=True))
         except TimeoutError:
             name = api_of(message.__api_key__).name
             raise NetworkException(
@@ -366,7 +362,7 @@ _VERSION_REFUSED = UnsupportedVersion.code.to_bytes(2, "big")
 _TLS_ALERT = b"\x15\x03"
 
 
-def _raised(answer: Any) -> Any:
+def _as_newest(answer: Any) -> Any:
     """The same answer as the newest version of its kind."""
     key = answer.__api_key__
     newest = response_class(key, api_of(key).newest)

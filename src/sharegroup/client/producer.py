@@ -182,7 +182,10 @@ class Producer:
         has_room = self._buffered_bytes + size <= self._config.buffer_bytes
         if known is None or not has_room or self._runner is None:
             return None
-        stamp = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if timestamp_ms is None:
+            stamp = time.time_ns() // 1_000_000
+        else:
+            stamp = _checked_timestamp(timestamp_ms)
         where = TopicPartition(topic, self._partition(known, key, partition))
         batch, is_full = self._append(where, (key, value, stamp, headers), size)
         return Delivery(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
@@ -267,6 +270,8 @@ class Producer:
     def _partition(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
         count = len(topic.leaders)
         if partition is not None:
+            if not isinstance(partition, int):
+                raise TypeError(f"partition: expected int, got {type(partition).__name__}")
             if not 0 <= partition < count:
                 raise UnknownTopicOrPartition(
                     f"topic {topic.name!r} has partitions 0 to {count - 1}; asked for {partition}"
@@ -344,12 +349,31 @@ def first_of(group: ExceptionGroup[Exception]) -> Exception:
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """About how many bytes a record takes.
+
+    What could not be encoded is found here, where its sender is told, and not in the batch that
+    it would share with others.
+    """
     size = RECORD_OVERHEAD_BYTES
     for name, part in (("key", key), ("value", value)):
         if part is not None:
             if not isinstance(part, bytes):
                 raise TypeError(f"{name}: expected bytes or None, got {type(part).__name__}")
             size += len(part)
-    for name, content in headers:
-        size += len(name) + (0 if content is None else len(content)) + 4
+    for title, content in headers:
+        if not isinstance(title, str):
+            raise TypeError(f"a header's name: expected str, got {type(title).__name__}")
+        if content is not None and not isinstance(content, bytes):
+            raise TypeError(
+                f"header {title!r}: expected bytes or None, got {type(content).__name__}"
+            )
+        size += len(title.encode()) + (0 if content is None else len(content)) + 4
     return size
+
+
+def _checked_timestamp(timestamp_ms: int) -> int:
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"timestamp_ms: expected int, got {type(timestamp_ms).__name__}")
+    if not 0 <= timestamp_ms < 2**63:
+        raise ValueError(f"timestamp_ms={timestamp_ms}; expected 0 to 2**63 - 1")
+    return timestamp_ms

@@ -225,6 +225,32 @@ def test_only_bytes_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch, scenario)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"headers": [("h", "text")]}, TypeError, "header 'h': expected bytes or None, got str"),
+        ({"headers": [(b"h", b"v")]}, TypeError, "a header's name: expected str, got bytes"),
+        ({"headers": [("\ud800", b"v")]}, UnicodeEncodeError, "surrogates not allowed"),
+        ({"timestamp_ms": 2**63}, ValueError, "expected 0 to"),
+        ({"timestamp_ms": -1}, ValueError, "expected 0 to"),
+        ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms: expected int, got float"),
+        ({"partition": "0"}, TypeError, "partition: expected int, got str"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused_and_harms_no_other(
+    options: dict[str, Any],
+    error: type[Exception],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(error, match=message):
+            await producer.send("t", b"v", **options)
+        assert await one_by_one(producer, 1) == [0]
+
+    play(monkeypatch, scenario)
+
+
 def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(producer: Producer) -> None:
         first = await producer.send("t", b"v" * 60)
