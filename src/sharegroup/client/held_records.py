@@ -262,6 +262,7 @@ class HeldRecords:
     def take(self) -> Iterator[Settled]:
         """All that is settled, out of the table, as what is sent or reported together."""
         runs, self._gaps = self._gaps, []
+        unseen = sorted((run.first, run.end) for run in runs)
         if self._settled:
             settled, self._settled = self._settled, {}
             offsets = sorted(settled)
@@ -270,7 +271,7 @@ class HeldRecords:
             runs += [run for one in self._columns for run in one.take()]
             self._columns = [one for one in self._columns if one.open]
         if runs:
-            yield Settled(self, tuple(runs), self._locks, self._lost)
+            yield Settled(self, tuple(runs), self._locks, self._lost, unseen=unseen)
         if self._stale:
             stale, self._stale = self._stale, []
             text = f"{self._where(stale[0].first)}: its lock ended, and it was delivered here again"

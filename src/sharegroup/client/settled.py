@@ -90,6 +90,8 @@ class Settled:
     """Why they can't be sent; None: they can."""
     renewals: tuple[tuple[AcquisitionLock, int | None], ...] = ()
     """For renewals: the locks, and the offset if it is about one record of the lock."""
+    unseen: Sequence[Interval] = ()
+    """Ascending offsets of ``runs`` that nobody was handed: results leave them out."""
     is_automatic: bool = False
     """Nobody asked for it, so nobody is told how it went."""
     ticket: Ticket = field(default_factory=Ticket)
@@ -101,8 +103,9 @@ class Settled:
 
     def report(self, error: KafkaError | None) -> AcknowledgementResult:
         """Its story is over."""
+        runs = _cut(sorted(self.runs), self.unseen)[1] if self.unseen else self.runs
         result = AcknowledgementResult(
-            self.held.topic_partition, Offsets(self.runs), error, is_renewal=self.is_renewal
+            self.held.topic_partition, Offsets(runs), error, is_renewal=self.is_renewal
         )
         self.ticket.report(result)
         return result

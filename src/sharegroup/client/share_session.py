@@ -54,6 +54,7 @@ from sharegroup.ids import TopicId, TopicPartition
 
 SHARE_FETCH = 78
 SHARE_ACKNOWLEDGE = 79
+OFFSET_MAX = 2**63 - 1
 RENEW_VERSION = 2
 """Of both requests: the first with renewal and with an acquire mode (KIP-1222, KIP-1206)."""
 

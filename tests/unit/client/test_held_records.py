@@ -101,6 +101,16 @@ def test_gaps_go_along_and_are_no_ones_records() -> None:
     assert lock.open == 1
 
 
+def test_what_nobody_was_handed_is_sent_and_not_reported() -> None:
+    held, lock = table(7, 8)
+    unread = locked(held, 8, 2**62, handed_out=False)
+    held.settle_unseen(unread, 8, 2**62, RELEASE)
+    held.settle(lock, 7, ACCEPT)
+    one = taken(held)
+    assert sorted(one.runs) == [AckRun(7, 8, 1), AckRun(8, 2**62, 2)]
+    assert list(one.report(None).offsets) == [7]
+
+
 def test_what_is_settled_after_the_loss_carries_its_error() -> None:
     held, lock = table(7, 9)
     held.settle_unseen(locked(held, 9, 12, handed_out=False), 9, 12, GAP)

@@ -236,8 +236,8 @@ def test_a_broker_without_record_limit_is_not_asked_for_it() -> None:
 
 @pytest.mark.parametrize(
     "acquired",
-    [((0, 2), (1, 3)), ((2, 3), (0, 1)), ((-5, 1),), ((3, 3),), ((3, 2),)],
-    ids=["overlap", "descend", "negative", "empty", "backwards"],
+    [((0, 2), (1, 3)), ((2, 3), (0, 1)), ((-5, 1),), ((3, 3),), ((3, 2),), ((0, 2**63),)],
+    ids=["overlap", "descend", "negative", "empty", "backwards", "endless"],
 )
 def test_acquired_ranges_that_make_no_sense_are_refused(acquired: Any) -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
