@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import click
 
@@ -66,6 +66,10 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where the cluster is, how to get in, and how long to try."""
@@ -75,12 +79,21 @@ class Access:
     properties: Mapping[str, str] = field(repr=False)
     """Of ``--command-config``; there are passwords among them."""
 
-    def client_options(self, kind: type[ClientConfig] = ClientConfig) -> dict[str, Any]:
+    @classmethod
+    def of(cls, bootstrap: str | None, command_config: Path | None, timeout_ms: int) -> Self:
+        """As a command line says it."""
+        properties = dict(read_properties(command_config)) if command_config else {}
+        where = bootstrap or properties.pop("bootstrap.servers", BOOTSTRAP_DEFAULT)
+        return cls(where, timeout_ms, properties)
+
+    def client_options(
+        self, kind: type[ClientConfig] = ClientConfig, *, warn: Callable[[str], None] = _warn
+    ) -> dict[str, Any]:
         """Options for a client whose config is ``kind``; what they don't use is warned of."""
         return {
             "default_api_timeout_ms": self.timeout_ms,
             "connect_timeout_ms": self.timeout_ms,
-            **client_options(self.properties, kind, warn=_warn),
+            **client_options(self.properties, kind, warn=warn),
             "bootstrap_servers": self.bootstrap,
         }
 
@@ -100,9 +113,7 @@ def cluster_options(verb: Verb) -> Verb:
     def with_access(
         *, bootstrap: str | None, command_config: Path | None, timeout_ms: int, **rest: Any
     ) -> Any:
-        properties = dict(read_properties(command_config)) if command_config else {}
-        where = bootstrap or properties.pop("bootstrap.servers", BOOTSTRAP_DEFAULT)
-        return verb(access=Access(where, timeout_ms, properties), **rest)
+        return verb(access=Access.of(bootstrap, command_config, timeout_ms), **rest)
 
     for option in (
         click.option(
@@ -218,7 +229,3 @@ def line_of(error: KafkaError) -> str:
     hint = WHAT_TO_DO.get(type(error))
     text = printable(str(error).rstrip("."))
     return f"{type(error).__name__}: {text}" + (f"; {hint}" if hint else "")
-
-
-def _warn(text: str) -> None:
-    click.echo(f"Warning: {text}", err=True)

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.asking import BOOTSTRAP_DEFAULT, Access, Verb
-from sharegroup.cli.properties import read_properties
+from sharegroup.cli.asking import Access, Verb
 from sharegroup.client.admin import AdminClient
 from sharegroup.errors import KafkaError
 
@@ -98,16 +97,13 @@ def _matching(
     ctx: click.Context, names: Callable[[AdminClient], Awaitable[Iterable[str]]], incomplete: str
 ) -> list[str]:
     """What begins so; nothing when no cluster answers: a shell has no place for an error."""
-    file = ctx.params.get("command_config")
-    access = Access(
-        ctx.params.get("bootstrap") or BOOTSTRAP_DEFAULT,
-        COMPLETION_MS,
-        dict(read_properties(file)) if file else {},
-    )
 
     async def ask() -> list[str]:
+        access = Access.of(
+            ctx.params.get("bootstrap"), ctx.params.get("command_config"), COMPLETION_MS
+        )
         async with asyncio.timeout(COMPLETION_MS / 1000):
-            async with AdminClient(**access.client_options()) as admin:
+            async with AdminClient(**access.client_options(warn=lambda _: None)) as admin:
                 return sorted(name for name in await names(admin) if name.startswith(incomplete))
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_groups_come_from_the_cluster(
     run("groups reset-offsets completed-group --topic any-topic --to-latest --execute")
     line = f"sharegroup groups describe --bootstrap-server {bootstrap} completed"
     assert completed(line, monkeypatch, capsys) == ["completed-group"]
+
+
+def test_cluster_of_the_command_config_is_asked_in_silence(
+    run: Run,
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("topics create configured-topic --if-not-exists")
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={bootstrap}\nkey.serializer=StringSerializer\n")
+    line = f"sharegroup topics describe --command-config {file} conf"
+    assert completed(line, monkeypatch, capsys) == ["configured-topic"]
 
 
 def test_cluster_that_does_not_answer_completes_nothing(
