@@ -181,12 +181,10 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
 def _report(printing: Printing) -> None:
     rejected = f", {printing.rejected} of them rejected" if printing.rejected else ""
     _complain(f"processed {printing.count} records{rejected}")
-    for result in printing.lost:
-        assert result.error is not None
-        topic, partition = result.topic_partition
+    for (topic, partition), (count, error) in printing.lost.items():
         _complain(
-            f"topic {topic!r} partition {partition}: {len(result.offsets)} records were written "
-            f"and not settled, they may come again: {line_of(result.error)}"
+            f"topic {topic!r} partition {partition}: {count} records were written and not "
+            f"settled, they may come again: {line_of(error)}"
         )
 
 

@@ -17,12 +17,19 @@ from sharegroup.cli.formats.template import RecordFormatError
 from sharegroup.cli.formats.writing import Row, RowWriter
 from sharegroup.cli.pipes import write_all
 from sharegroup.cli.running import Stop
-from sharegroup.client.records import AcknowledgementResult, AcknowledgeType, Record
+from sharegroup.client.records import (
+    AcknowledgementResult,
+    AcknowledgeType,
+    Record,
+    TopicPartition,
+)
 from sharegroup.client.share_consumer import ShareConsumer
-from sharegroup.errors import CorruptMessage
+from sharegroup.errors import CorruptMessage, InvalidRecordState, KafkaError, UnsupportedVersion
 
 POLL_SECONDS = 0.2
 """A signal is noticed after at most so long."""
+
+NO_RENEWAL = "auto_renew is off"
 
 
 class Printing:
@@ -60,8 +67,8 @@ class Printing:
         """Records that were delivered and settled."""
         self.rejected = 0
         """Those among them that could not be written as asked."""
-        self.lost: list[AcknowledgementResult] = []
-        """Acknowledgements without effect: these records may come again."""
+        self.lost: dict[TopicPartition, tuple[int, KafkaError]] = {}
+        """Records whose acknowledgement had no effect, so that they may come again, and why."""
         consumer.set_acknowledgement_commit_callback(self._acknowledged)
 
     async def run(self, stop: Stop, *, count_max: int | None, idle_ms: int | None) -> None:
@@ -85,6 +92,12 @@ class Printing:
             if not self._reject_on_error:
                 raise
             self._complain(f"rejected: {error}")
+            return ()
+        except (InvalidRecordState, UnsupportedVersion) as error:
+            # The consumer says once that locks can't be renewed here, and goes on without.
+            if not str(error).startswith(NO_RENEWAL):
+                raise
+            self._complain(str(error))
             return ()
 
     async def _print(self, records: Sequence[Record]) -> None:
@@ -119,7 +132,8 @@ class Printing:
     def _acknowledged(self, result: AcknowledgementResult) -> None:
         # A renewal that failed shows in the acknowledgement that comes too late then.
         if result.error is not None and not result.is_renewal:
-            self.lost.append(result)
+            count, _ = self.lost.get(result.topic_partition, (0, None))
+            self.lost[result.topic_partition] = count + len(result.offsets), result.error
 
 
 def _row(record: Record, deadline_ms: int, left_ms: int, number: int) -> Row:

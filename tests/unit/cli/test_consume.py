@@ -170,6 +170,30 @@ def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
         assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
 
 
+def test_group_that_forbids_renewal_is_consumed_without_it() -> None:
+    """The reader comes back when the lock has ended and another consumer has the record."""
+    settings = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with run_broker(settings) as broker:
+        where = broker.bootstrap
+        sharegroup(*at(where, "topics create late --partitions 1"))
+        for setting in ("share.auto.offset.reset=earliest", "share.renew.acknowledge.enable=false"):
+            assert sharegroup(*at(where, f"configs alter --group late --set {setting}")).code == 0
+        sharegroup(*at(where, "produce late"), stdin=b"x" * 500_000)
+        with process(where, "late", "late", "--format", r"%c%v\n") as child:
+            assert child.stdout is not None
+            assert child.stdout.read(2) == b"1x"
+            other = sharegroup(*at(where, "consume late --group late --max-messages 1 --format %c"))
+            assert other.out == b"2"
+            assert len(child.stdout.readline()) == 500_000
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=20)
+        assert b"sharegroup: auto_renew is off from now on: " in err
+        assert err.endswith(b"sharegroup: processed 1 records\n")
+
+
 def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
