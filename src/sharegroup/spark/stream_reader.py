@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 class TriggerNotSupported(ValueError):
@@ -158,7 +159,8 @@ class _Member:
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
         self._thread.submit(exit_as_orphan(self._ranges.close))
 
-    def call(self, work: Any) -> Any:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it on the member's thread and wait for it."""
         return self._thread.call(work)
 
     def refresh(self) -> None:
