@@ -225,12 +225,16 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     access = with_properties(access, command_properties)
     plan = ConsumePlan(
         topic=options["topic"],
-        group=options["group"],
         count=options["count"],
-        fetch_bytes=options["fetch_size"],
+        idle_ms=access.timeout_ms,
         interval_ms=options["interval_ms"],
         detailed=options["detailed"] and not options["as_json"],
-        access=access,
+        client_options={
+            "client_id": "perf-share-consumer-client",
+            "fetch_max_bytes": options["fetch_size"],
+            **access.client_options(ShareConsumerConfig),
+            "group_id": options["group"],
+        },
     )
     if not options["hide_header"] and not options["as_json"]:
         click.echo(CONSUMER_HEADER)
@@ -254,12 +258,11 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
 
 
 def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
-    client_options = plan.client_options()
     if count > 1:
-        config_from(ShareConsumerConfig, client_options)  # Refused here, not by each process.
+        config_from(ShareConsumerConfig, plan.client_options)  # Refused here, not by each process.
         return consume_in_processes(plan, count)
     start_ms = time.time_ns() // 1_000_000
-    return start_ms, [run(lambda stop: consume(plan, client_options, OwnTotal(), stop))]
+    return start_ms, [run(lambda stop: consume(plan, OwnTotal(), stop))]
 
 
 def _print_consumed(

@@ -60,7 +60,7 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
 
 
 def test_consumers_in_processes_log_in_as_one_does(bootstrap: str, tmp_path: Path) -> None:
-    """What reads a token can't be sent to another process; what says where it is can."""
+    """What reads the token is sent to their processes with the other options."""
     (tmp_path / "token").write_text("secret")
     (tmp_path / "client.properties").write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nlinger.ms=1\n"

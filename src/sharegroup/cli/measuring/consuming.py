@@ -11,29 +11,26 @@ Latency is from a record's timestamp to its delivery, by the clocks of the two m
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, redirect_stderr
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from typing import Any, Protocol
 
 import click
 
-from sharegroup.cli.asking import Access, line_of
+from sharegroup.cli.asking import line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.records import Record
 from sharegroup.client.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
 
-CLIENT_ID = "perf-share-consumer-client"
 POLL_SECONDS = 0.1
 READY_SECONDS_MAX = 60.0
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -62,31 +59,13 @@ class ConsumePlan:
     """What to take, and how to get in; it goes to another process, so it is plain."""
 
     topic: str
-    group: str
     count: int
-    fetch_bytes: int
+    idle_ms: int
+    """Nothing for so long is the end."""
     interval_ms: int
     detailed: bool
-    access: Access
-
-    @property
-    def idle_ms(self) -> int:
-        """Nothing for so long is the end."""
-        return self.access.timeout_ms
-
-    def client_options(self, index: int | None = None) -> dict[str, Any]:
-        """Options of a ShareConsumer; consumer ``index`` of several has a client id of its own."""
-        options = {
-            "client_id": CLIENT_ID,
-            "fetch_max_bytes": self.fetch_bytes,
-            **self.access.client_options(ShareConsumerConfig),
-            "group_id": self.group,
-        }
-        return (
-            options
-            if index is None
-            else {**options, "client_id": f"{options['client_id']}-{index}"}
-        )
+    client_options: Mapping[str, Any] = field(repr=False)
+    """Of each ShareConsumer; there may be passwords among them."""
 
 
 @dataclass(slots=True)
@@ -104,7 +83,6 @@ class Consumed:
 
 async def consume(
     plan: ConsumePlan,
-    options: dict[str, Any],
     total: Total,
     stop: Stop,
     *,
@@ -112,8 +90,8 @@ async def consume(
     started: Callable[[], object] = lambda: None,
 ) -> Consumed:
     """Take records until all consumers together have enough, or none comes any more."""
-    consumer = ShareConsumer(plan.topic, **options)
-    consumed = Consumed(options["client_id"])
+    consumer = ShareConsumer(plan.topic, **plan.client_options)
+    consumed = Consumed(plan.client_options["client_id"])
     started()
     progress = _Progress(plan, index)
     idle_since = time.monotonic()
@@ -146,7 +124,9 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
     pipes, children = [], []
     for index in range(1, count + 1):
         ours, theirs = context.Pipe(duplex=False)
-        arguments = (plan, index, total, barrier, theirs)
+        # Each has a client id of its own.
+        own = {**plan.client_options, "client_id": f"{plan.client_options['client_id']}-{index}"}
+        arguments = (replace(plan, client_options=own), index, total, barrier, theirs)
         child = context.Process(target=_child, args=arguments, daemon=True)
         child.start()
         theirs.close()  # Or its end would not be noticed.
@@ -187,18 +167,13 @@ def _begin(barrier: Barrier) -> int:
 def _child(
     plan: ConsumePlan, index: int, total: Total, barrier: Barrier, result: Connection
 ) -> None:
-    with redirect_stderr(io.StringIO()):  # Of properties that mean nothing the parent has warned.
-        options = plan.client_options(index)
-
     def started() -> None:
         barrier.wait(READY_SECONDS_MAX)
 
     try:
-        result.send(
-            run(lambda stop: consume(plan, options, total, stop, index=index, started=started))
-        )
+        result.send(run(lambda stop: consume(plan, total, stop, index=index, started=started)))
     except KafkaError as error:
-        result.send(Consumed(options["client_id"], error=line_of(error)))
+        result.send(Consumed(plan.client_options["client_id"], error=line_of(error)))
 
 
 def _result(pipe: Connection, index: int) -> Consumed:
