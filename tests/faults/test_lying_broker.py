@@ -60,8 +60,8 @@ FOREVER = timedelta(milliseconds=INT_MAX)
 
 LIMITS: dict[str, Any] = {
     "request_timeout_ms": 250,
-    "connect_timeout_ms": 250,
-    "default_api_timeout_ms": 400,
+    "connect_timeout_ms": 400,
+    "default_api_timeout_ms": 700,
     "retry_backoff_ms": 10,
     "retry_backoff_max_ms": 50,
 }
@@ -191,7 +191,7 @@ ADMIN_LIES: dict[str, tuple[int, Lie, str]] = {
         "an answer to request -1, which was never sent",
     ),
     "no answer": (METADATA, silence, "no answer to Metadata in 250 ms"),
-    "no answer to the first request": (API_VERSIONS, silence, "no connection in 250 ms"),
+    "no answer to the first request": (API_VERSIONS, silence, "no answer to ApiVersions in 250 ms"),
     "offers nothing": (API_VERSIONS, offered((18, 0, 4)), "does not serve Metadata"),
     "offers versions that nobody knows": (
         API_VERSIONS,
@@ -246,6 +246,17 @@ async def first_offset(admin: AdminClient) -> int:
     return result.offset
 
 
+async def until_the_truth_is_told(admin: AdminClient) -> None:
+    """The client works again; on a busy machine perhaps not within its own short timeouts."""
+    async with asyncio.timeout(SECONDS_MAX):
+        while True:
+            try:
+                assert await first_offset(admin) == 12
+            except RequestTimedOut:
+                continue
+            return
+
+
 @pytest.mark.parametrize("name", ADMIN_LIES)
 def test_admin_client_names_the_lie_and_goes_on_after_it(name: str) -> None:
     key, lie, text = ADMIN_LIES[name]
@@ -261,7 +272,7 @@ def test_admin_client_names_the_lie_and_goes_on_after_it(name: str) -> None:
                 broker.hang_up()
                 while admin.metrics()["admin-client-metrics"]["connection-count"]:
                     await asyncio.sleep(0)
-            assert await first_offset(admin) == 12
+            await until_the_truth_is_told(admin)
         return str(raised.value)
 
     assert text in asyncio.run(run())
