@@ -38,8 +38,9 @@ class ChildFailed(Exception):
 class Children:
     """The running processes by name."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, end_seconds_max: float = END_SECONDS_MAX) -> None:
         self._folder = folder
+        self._end_seconds_max = end_seconds_max
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._seen: list[psutil.Process] = []
         """All processes below this one, when they were weighed last."""
@@ -133,11 +134,15 @@ class Children:
         self.peak_pss_bytes = max(self.peak_pss_bytes, sum(map(_pss_bytes, pids)))
         self._weighed = time.monotonic()
 
+    def forget_peak(self) -> None:
+        """What was weighed so far does not count any more."""
+        self.peak_pss_bytes = 0
+
     def _end_orphans(self) -> None:
         """See what a child left behind go; it is no longer below this process."""
         still_below = set(_below(os.getpid()))
         orphans = [process for process in self._seen if process not in still_below]
-        _end(orphans, grace_seconds=END_SECONDS_MAX)
+        _end(orphans, grace_seconds=self._end_seconds_max)
 
     def _path(self, name: str, kind: str) -> Path:
         return self._folder / f"{name}.{kind}"

@@ -66,7 +66,7 @@ class PipelineRun:
 
     async def run(self) -> PipelineEvidence:
         """Do it all; returns when the query has ended."""
-        self._children.peak_pss_bytes = 0
+        self._children.forget_peak()
         self.course.begin = time.monotonic()
         write_table(self._folder / "flights.csv", self._plan.rows)
         self._start()

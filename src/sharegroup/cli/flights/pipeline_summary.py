@@ -59,8 +59,8 @@ def pipeline_rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         ("run again", numbers["run_again"], "of these, because the kill hit their batch"),
         ("accepted", numbers["accepted"], "counted by carrier and hour, in Parquet"),
         ("rejected", numbers["rejected"], "unreadable; copied to flights.dead first"),
-        ("redelivered", numbers["redelivered"], "their acknowledgement got lost in the kill"),
-        ("recognised", numbers["recognised"], "of these; accepted, and not counted again"),
+        ("redelivered", numbers["redelivered"], "not acknowledged when the query was killed"),
+        ("recognised", numbers["recognised"], "of these: done already, not counted again"),
         (
             "records/s",
             numbers["records_per_second"],
@@ -72,6 +72,6 @@ def pipeline_rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             f"in batch {figures['killed_in_batch']}, with {numbers['killed_with_records']} records",
         ),
         ("query back", f"{figures['back_after_seconds']} s", "later, with the same records"),
-        ("figures", numbers["groups"], "carriers and hours; a batch job found the same"),
+        ("figures", numbers["groups"], "pairs of carrier and hour"),
         ("memory", f"{numbers['peak_pss_mib']} MiB", "peak of all processes, the JVM included"),
     ]

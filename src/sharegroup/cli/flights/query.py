@@ -46,18 +46,20 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 MEMORY = "640m"
 """Of the JVM's heap: the demo is no large job."""
+FOREIGN = ("HADOOP_", "PYSPARK_", "SPARK_")
+"""Variables that would have Spark run with another installation's files or settings."""
 UNREADABLE = "not JSON"
 
 
 def session(folder: Path) -> SparkSession:
     """Spark on two cores of this machine, listening on loopback, with all its files in ``folder``.
 
-    It is the Spark and the Python that the demo is installed with, whatever else the
+    It is the Spark and the Python that the demo is installed with, whatever others the
     environment names.
     """
     ensure_java()
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
-        os.environ.pop(name, None)
+    for name in [name for name in os.environ if name.startswith(FOREIGN)]:
+        del os.environ[name]
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     scratch = folder / "spark"
     scratch.mkdir(exist_ok=True)

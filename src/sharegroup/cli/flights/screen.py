@@ -24,10 +24,12 @@ class Screen(Protocol):
 
 
 @contextmanager
-def screen(console: Console, rows: int, *things: str) -> Iterator[Screen]:
+def screen(
+    console: Console, rows: int, *things: str, line_seconds: float = PLAIN_LINE_SECONDS
+) -> Iterator[Screen]:
     """Bars on a terminal, plain lines elsewhere; each thing goes from 0 to ``rows``."""
     if not console.is_terminal:
-        yield _Lines(console, rows, things)
+        yield _Lines(console, rows, things, line_seconds)
         return
     columns = (
         TextColumn("{task.description:9}"),
@@ -53,15 +55,21 @@ class _Bars:
 
 
 class _Lines:
-    def __init__(self, console: Console, rows: int, things: Sequence[str]) -> None:
+    def __init__(
+        self, console: Console, rows: int, things: Sequence[str], line_seconds: float
+    ) -> None:
         self._console = console
         self._rows = rows
         self._things = things
+        self._line_seconds = line_seconds
         self._last = time.monotonic()
+        self._told = (0,) * len(things)
 
     def progress(self, *records: int) -> None:
-        if time.monotonic() - self._last >= PLAIN_LINE_SECONDS:
+        is_due = time.monotonic() - self._last >= self._line_seconds
+        if is_due and records != self._told:
             self._last = time.monotonic()
+            self._told = records
             reached = zip(self._things, records, strict=True)
             said = " and ".join(f"{thing} {count:,}" for thing, count in reached)
             self.event(f"{said} of {self._rows:,}")

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from sharegroup.cli.flights.checks import Check
 
-WHAT_WIDTH = 21
-"""Of the first column, so that the tables of both halves stand in line."""
+WHAT_WIDTH, MUCH_WIDTH = 21, 9
+"""Of the first two columns, so that the tables of both halves stand in line."""
 
 
 def told(checked: Sequence[Check]) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def show(
     """Print a table of figures, and the checks below it."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(justify="left", min_width=WHAT_WIDTH)
-    table.add_column(justify="right", min_width=7)
+    table.add_column(justify="right", min_width=MUCH_WIDTH)
     table.add_column(justify="left", style="dim")
     for row in rows:
         table.add_row(*row)

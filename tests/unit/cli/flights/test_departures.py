@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from sharegroup.cli.flights.departures import Kind, departures, from_table
+from sharegroup.cli.flights.departures import Kind, departures, from_table, write_table
 
 COLUMNS = ("dep_time", "carrier", "flight", "tailnum")
 
@@ -49,3 +50,13 @@ def test_record_cut_in_half_is_unreadable() -> None:
 def test_first_rows_are_the_first_of_the_table() -> None:
     first, second = departures(2)
     assert (first.key, second.key) == (b"UA1545", b"UA1714")
+
+
+def test_table_is_written_as_it_is_with_a_number_for_each_flight(tmp_path: Path) -> None:
+    write_table(tmp_path / "flights.csv", 2)
+    header, first, second = (tmp_path / "flights.csv").read_text().splitlines()
+    assert header.startswith("number,year,month,day,dep_time,")
+    assert first == (
+        "1,2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z"
+    )
+    assert second.startswith("2,2013,1,1,533,529,4,")
