@@ -75,7 +75,8 @@ class LoopThread:
         self._users = 0
         self._loop: _Loop | None = None
         self._thread: threading.Thread | None = None
-        os.register_at_fork(after_in_child=self._forget)
+        if hasattr(os, "register_at_fork"):  # Where processes can be forked.
+            os.register_at_fork(after_in_child=self._forget)
 
     def enter(self) -> None:
         """One more client; the first one starts the thread."""
