@@ -227,6 +227,16 @@ def test_the_inbox_hands_out_nothing_whose_lock_has_ended() -> None:
     assert (held.open_count, inbox.waiting) == (0, 0)
 
 
+def test_of_two_locks_the_one_that_stands_is_handed_out() -> None:
+    held = table()
+    first, second = locks(held, (10, 11), (11, 12))
+    second.renewed(None, LOCK_DEADLINE + 1)
+    inbox = Inbox(ShareConsumerConfig(group_id="g"))
+    inbox.add([Parcel(held, batch(10, b"a", b"b"), [first, second])])
+    assert [record.offset for record in inbox.take(5, now=LOCK_DEADLINE)] == [11]
+    assert inbox.waiting == 0
+
+
 def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
     held = table()
     bad = bytearray(batch(11, b"b"))

@@ -91,6 +91,12 @@ def test_one_lock_alone_is_the_guilty_one() -> None:
     assert after(sent, InvalidRecordState("")) == ([], [(0, 6, 1)])
 
 
+def test_a_refused_renewal_is_reported_as_it_was() -> None:
+    sent = unit((0, 4, 4), locks=[(0, 2, 30.0), (2, 4, 30.0)])
+    sent.renewals = ((sent.locks[0], None), (sent.locks[1], None))
+    assert after(sent, InvalidRecordState("")) == ([], [(0, 4, 4)])
+
+
 def test_a_renewed_lock_counts_by_its_latest_end() -> None:
     sent = unit((0, 2, 1), locks=[(0, 2, 9.0)])
     sent.locks[0].renewed(1, 30.0)

@@ -320,6 +320,8 @@ def test_a_close_that_a_silent_broker_holds_up_ends_with_the_node() -> None:
         (record,) = await bench.fetch()
         record.accept()
         bench.broker.answers.append(asyncio.get_running_loop().create_future())
+        bench.node.fetch(LIMITS)
+        await asyncio.sleep(0.1)
         closing = asyncio.create_task(bench.node.close())
         await asyncio.sleep(0.1)
         assert not closing.done()

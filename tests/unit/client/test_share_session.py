@@ -5,6 +5,7 @@ A scripted broker stands in for the cluster: each test says what it answers, in 
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,3 +257,12 @@ def test_records_that_nobody_asked_for_are_left_out() -> None:
         assert (await session.fetch([other], {}, limits)).partitions == []
 
     play(scenario, fetched(b"a"))
+
+
+def test_a_partition_that_is_named_twice_counts_once() -> None:
+    async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
+        (partition,) = (await fetch(session)).partitions
+        assert partition.acquired == (AcquiredRange(0, 1, 1),)
+
+    once = fetched(b"a")
+    play(scenario, replace(once, responses=once.responses * 2))
