@@ -1,8 +1,14 @@
-"""Asyncio clients for any Kafka cluster with share groups: consumer, producer, admin."""
+"""Asyncio clients for any Kafka cluster with share groups: consumer, producer, admin.
 
-# First of all: it lets kio be imported without what takes half of the time.
+The clients themselves are loaded when they are used: who only administers, as most of the
+command line does, must not wait for a consumer.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Before any other of ours: it lets kio be imported without what takes half of the time.
 import sharegroup.wire  # noqa: F401
-from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
     AlterConfig,
     ClusterDescription,
@@ -41,7 +47,6 @@ from sharegroup.client.offset_resets import (
     ToOffset,
     new_offsets,
 )
-from sharegroup.client.producer import Delivery, Producer
 from sharegroup.client.records import (
     AcknowledgementResult,
     AcknowledgeType,
@@ -54,7 +59,11 @@ from sharegroup.client.records import (
     UnreadableRecord,
     WakeupError,
 )
-from sharegroup.client.share_consumer import ShareConsumer
+
+if TYPE_CHECKING:
+    from sharegroup.client.admin import AdminClient
+    from sharegroup.client.producer import Delivery, Producer
+    from sharegroup.client.share_consumer import ShareConsumer
 
 __all__ = [
     "AcknowledgeType",
@@ -106,3 +115,20 @@ __all__ = [
     "WakeupError",
     "new_offsets",
 ]
+
+_MODULES = {
+    "AdminClient": "sharegroup.client.admin",
+    "Delivery": "sharegroup.client.producer",
+    "Producer": "sharegroup.client.producer",
+    "ShareConsumer": "sharegroup.client.share_consumer",
+}
+
+if not TYPE_CHECKING:  # Else a name that there is none of would have a type.
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
