@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,8 +71,11 @@ def bootstrap(broker: Broker) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _connections() -> Iterator[None]:
+def _as_it_was() -> Iterator[None]:
+    """A reader thinks that the process is its own."""
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     yield
+    signal.signal(signal.SIGTERM, on_sigterm)
     executor_read.close()
 
 

@@ -42,7 +42,7 @@ POLL_MS = 500
 """How long one question waits for records; Spark asks again at once, and can stop meanwhile."""
 POSITIONS_SECONDS = 1.0
 """How long what is known of the group's position is new enough."""
-IDLE_SECONDS = 2.0
+IDLE_SECONDS = 5.0
 """availableNow: what nobody hands out for so long is held by others, and not waited for."""
 JOIN_SECONDS_MAX = 30.0
 """availableNow: how long to wait for partitions, or for a broker; Apache Kafka takes five seconds
