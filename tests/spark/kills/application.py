@@ -27,7 +27,7 @@ class Victim(StrEnum):
     READER = "reader"
     """The process of the source, a member of the share group."""
     WORKER = "worker"
-    """One of those that read the records for the executor."""
+    """One of those that read the records for the executor, while it works."""
     BROKER = "broker"
 
 
@@ -72,6 +72,8 @@ class Application:
     def find(self, victim: Victim, chance: random.Random) -> psutil.Process | None:
         """One such process; None while there is none."""
         found = [one for one in self._family() if _is(victim, one, self._root())]
+        if victim is Victim.WORKER:
+            found = [one for one in found if _is_busy(one)]
         return chance.choice(found) if found else None
 
     def wait_until_ended(self, family: list[psutil.Process]) -> None:
@@ -133,6 +135,13 @@ def _is(victim: Victim, process: psutil.Process, root: int) -> bool:
 
 def _is_worker(command: str) -> bool:
     return command.endswith("pyspark.daemon pyspark.worker")
+
+
+def _is_busy(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_RUNNING)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _command(process: psutil.Process) -> str:

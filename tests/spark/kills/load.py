@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -21,8 +22,9 @@ CLIENT = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "message.timeout.ms": 120_000,
-    "log_level": 0,  # That a broker is away is no news here.
 }
+QUIET = logging.getLogger("kills.load")
+QUIET.setLevel(logging.CRITICAL + 1)  # That a broker is away is no news here.
 
 
 class Load:
@@ -65,7 +67,7 @@ class Load:
             self._failure = failure
 
     def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, **CLIENT})
+        producer = Producer({"bootstrap.servers": self._bootstrap, **CLIENT}, logger=QUIET)
         number = 0
         while not self._stopping.is_set():
             producer.poll(0)

@@ -30,6 +30,9 @@ class Delivered(NamedTuple):
     offset: int
     value: bytes
 
+    def __str__(self) -> str:
+        return f"batch {self.batch} partition {self.partition} offset {self.offset} {self.value!r}"
+
     @property
     def place(self) -> Place:
         return self.partition, self.offset
@@ -96,4 +99,4 @@ def problems(produced: Mapping[Place, bytes], delivered: Iterable[Delivered]) ->
         )
     wrong = [row for row in rows if produced.get(row.place) != row.value]
     for row in wrong[:SHOWN_MAX]:
-        yield f"wrong: {row}, produced was {produced.get(row.place)!r} ({len(wrong)} in all)"
+        yield f"wrong: {row}, produced {produced.get(row.place)!r} ({len(wrong)} in all)"
