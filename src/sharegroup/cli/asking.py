@@ -203,12 +203,17 @@ def telling_errors(access: Access) -> Iterator[None]:
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     """``KEY=VALUE`` texts as a mapping; anything else is a misuse of ``option``."""
+    return {key.strip(): value.strip() for key, value in kept_pairs(texts, option).items()}
+
+
+def kept_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """`pairs` with the values as they are: a separator may be a blank."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key.strip():
             raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint=option)
-        found[key.strip()] = value.strip()
+        found[key] = value
     return found
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, line_of, telling_errors
-from sharegroup.cli.data_options import command_property_option, kept_pairs, with_properties
+from sharegroup.cli.asking import Access, cluster_options, kept_pairs, line_of, telling_errors
+from sharegroup.cli.data_options import command_property_option, with_properties
 from sharegroup.cli.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.formats.template import (
     FormatError,
@@ -20,6 +20,7 @@ from sharegroup.cli.formats.template import (
 )
 from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writer
 from sharegroup.cli.naming import complete_groups, naming_many
+from sharegroup.cli.output import complain
 from sharegroup.cli.printing import Printing
 from sharegroup.cli.running import Stop, run
 from sharegroup.client.admin import AdminClient
@@ -139,7 +140,7 @@ async def _consume(
         write=write,
         acknowledge_type=outcome,
         reject_on_error=options["reject_on_error"],
-        complain=_complain,
+        complain=complain,
     )
     try:
         await printing.run(stop, count_max=options["max_messages"], idle_ms=options["idle_ms"])
@@ -156,7 +157,7 @@ async def _warn_of_missing(topics: Iterable[str], client_options: dict[str, Any]
     async with AdminClient(**common) as admin:
         for topic, found in (await admin.describe_topics(topics)).items():
             if isinstance(found, UnknownTopicOrPartition):
-                _complain(f"topic {topic!r} does not exist yet (sharegroup topics list)")
+                complain(f"topic {topic!r} does not exist yet (sharegroup topics list)")
 
 
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
@@ -180,13 +181,9 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
 
 def _report(printing: Printing) -> None:
     rejected = f", {printing.rejected} of them rejected" if printing.rejected else ""
-    _complain(f"processed {printing.count} records{rejected}")
+    complain(f"processed {printing.count} records{rejected}")
     for (topic, partition), (count, error) in printing.lost.items():
-        _complain(
+        complain(
             f"topic {topic!r} partition {partition}: {count} records were written and not "
             f"settled, they may come again: {line_of(error)}"
         )
-
-
-def _complain(text: str) -> None:
-    click.echo(f"sharegroup: {text}", err=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access
+from sharegroup.cli.asking import Access, kept_pairs
 
 command_property_option = click.option(
     "--command-property",
@@ -46,14 +46,3 @@ def producer_options(compression: str | None, acks: str | None) -> dict[str, Any
         durable = acks in ("all", "-1")
         chosen |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
     return chosen
-
-
-def kept_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
-    """``KEY=VALUE`` texts as a mapping, values as they are: a separator may be a blank."""
-    found = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"{text!r}: expected KEY=VALUE", param_hint=option)
-        found[key] = value
-    return found

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sharegroup.cli.formats.writing import json_line
+from sharegroup.cli.formats.writing import json_line, rfc3339
 from sharegroup.cli.inspecting.data_directory import FoundLog, find_logs
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch
 from sharegroup.cli.inspecting.survey import (
@@ -30,7 +29,7 @@ from sharegroup.cli.inspecting.survey import (
     segments,
     state_of,
 )
-from sharegroup.cli.output import Listing, in_colour
+from sharegroup.cli.output import Listing, complain, in_colour
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 
 SEGMENT_COLUMNS = (
@@ -41,8 +40,6 @@ BATCH_COLUMNS = (
     "topic", "partition", "segment", "position", "bytes", "base_offset", "last_offset", "records",
     "codec", "time", "producer_id", "producer_epoch", "base_sequence",
 )  # fmt: skip
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @click.command("logs")
@@ -74,7 +71,7 @@ def command(
     """
     wanted = Wanted(frozenset(topics), frozenset(partitions), *_offsets(offsets))
     survey = _Survey(wanted)
-    logs = wanted.logs(find_logs(Path(directory), warn=_warn))
+    logs = wanted.logs(find_logs(Path(directory), warn=complain))
     if what == "records":
         for log in logs:
             for document in survey.records(log):
@@ -137,13 +134,13 @@ class _Survey:
         """The pieces as they are, damage also on standard error."""
         for piece in pieces:
             if isinstance(piece, Damage):
-                _warn(damage_text(segment, piece))
+                complain(damage_text(segment, piece))
                 self.damaged = self.damaged or state_of(segment, piece) == "damaged"
             yield piece
 
     def _unreadable(self, segment: Segment, batch: FoundBatch, error: Exception) -> None:
         self.damaged = True
-        _warn(
+        complain(
             f"topic {segment.log.topic!r} partition {segment.log.partition}, {segment.path.name} "
             f"at byte {batch.position}: the checksum holds, the records can't be read: {error}"
         )
@@ -175,11 +172,6 @@ def _time(timestamp: int | None) -> str | None:
     if timestamp is None or timestamp < 0:
         return None
     try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp)
+        return rfc3339(timestamp)
     except OverflowError:
         return str(timestamp)  # No date, but what the batch says.
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _warn(text: str) -> None:
-    click.echo(f"sharegroup: {text}", err=True)

@@ -13,6 +13,7 @@ from importlib import import_module
 import click
 
 from sharegroup import __version__
+from sharegroup.cli.output import complain
 from sharegroup.errors import KafkaError
 
 VERBS = {
@@ -69,6 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except (KafkaError, OSError) as error:
-        click.echo(f"sharegroup: {type(error).__name__}: {error}", err=True)
+        complain(f"{type(error).__name__}: {error}")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

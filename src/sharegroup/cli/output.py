@@ -90,6 +90,11 @@ def done(text: str, *, as_json: bool, **facts: object) -> None:
     click.echo(json.dumps(facts) if as_json else printable(text))
 
 
+def complain(text: str) -> None:
+    """Say something on standard error, beside what is printed."""
+    click.echo(f"sharegroup: {text}", err=True)
+
+
 def printable(text: str) -> str:
     """The text with escapes for what could end a line or command a terminal.
 

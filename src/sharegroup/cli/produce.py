@@ -15,12 +15,11 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, telling_errors
+from sharegroup.cli.asking import Access, cluster_options, kept_pairs, telling_errors
 from sharegroup.cli.data_options import (
     acks_option,
     command_property_option,
     compression_option,
-    kept_pairs,
     producer_options,
     with_properties,
 )
@@ -39,6 +38,7 @@ from sharegroup.cli.formats.template import (
     unescape,
 )
 from sharegroup.cli.naming import complete_topics
+from sharegroup.cli.output import complain
 from sharegroup.cli.pipes import read_chunks
 from sharegroup.cli.running import Stop, run
 from sharegroup.cli.sending import Counts, Defaults, Sending
@@ -96,7 +96,7 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
     with telling_errors(access):
         counts, stop = run(lambda stop: _produce(stop, access, reader, options))
     for failure in counts.failures:
-        click.echo(f"sharegroup: {failure}", err=True)
+        complain(failure)
     if not counts.complete or sys.stderr.isatty():
         click.echo(f"acknowledged {counts.acknowledged:,} of {counts.read:,} records", err=True)
     return stop.code if counts.complete else stop.code or 1

@@ -23,7 +23,7 @@ from sharegroup.cli.formats.template import (
     Template,
     Verb,
 )
-from sharegroup.cli.formats.writing import NULL_LENGTH, compact_json, refuse_constant
+from sharegroup.cli.formats.writing import NULL_LENGTH, compact_json, json_bytes, refuse_constant
 
 RECORD_BYTES_MAX = 128 * 1024 * 1024
 """Input without a record's end is given up after so much; no broker takes such a record."""
@@ -137,13 +137,9 @@ def _taken(document: dict[str, Any], name: str) -> bytes | None:
         content = document.get(name)
         if isinstance(content, str):
             return content.encode()
-        return None if content is None else _json_bytes(content)
+        return None if content is None else json_bytes(content)
     except (ValueError, binascii.Error) as error:
         raise RecordFormatError(f"{name}: {error}") from error
-
-
-def _json_bytes(document: object) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _number_up_to(limit: int, found: Mapping[str, Any], name: str) -> int | None:

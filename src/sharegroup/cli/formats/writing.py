@@ -86,7 +86,12 @@ def json_writer() -> RowWriter:
 
 def json_line(document: object) -> bytes:
     """A document as compact JSON with a line's end, in UTF-8."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return json_bytes(document) + b"\n"
+
+
+def json_bytes(document: object) -> bytes:
+    """The same without the line's end."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def as_json(row: Row) -> dict[str, Any]:
@@ -156,7 +161,7 @@ def _content(get: Callable[[Any], bytes | None], modifier: str, null: bytes, row
     if modifier == "json":
         return compact_json(content)
     try:
-        return json.dumps(content.decode(), ensure_ascii=False).encode()
+        return json_bytes(content.decode())
     except ValueError as error:
         raise RecordFormatError(f"no text in UTF-8: {error}") from error
 
@@ -164,8 +169,7 @@ def _content(get: Callable[[Any], bytes | None], modifier: str, null: bytes, row
 def compact_json(content: bytes) -> bytes:
     """A JSON document on one line; RecordFormatError if it is none."""
     try:
-        document = json.loads(content, parse_constant=refuse_constant)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return json_bytes(json.loads(content, parse_constant=refuse_constant))
     except (ValueError, RecursionError) as error:
         raise RecordFormatError(f"no JSON document: {error}") from error
 
@@ -190,12 +194,20 @@ def _number(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
 
 def _time(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
     try:
-        moment = _EPOCH + timedelta(milliseconds=get(row))
+        if modifier == "rfc3339":
+            return rfc3339(get(row)).encode()
+        return _moment(get(row)).strftime(modifier).encode()
     except OverflowError as error:
         raise RecordFormatError(f"{get(row)} ms since 1970 are no date") from error
-    if modifier == "rfc3339":
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()
-    return moment.strftime(modifier).encode()
+
+
+def rfc3339(milliseconds: int) -> str:
+    """A time since 1970 as text, in UTC; OverflowError when that is no date."""
+    return _moment(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _moment(milliseconds: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _headers(write: Callable[[Any], bytes], row: Row) -> bytes:
