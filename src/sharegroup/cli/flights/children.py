@@ -28,6 +28,8 @@ END_SECONDS_MAX = 5.0
 WEIGH_SECONDS = 1.0
 END_LOOK_SECONDS = 0.02
 LOG_TAIL_BYTES = 2_000
+_JAVA_FRAME = re.compile(r"^\s+(at |\.\.\. \d+ more)")
+"""A line of a stack trace of Java's: there are so many that they bury what went wrong."""
 _READY = re.compile(r"^ready bootstrap=(\S+) cluster=\S+ data=.*$", re.MULTILINE)
 
 
@@ -150,7 +152,9 @@ class Children:
     def log_tail(self, name: str) -> str:
         """Where a process wrote its standard error, and the last of it."""
         path = self._path(name, "log")
-        tail = path.read_text(errors="replace")[-LOG_TAIL_BYTES:].strip()
+        lines = path.read_text(errors="replace").splitlines()
+        told = "\n".join(line for line in lines if not _JAVA_FRAME.match(line))
+        tail = told[-LOG_TAIL_BYTES:].strip()
         return f"its log is {path}, which ends with: {tail}"
 
 

@@ -83,10 +83,11 @@ def test_memory_of_the_processes_below_counts(children: Children, tmp_path: Path
 
 
 def test_failure_names_the_log_and_its_last_lines(children: Children, tmp_path: Path) -> None:
-    children.start("query", "-c", "import sys; sys.exit('no Java here')")
+    trace = "java.io.IOException: no disk\\n\\tat java.io.File.open(File.java)\\n\\t... 19 more"
+    children.start("query", "-c", f"import sys; sys.exit('{trace}')")
     log = tmp_path / "query.log"
     with pytest.raises(ChildFailed) as caught:
         wait_until(lambda: children.finished("query"), "the child to end")
     assert str(caught.value) == (
-        f"query ended with 1; its log is {log}, which ends with: no Java here"
+        f"query ended with 1; its log is {log}, which ends with: java.io.IOException: no disk"
     )
