@@ -35,7 +35,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.client.admin_groups import ask_coordinator
+from sharegroup.client.admin_groups import ask_coordinator, by_group
 from sharegroup.client.admin_topics import by_item, by_topic, known, outcome
 from sharegroup.client.admin_types import (
     CommittedOffset,
@@ -56,8 +56,7 @@ Descriptions = dict[str, ConsumerGroupDescription | KafkaError]
 
 
 async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
-    results: Descriptions = {}
-    for group_id in group_ids:
+    async def describe(group_id: str) -> ConsumerGroupDescription:
         request = ConsumerGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),), include_authorized_operations=False
         )
@@ -65,59 +64,53 @@ async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -
             response = await ask_coordinator(cluster, group_id, request, lambda one: one.groups)
         except (GroupIdNotFound, UnsupportedVersion):
             # Not of the newer protocol, or the broker is older than that.
-            results |= await describe_classic_groups(cluster, (group_id,))
-        except KafkaError as error:
-            results[group_id] = error
-        else:
-            group = response.groups[0]
-            results[group_id] = ConsumerGroupDescription(
-                group.group_id,
-                "consumer",
-                "consumer",
-                group.group_state,
-                group.assignor_name,
-                group.group_epoch,
-                group.assignment_epoch,
-                tuple(map(_member, group.members)),
-                await cluster.coordinator(group_id),
-            )
-    return results
+            return await _classic_group(cluster, group_id)
+        group = response.groups[0]
+        return ConsumerGroupDescription(
+            group.group_id,
+            "consumer",
+            "consumer",
+            group.group_state,
+            group.assignor_name,
+            group.group_epoch,
+            group.assignment_epoch,
+            tuple(map(_member, group.members)),
+            await cluster.coordinator(group_id),
+        )
+
+    return await by_group(group_ids, describe)
 
 
 async def describe_classic_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
-    results: Descriptions = {}
-    for group_id in group_ids:
-        request = DescribeGroupsRequest(
-            groups=(KioGroupId(group_id),), include_authorized_operations=False
-        )
-        try:
-            response = await ask_coordinator(cluster, group_id, request, lambda one: one.groups)
-        except KafkaError as error:
-            results[group_id] = error
-            continue
-        group = response.groups[0]
-        if group.group_state == DEAD:  # What brokers before version 6 call an unknown group.
-            results[group_id] = GroupIdNotFound(f"group {group_id!r} is not found")
-            continue
-        results[group_id] = ConsumerGroupDescription(
-            group.group_id,
-            "classic",
-            group.protocol_type,
-            group.group_state,
-            group.protocol_data,
-            None,
-            None,
-            tuple(_classic_member(one, group.protocol_type) for one in group.members),
-            await cluster.coordinator(group_id),
-        )
-    return results
+    return await by_group(group_ids, lambda group_id: _classic_group(cluster, group_id))
+
+
+async def _classic_group(cluster: Cluster, group_id: str) -> ConsumerGroupDescription:
+    request = DescribeGroupsRequest(
+        groups=(KioGroupId(group_id),), include_authorized_operations=False
+    )
+    response = await ask_coordinator(cluster, group_id, request, lambda one: one.groups)
+    group = response.groups[0]
+    if group.group_state == DEAD:  # What brokers before version 6 call an unknown group.
+        raise GroupIdNotFound(f"group {group_id!r} is not found")
+    return ConsumerGroupDescription(
+        group.group_id,
+        "classic",
+        group.protocol_type,
+        group.group_state,
+        group.protocol_data,
+        None,
+        None,
+        tuple(_classic_member(one, group.protocol_type) for one in group.members),
+        await cluster.coordinator(group_id),
+    )
 
 
 async def list_consumer_group_offsets(
     cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
-    results: dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError] = {}
-    for group_id, partitions in groups.items():
+    async def offsets(group_id: str) -> dict[TopicPartition, CommittedOffset | KafkaError]:
+        partitions = groups[group_id]
         request = OffsetFetchRequest(
             groups=(
                 OffsetFetchRequestGroup(
@@ -127,17 +120,14 @@ async def list_consumer_group_offsets(
             ),
             require_stable=False,
         )
-        try:
-            response = await ask_coordinator(cluster, group_id, request, lambda one: one.groups)
-        except KafkaError as error:
-            results[group_id] = error
-        else:
-            results[group_id] = {
-                TopicPartition(topic.name, one.partition_index): _committed(topic.name, one)
-                for topic in response.groups[0].topics
-                for one in topic.partitions
-            }
-    return results
+        response = await ask_coordinator(cluster, group_id, request, lambda one: one.groups)
+        return {
+            TopicPartition(topic.name, one.partition_index): _committed(topic.name, one)
+            for topic in response.groups[0].topics
+            for one in topic.partitions
+        }
+
+    return await by_group(groups, offsets)
 
 
 async def alter_consumer_group_offsets(

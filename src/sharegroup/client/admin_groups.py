@@ -6,8 +6,8 @@ error is the result for that group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from kio.schema.alter_share_group_offsets.v0.request import (
     AlterShareGroupOffsetsRequest,
@@ -50,6 +50,8 @@ from sharegroup.errors import (
     UnknownServerError,
 )
 
+Result = TypeVar("Result")
+
 LOOK_AGAIN = frozenset(
     error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
 )
@@ -78,27 +80,21 @@ async def list_groups(
 async def describe_share_groups(
     cluster: Cluster, group_ids: Iterable[str]
 ) -> dict[str, ShareGroupDescription | KafkaError]:
-    results: dict[str, ShareGroupDescription | KafkaError] = {}
-    for group_id in group_ids:
+    async def describe(group_id: str) -> ShareGroupDescription:
         request = ShareGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),), include_authorized_operations=False
         )
-        try:
-            response = await ask_coordinator(
-                cluster, group_id, request, lambda answer: answer.groups
-            )
-        except KafkaError as error:
-            results[group_id] = error
-        else:
-            results[group_id] = _described(response.groups[0], await cluster.coordinator(group_id))
-    return results
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        return _described(response.groups[0], await cluster.coordinator(group_id))
+
+    return await by_group(group_ids, describe)
 
 
 async def list_share_group_offsets(
     cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
 ) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
-    results: dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError] = {}
-    for group_id, partitions in groups.items():
+    async def offsets(group_id: str) -> dict[TopicPartition, SharePartitionOffset | KafkaError]:
+        partitions = groups[group_id]
         request = DescribeShareGroupOffsetsRequest(
             groups=(
                 DescribeShareGroupOffsetsRequestGroup(
@@ -107,19 +103,14 @@ async def list_share_group_offsets(
                 ),
             )
         )
-        try:
-            response = await ask_coordinator(
-                cluster, group_id, request, lambda answer: answer.groups
-            )
-        except KafkaError as error:
-            results[group_id] = error
-        else:
-            results[group_id] = {
-                TopicPartition(topic.topic_name, one.partition_index): _share_offset(topic, one)
-                for topic in response.groups[0].topics
-                for one in topic.partitions
-            }
-    return results
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        return {
+            TopicPartition(topic.topic_name, one.partition_index): _share_offset(topic, one)
+            for topic in response.groups[0].topics
+            for one in topic.partitions
+        }
+
+    return await by_group(groups, offsets)
 
 
 async def alter_share_group_offsets(
@@ -187,15 +178,23 @@ async def delete_share_groups(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
-    results: dict[str, KafkaError | None] = {}
-    for group_id in group_ids:
+    async def delete(group_id: str) -> None:
         request = DeleteGroupsRequest(groups_names=(KioGroupId(group_id),))
+        await ask_coordinator(cluster, group_id, request, lambda answer: answer.results)
+
+    return await by_group(group_ids, delete)
+
+
+async def by_group(
+    group_ids: Iterable[str], ask: Callable[[str], Awaitable[Result]]
+) -> dict[str, Result | KafkaError]:
+    """What is found of each group, or its error, which does not hide the others."""
+    results: dict[str, Result | KafkaError] = {}
+    for group_id in group_ids:
         try:
-            await ask_coordinator(cluster, group_id, request, lambda answer: answer.results)
+            results[group_id] = await ask(group_id)
         except KafkaError as error:
             results[group_id] = error
-        else:
-            results[group_id] = None
     return results
 
 

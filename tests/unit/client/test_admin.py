@@ -14,7 +14,7 @@ from sharegroup.client import (
     NewTopic,
     ResourceType,
 )
-from sharegroup.client.admin_groups import delete_groups
+from sharegroup.client.admin_groups import by_group, delete_groups
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
@@ -105,3 +105,14 @@ class MovedGroup:
 def test_a_coordinator_that_cant_be_reached_is_looked_for_again(gone: KafkaError) -> None:
     cluster: Any = MovedGroup(gone)
     assert asyncio.run(delete_groups(cluster, ["g"])) == {"g": None}
+
+
+def test_error_of_one_group_hides_no_other() -> None:
+    gone = NetworkException("node 1")
+
+    async def ask(group_id: str) -> int:
+        if group_id == "b":
+            raise gone
+        return len(group_id)
+
+    assert asyncio.run(by_group(["a", "b", "ccc"], ask)) == {"a": 1, "b": gone, "ccc": 3}
