@@ -39,7 +39,7 @@ from sharegroup.core.share_state_records import (
     ShareUpdate,
 )
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, topic_id_text
+from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 
 UNDECIDED = -1
 """A start offset that the group's reset policy will give, or a count that nobody stated."""
@@ -134,10 +134,6 @@ class ShareStates:
     def __iter__(self) -> Iterator[SharePartitionKey]:
         """The share partitions that are known; a copy, so the caller may replay meanwhile."""
         return iter(list(self._states))
-
-    def keys_of_group(self, group_id: GroupId) -> tuple[SharePartitionKey, ...]:
-        """The group's share partitions."""
-        return tuple(key for key in self._states if key.group_id == group_id)
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         """The topic's share partitions, of all groups."""

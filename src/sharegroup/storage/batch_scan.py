@@ -9,7 +9,7 @@ batch begins), and is this batch *whole* (its checksum holds)?
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import crc32c
@@ -112,19 +112,11 @@ class ChunkReader:
         return self._chunk[at : at + size]
 
 
-def stamp(
-    batches: Sequence[bytearray], headers: list[PlacedBatch], *, base_offset: int, position: int
-) -> list[PlacedBatch]:
-    """Write offsets and leader epoch into the batches; where each will be in the log."""
-    placed = []
-    for batch, header in zip(batches, headers, strict=True):
-        stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
-        end_offset = base_offset + header.offset_count
-        placed.append(
-            header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
-        )
-        base_offset, position = end_offset, position + header.size
-    return placed
+def stamp(batch: bytearray, header: PlacedBatch, *, base_offset: int, position: int) -> PlacedBatch:
+    """Write offset and leader epoch into the batch; where it will be in the log."""
+    stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
+    end_offset = base_offset + header.offset_count
+    return header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
 
 
 def is_whole(batch: Buffer) -> bool:

@@ -19,7 +19,7 @@ Finding and reading batches is in `log_reader`, what happens at start in `recove
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
@@ -158,11 +158,11 @@ class PartitionLog:
         """
         header = header_of(batch)
         if header.producer_id == NO_PRODUCER_ID:
-            return self._write(batch, [batch], [header])
+            return self._write(batch, header)
         duplicate = self._check_producer(header)
         if duplicate is not None:
             return self._duplicate_ticket(duplicate)
-        ticket = self._write(batch, [batch], [header])
+        ticket = self._write(batch, header)
         self._producers.append(
             header.producer_id,
             epoch=header.producer_epoch,
@@ -176,12 +176,6 @@ class PartitionLog:
     def check_writable(self) -> None:
         """Raise KafkaStorageError while appends are refused; that has the disk tried again."""
         self._fence.check()
-
-    def append_many(self, batches: Sequence[bytearray]) -> Ticket:
-        """Write several batches, none of a producer with an id, all or nothing."""
-        headers = [header_of(batch) for batch in batches]
-        assert all(header.producer_id == NO_PRODUCER_ID for header in headers)
-        return self._write(None, batches, headers)
 
     def _check_producer(self, header: PlacedBatch) -> ProducedBatch | None:
         try:
@@ -202,27 +196,22 @@ class PartitionLog:
             self._pending.add(ticket)
         return ticket
 
-    def _write(
-        self, whole: bytearray | None, batches: Sequence[bytearray], headers: list[PlacedBatch]
-    ) -> Ticket:
-        """Stamp, write and index; ``whole`` is the only batch, or None for several."""
+    def _write(self, batch: bytearray, header: PlacedBatch) -> Ticket:
+        """Stamp, write and index."""
         if self._is_closed:
             raise UnknownTopicOrPartition(f"{self}: the log is closed or was deleted")
         self._fence.check()
-        size = sum(header.size for header in headers)
-        count = sum(header.offset_count for header in headers)
-        base_offset, end_offset = self.end_offset, self.end_offset + count
+        base_offset, end_offset = self.end_offset, self.end_offset + header.offset_count
         try:
-            segment = self._segment_for(size, end_offset)
-            placed = stamp(batches, headers, base_offset=base_offset, position=segment.size)
-            segment.append(b"".join(batches) if whole is None else whole, placed)
+            segment = self._segment_for(header.size, end_offset)
+            placed = stamp(batch, header, base_offset=base_offset, position=segment.size)
+            segment.append(batch, placed)
         except OSError as error:
             raise self._refuse(error) from error
-        for header in placed:
-            self._map.append(header)
+        self._map.append(placed)
         self.end_offset = end_offset
         self._unsynced[segment.log] = None
-        self._parts.appended(size)
+        self._parts.appended(header.size)
         ticket = Ticket(base_offset, end_offset)
         if self._parts.durability is Durability.OS:
             ticket.settle()

@@ -6,7 +6,7 @@ many bytes of the log are in use, which offsets they hold, and the largest times
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sharegroup.storage.batch_scan import PlacedBatch, header_at, headers
@@ -88,11 +88,10 @@ class Segment:
         fits = self.size + size <= min(segment_bytes, SEGMENT_BYTES_MAX)
         return fits and end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
-    def append(self, buffer: Buffer, batches: Sequence[PlacedBatch]) -> None:
-        """Write ``buffer``, which is ``batches``, at the end.  An OSError changes nothing."""
+    def append(self, buffer: Buffer, batch: PlacedBatch) -> None:
+        """Write ``buffer``, which is ``batch``, at the end.  An OSError changes nothing."""
         self.log.write(buffer, self.size)
-        for batch in batches:
-            self.add_to_indexes(batch)
+        self.add_to_indexes(batch)
 
     def add_to_indexes(self, batch: PlacedBatch) -> None:
         """Count in a batch that is in the file at the end of what is counted."""

@@ -119,11 +119,6 @@ def is_flexible(key: int, version: int) -> bool:
     return version >= api_of(key).flexible
 
 
-def request_header_version(key: int, version: int) -> int:
-    """2 with tagged fields, 1 without."""
-    return 2 if is_flexible(key, version) else 1
-
-
 def response_header_version(key: int, version: int) -> int:
     """1 with tagged fields, 0 without; ApiVersions has none in any version."""
     return 1 if is_flexible(key, version) and key != API_VERSIONS else 0

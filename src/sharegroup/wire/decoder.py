@@ -64,18 +64,6 @@ def decode(
     return message, end
 
 
-def decoder(
-    cls: type[Message], *, records: Records = bytes
-) -> Callable[[Buffer, int], tuple[Message, int]]:
-    """`decode` for one class, for those who would look it up again and again."""
-    _compiled(cls, records)
-
-    def decode_one(buffer: Buffer, position: int = 0) -> tuple[Message, int]:
-        return decode(cls, buffer, position, records=records)
-
-    return decode_one
-
-
 Read = Callable[[Buffer, int, int, list[int]], tuple[Any, int]]
 """A compiled function: (buffer, position, end, [elements left]) to message and position."""
 

@@ -312,7 +312,7 @@ def test_delete_of_nothing_writes_nothing() -> None:
     assert ShareStates().delete(KEY) == ()
 
 
-def test_keys_of_a_group_and_of_a_topic() -> None:
+def test_keys_of_a_topic_are_those_of_all_groups() -> None:
     states = initialized()
     other_topic = TopicId(UUID(int=2))
     keys = [
@@ -322,7 +322,6 @@ def test_keys_of_a_group_and_of_a_topic() -> None:
     ]
     for key in keys:
         replayed(states, states.initialize(key, state_epoch=1, start_offset=0, wall_ms=1))
-    assert states.keys_of_group(GroupId("orders")) == (KEY, keys[0], keys[2])
     assert states.keys_of_topic(TOPIC) == (KEY, keys[0], keys[1])
 
 

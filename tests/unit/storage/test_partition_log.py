@@ -155,17 +155,6 @@ def test_a_full_segment_is_followed_by_another_in_kafkas_naming() -> None:
     run(main())
 
 
-def test_append_many_writes_all_batches_under_one_ticket() -> None:
-    async def main() -> None:
-        _, log = open_log(PowerLossDisk(1))
-        ticket = log.append_many([batch(2), batch(1), batch(3)])
-        assert (ticket.base_offset, ticket.end_offset) == (0, 6)
-        await ticket
-        assert log.batches(0, bytes_max=1 << 20).firsts == [0, 2, 3]
-
-    run(main())
-
-
 def test_a_batch_sent_again_gets_the_offset_of_the_first_time() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))

@@ -28,7 +28,7 @@ from kio.schema.share_fetch.v1.response import (
 )
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
-from sharegroup.wire.decoder import DecodeError, decode, decoder
+from sharegroup.wire.decoder import DecodeError, decode
 from sharegroup.wire.encoder import encode
 from tests.unit.wire.messages import by_kio, class_id, every_class, random_message
 
@@ -206,7 +206,7 @@ def test_too_many_elements_in_all_are_refused():
 
 def test_records_can_be_taken_without_a_copy():
     frame = memoryview(by_kio(PRODUCE) + bytes(20_000))
-    message, _ = decoder(ProduceRequest, records=memoryview)(frame)
+    message, _ = decode(ProduceRequest, frame, records=memoryview)
     records = message.topic_data[0].partition_data[0].records
     assert type(records) is memoryview
     assert records.obj is frame.obj
@@ -214,7 +214,7 @@ def test_records_can_be_taken_without_a_copy():
 
 
 def test_records_can_be_taken_as_a_buffer_to_write_into():
-    message, _ = decoder(ProduceRequest, records=bytearray)(by_kio(PRODUCE))
+    message, _ = decode(ProduceRequest, by_kio(PRODUCE), records=bytearray)
     assert type(message.topic_data[0].partition_data[0].records) is bytearray
 
 
