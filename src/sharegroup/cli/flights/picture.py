@@ -29,7 +29,7 @@ def draw(delays: Sequence[Delays], path: Path) -> None:
     from matplotlib.figure import Figure  # An optional library; this way it needs no display.
 
     carriers = by_departures(delays)
-    hours = range(min(one.hour for one in delays), max(one.hour for one in delays) + 1)
+    hours = hours_of(delays)
     fields = means(delays, carriers, hours)
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots()
@@ -77,6 +77,13 @@ def by_departures(delays: Sequence[Delays]) -> list[str]:
     for one in delays:
         departed[one.carrier] += one.departed
     return sorted(departed, key=lambda carrier: (-departed[carrier], carrier))
+
+
+def hours_of(delays: Sequence[Delays]) -> range:
+    """All hours from the first to the last with enough departures; with few flights, of all."""
+    shown = [one.hour for one in delays if one.departed >= DEPARTED_MIN]
+    shown = shown or [one.hour for one in delays]
+    return range(min(shown), max(shown) + 1)
 
 
 def means(

@@ -59,8 +59,8 @@ def pipeline_checks(account: QueryAccount, evidence: PipelineEvidence) -> tuple[
         none("every dead letter was rejected", evidence.dead_letters - rejected),
         Check(
             "the batch that the kill hit was run again, and no other",
-            _batches(evidence.killed_in),
-            _batches(account.run_again),
+            _batches(evidence.killed_in) or "a batch",
+            _batches(account.run_again) or "none",
         ),
         none("a batch that was run again had the same records", _named(account.changed)),
         none("the broker's lag is 0", lagging(ends, evidence.lag)),
@@ -74,4 +74,4 @@ def _named(batches: frozenset[int]) -> frozenset[str]:
 
 
 def _batches(batches: Mapping[int, int] | frozenset[int]) -> str:
-    return ", ".join(f"batch {batch}" for batch in sorted(batches)) or "none"
+    return ", ".join(f"batch {batch}" for batch in sorted(batches))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from sharegroup.cli.flights.picture import by_departures, carrier_names, draw, means
+from sharegroup.cli.flights.picture import by_departures, carrier_names, draw, hours_of, means
 from sharegroup.cli.flights.query_account import Delays
 
 DELAYS = [
@@ -26,6 +26,11 @@ def test_mean_is_blank_where_fewer_than_twenty_departed() -> None:
         [None, -0.5, None],
         [None, None, None],
     ]
+
+
+def test_hours_reach_as_far_as_there_are_means() -> None:
+    assert hours_of(DELAYS) == range(5, 7)
+    assert hours_of(DELAYS[2:]) == range(7, 8)
 
 
 def test_carriers_are_named_without_their_legal_form() -> None:

@@ -122,3 +122,9 @@ def test_batch_that_was_run_again_with_other_records_is_noticed() -> None:
     assert failed(runs=[(0, 20, 111), (1, 20, 222), (1, 20, 333)]) == [
         ("a batch that was run again had the same records", "none", "1: batch 1")
     ]
+
+
+def test_query_that_was_not_killed_is_noticed() -> None:
+    assert failed(replace(EVIDENCE, killed_in={}), runs=RUNS[:2]) == [
+        ("the batch that the kill hit was run again, and no other", "a batch", "none")
+    ]
