@@ -101,9 +101,9 @@ def test_record_that_the_broker_refuses_fails_the_task_even_if_later_ones_are_ta
 
     asyncio.run(create())
     batches = [pa.record_batch({"value": [b"x" * size]}) for size in (20_000, 1, 1, 1)]
+    # In batches of their own: what is refused together fails together.
+    options = options_for(bootstrap, topic=topic, **{"kafka.batch.size": "1"})
     with pytest.raises(MessageTooLarge, match=f"topic '{topic}' partition 0"):
-        # In batches of their own: what is refused together fails together.
-        options = options_for(bootstrap, topic=topic, **{"kafka.batch.size": "1"})
         write_rows(options, iter(batches))
 
 
