@@ -34,8 +34,13 @@ class SharePartitionKey(NamedTuple):
 
 
 def topic_id_text(topic_id: TopicId) -> str:
-    """The id as Kafka writes it: 22 characters of url-safe base64 without padding."""
-    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode("ascii")
+    """The id as Kafka writes it."""
+    return uuid_text(topic_id)
+
+
+def uuid_text(uuid: UUID) -> str:
+    """A UUID as Kafka writes it: 22 characters of url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode("ascii")
 
 
 def group_partition(group_id: GroupId, partition_count: int) -> int:

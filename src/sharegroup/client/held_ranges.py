@@ -22,7 +22,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sharegroup.client.acknowledgements import GAP, AckRun
+from sharegroup.client.acknowledgements import GAP, RENEW, AckRun
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.share_requests import FetchLimits
 from sharegroup.client.share_session import AcquiredRange, Answer, FetchedPartition, ShareSession
@@ -43,7 +43,6 @@ from sharegroup.wire.batches import scan
 
 log = logging.getLogger(__name__)
 
-RENEW = 4
 REQUESTS_MAX = 64
 """For the acknowledgements of one partition that are not taken as they are."""
 TRIES_MAX = 5

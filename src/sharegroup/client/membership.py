@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from uuid import uuid4
 
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
@@ -38,7 +39,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownMemberId,
 )
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition, uuid_text
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,11 @@ REACTIONS: dict[int, Reaction] = {
     TopicAuthorizationFailed.code: Reaction.REPORT,
 }
 """Every code that is not listed is fatal."""
+
+
+def new_member_id() -> MemberId:
+    """A random one, as Kafka writes its UUIDs; the member keeps it for its whole life."""
+    return MemberId(uuid_text(uuid4()))
 
 
 class Membership:

@@ -6,7 +6,7 @@ or a sentence without a name; so the names are put in front only where they are 
 
 from __future__ import annotations
 
-from sharegroup.errors import KafkaError, error_for
+from sharegroup.errors import KafkaError, UnknownServerError, error_for
 
 
 def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
@@ -22,6 +22,11 @@ def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
         return error_for(code, text)
     where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
     return error_for(code, f"{where}: {text}")
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether trying again may help; a broker's own surprises (code -1) pass, too."""
+    return error.retriable or isinstance(error, UnknownServerError)
 
 
 def _names(text: str, kind: str, name: str | int) -> bool:

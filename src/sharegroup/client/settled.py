@@ -111,7 +111,9 @@ class Settled:
         return result
 
 
-def refused(sent: Settled, error: KafkaError, now: float) -> tuple[list[Settled], Settled | None]:
+def after_refusal(
+    sent: Settled, error: KafkaError, now: float
+) -> tuple[list[Settled], Settled | None]:
     """What of ``sent`` is to be sent again, and what is to be reported with ``error``."""
     if sent.is_renewal or isinstance(error, FINAL):
         return [], sent

@@ -16,16 +16,15 @@ answer).  The consumer joins again by itself.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from sharegroup.client.config import config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig, ShareConsumerOptions
+from sharegroup.client.membership import new_member_id
 from sharegroup.client.outcomes import AcknowledgementCallback as AcknowledgementCallback
 from sharegroup.client.records import (
     AcknowledgeType,
@@ -37,7 +36,6 @@ from sharegroup.client.records import (
 )
 from sharegroup.client.share_member import ShareMember
 from sharegroup.errors import KafkaError, RequestTimedOut
-from sharegroup.ids import MemberId
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +77,7 @@ class ShareConsumer:
 
     def __init__(self, *topics: str, **options: Unpack[ShareConsumerOptions]) -> None:
         self._config = config_from(ShareConsumerConfig, options)
-        member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        self._member_id = MemberId(member_id)
+        self._member_id = new_member_id()
         self._wake = asyncio.Event()
         self._member = ShareMember(self._config, self._member_id, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -27,9 +27,10 @@ from sharegroup.client.inbox import Inbox
 from sharegroup.client.membership import Heartbeats, Membership
 from sharegroup.client.outcomes import Outcomes
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.refusals import may_pass
 from sharegroup.client.renewal import due_locks, say_let_go, tick_seconds
 from sharegroup.client.settled import Ticket
-from sharegroup.client.share_node import Outcome, ShareNode, needs_the_application
+from sharegroup.client.share_node import Outcome, ShareNode
 from sharegroup.client.share_requests import SessionMember
 from sharegroup.client.window import Window
 from sharegroup.errors import InvalidRecordState, KafkaError, UnsupportedVersion
@@ -232,7 +233,7 @@ class ShareMember:
         for error in outcome.failures:
             group_id = self.config.group_id
             log.info("fetch.failed group=%s node=%s error=%r", group_id, node.node_id, error)
-            if needs_the_application(error) and self.failure is None:
+            if not may_pass(error) and self.failure is None:
                 self.failure = error
         if outcome.not_renewed:
             self._take_in_refused_renewals(outcome)

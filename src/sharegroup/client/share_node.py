@@ -28,14 +28,13 @@ from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.inbox import Parcel
 from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
-from sharegroup.client.settled import LOCKS_GONE, Settled, Ticket, refused
+from sharegroup.client.settled import LOCKS_GONE, Settled, Ticket, after_refusal
 from sharegroup.client.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_session import Answer, FetchedPartition, Runs, ShareSession
 from sharegroup.errors import (
     KafkaError,
     NetworkException,
     ShareSessionNotFound,
-    UnknownServerError,
 )
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
@@ -320,7 +319,7 @@ class ShareNode:
             self._flushing = True
 
     def _read_refusal(self, unit: Settled, error: KafkaError, now: float, outcome: Outcome) -> None:
-        again, over = refused(unit, error, now)
+        again, over = after_refusal(unit, error, now)
         self._again.extendleft(reversed(again))
         if over is not None:
             _report(over, error, outcome)
@@ -385,11 +384,6 @@ class ShareNode:
     def _where(self, key: TopicIdPartition) -> TopicPartition:
         name = self._cluster.name_of(key.topic_id)
         return TopicPartition(name or str(key.topic_id), key.partition)
-
-
-def needs_the_application(error: KafkaError) -> bool:
-    """Whether trying again is no answer to this; a broker's own surprises pass (code -1)."""
-    return not error.retriable and not isinstance(error, UnknownServerError)
 
 
 def _report(unit: Settled, error: KafkaError | None, outcome: Outcome) -> None:

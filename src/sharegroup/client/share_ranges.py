@@ -18,10 +18,8 @@ Everything runs on one event loop and every call ends within a bounded time.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,12 +30,13 @@ from sharegroup.client.assigned import AssignedPartitions
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.client.held_ranges import Fetched, HeldRanges, Runs
-from sharegroup.client.membership import Heartbeats, Membership
+from sharegroup.client.membership import Heartbeats, Membership, new_member_id
 from sharegroup.client.records import TopicPartition as NamedPartition
+from sharegroup.client.refusals import may_pass
 from sharegroup.client.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_session import AcquiredRange, ShareSession
 from sharegroup.core.offset_set import EMPTY, OffsetSet
-from sharegroup.errors import KafkaError, UnknownServerError
+from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -82,8 +81,8 @@ class ShareRanges:
         topics: Iterable[str],
         member_id: str | None = None,
     ) -> None:
-        member = member_id or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        self.member = SessionMember(GroupId(group_id), MemberId(member))
+        member = MemberId(member_id) if member_id else new_member_id()
+        self.member = SessionMember(GroupId(group_id), member)
         self._cluster = Cluster(config)
         self._membership = Membership(*self.member, rack_id=None)
         self._membership.subscribe(tuple(sorted(topics)))
@@ -204,7 +203,7 @@ class ShareRanges:
         failure, self._heartbeats.failure = self._heartbeats.failure, None
         if failure is None or self._tasks is None:
             return
-        if not _may_pass(failure):
+        if not may_pass(failure):
             raise failure
         log.warning("membership.lost member=%s error=%r (joining again)", self.member, failure)
         self._membership.reset()
@@ -252,7 +251,7 @@ class ShareRanges:
             fetched.failure = first
 
     async def _pause(self, failure: KafkaError, deadline: float) -> None:
-        if not _may_pass(failure):
+        if not may_pass(failure):
             raise failure
         log.info("acquire.failed member=%s error=%r", self.member, failure)
         pause = min(self._cluster.backoff().next_ms() / 1000, deadline - time.monotonic())
@@ -354,11 +353,6 @@ def _is_last(fetched: Fetched, count: int) -> bool:
     """
     is_full = fetched.record_bytes * LITTLE > FETCH_BYTES_MAX
     return not is_full and fetched.offset_count * LITTLE <= count
-
-
-def _may_pass(failure: KafkaError) -> bool:
-    """Whether trying again may help; a broker's own surprises (code -1) pass, too."""
-    return failure.retriable or isinstance(failure, UnknownServerError)
 
 
 def _share(records_max: int, brokers: int) -> int:

@@ -9,7 +9,7 @@ from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.held_records import HeldRecords
 from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settled import Settled, refused
+from sharegroup.client.settled import Settled, after_refusal
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -42,7 +42,7 @@ def unit(*runs: tuple[int, int, int], locks: list[tuple[int, int, float]]) -> Se
 
 
 def after(sent: Settled, error: KafkaError) -> tuple[list[Runs], Runs | None]:
-    again, over = refused(sent, error, NOW)
+    again, over = after_refusal(sent, error, NOW)
     return [[tuple(run) for run in one.runs] for one in again], (  # type: ignore[misc]
         None if over is None else [tuple(run) for run in over.runs]  # type: ignore[misc]
     )
@@ -106,7 +106,7 @@ def test_a_renewed_lock_counts_by_its_latest_end() -> None:
 def test_a_ticket_is_done_when_every_piece_is_reported() -> None:
     async def scenario() -> None:
         sent = unit((0, 4, 1), locks=[(0, 2, 30.0), (2, 4, 30.0)])
-        (low, high), _ = refused(sent, InvalidRecordState(""), NOW)
+        (low, high), _ = after_refusal(sent, InvalidRecordState(""), NOW)
         low.report(None)
         assert not sent.ticket.done.is_set()
         high.report(InvalidRecordState("over"))
@@ -123,6 +123,6 @@ def test_many_locks_are_told_apart_quickly() -> None:
         *((2 * n, 2 * n + 1, 1) for n in range(count)),
         locks=[(2 * n, 2 * n + 1, 30.0 if n % 2 else 9.0) for n in range(count)],
     )
-    again, over = refused(sent, InvalidRecordState(""), NOW)
+    again, over = after_refusal(sent, InvalidRecordState(""), NOW)
     assert over is not None
     assert (len(again[0].runs), len(over.runs)) == (count // 2, count // 2)
