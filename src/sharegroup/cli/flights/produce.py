@@ -10,16 +10,15 @@ itself: what the workers decide later is compared with that.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import sys
 import time
 from collections import Counter, deque
-from typing import Any
+from pathlib import Path
 
 import uvloop
 
 from sharegroup.cli.flights.departures import Kind, departures
+from sharegroup.cli.flights.ledger import LineWriter
 from sharegroup.cli.flights.names import FLIGHTS
 from sharegroup.client import Delivery, Producer
 
@@ -27,7 +26,7 @@ SLICE_RECORDS = 64
 """How many records go out between two looks at the clock."""
 
 
-async def produce(bootstrap: str, rows: int, rate: float, ledger: int) -> None:
+async def produce(bootstrap: str, rows: int, rate: float, ledger: LineWriter) -> None:
     """Produce ``rows`` flights; an error of any record ends it."""
     kinds: Counter[Kind] = Counter()
     under_way: deque[Delivery] = deque()
@@ -38,14 +37,14 @@ async def produce(bootstrap: str, rows: int, rate: float, ledger: int) -> None:
             if number % SLICE_RECORDS == 0:
                 await asyncio.sleep(max(0.0, begin + number / rate - time.monotonic()))
                 confirmed += _confirmed(under_way)
-                _append(ledger, {"produced": confirmed})
+                ledger.append({"produced": confirmed})
             kinds[departure.kind] += 1
             delivery = await producer.send(FLIGHTS, departure.value, key=departure.key)
             under_way.append(delivery)
         await producer.flush()
         confirmed += _confirmed(under_way)
     assert not under_way, "flush leaves nothing under way"
-    _append(ledger, {"produced": confirmed, "kinds": kinds})
+    ledger.append({"produced": confirmed, "kinds": kinds})
 
 
 def _confirmed(under_way: deque[Delivery]) -> int:
@@ -57,17 +56,6 @@ def _confirmed(under_way: deque[Delivery]) -> int:
     return count
 
 
-def _append(ledger: int, line: dict[str, Any]) -> None:
-    os.write(ledger, json.dumps(line).encode() + b"\n")
-
-
 if __name__ == "__main__":
     _bootstrap, _rows, _rate, _path = sys.argv[1:]
-    uvloop.run(
-        produce(
-            _bootstrap,
-            int(_rows),
-            float(_rate),
-            os.open(_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
-        )
-    )
+    uvloop.run(produce(_bootstrap, int(_rows), float(_rate), LineWriter(Path(_path))))
