@@ -63,8 +63,7 @@ class AssignedPartitions:
         topic = None if name is None else self._cluster.known_topic(name)
         if topic is None or topic.topic_id != key.topic_id:
             return NO_LEADER
-        known = 0 <= key.partition < len(topic.leaders)
-        return topic.leaders[key.partition] if known else NO_LEADER
+        return topic.leader_of(key.partition)
 
     async def _ask(self, found: Callable[[], None]) -> None:
         try:

@@ -73,6 +73,10 @@ class Topic:
     leaders: tuple[int, ...]
     is_internal: bool = False
 
+    def leader_of(self, partition: int) -> int:
+        """The node id; NO_LEADER when there is none now, or no such partition."""
+        return self.leaders[partition] if 0 <= partition < len(self.leaders) else NO_LEADER
+
 
 class Cluster:
     """See the module's text."""

@@ -156,9 +156,7 @@ class Sender:
 
     def _leader(self, where: TopicPartition) -> int:
         topic = self._cluster.known_topic(where.topic)
-        if topic is None or where.partition >= len(topic.leaders):
-            return NO_LEADER
-        return topic.leaders[where.partition]
+        return NO_LEADER if topic is None else topic.leader_of(where.partition)
 
     def _give_up_old(self, queue: PartitionQueue, now: float) -> None:
         limit_ms = self._config.delivery_timeout_ms

@@ -170,7 +170,7 @@ class RecordFetch:
                 f"{reading.named()}: expected topic id {reading.part.topic_id}, found "
                 f"{topic.topic_id}: the topic was deleted and made again"
             )
-        leader = topic.leaders[partition] if partition < len(topic.leaders) else NO_LEADER
+        leader = topic.leader_of(partition)
         if leader == NO_LEADER:
             raise LeaderNotAvailable(f"{reading.named()}: the partition has no leader")
         return leader
