@@ -181,7 +181,6 @@ def _described(topic: MetadataResponseTopic) -> TopicDescription:
     return TopicDescription(
         str(topic.name),
         topic.topic_id,
-        tuple(int(one.leader_id) for one in partitions),
         topic.is_internal,
         tuple(
             PartitionDescription(

@@ -38,18 +38,22 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the cluster describes it; ``leaders`` holds a node id, or -1, by partition."""
+    """A topic as the cluster describes it."""
 
     name: str
     topic_id: UUID | None
-    leaders: tuple[int, ...]
     is_internal: bool
-    partitions: tuple[PartitionDescription, ...] = ()
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """A node id, or -1, by partition."""
+        return tuple(one.leader for one in self.partitions)
 
     @property
     def partition_count(self) -> int:
         """How many partitions it has."""
-        return len(self.leaders)
+        return len(self.partitions)
 
 
 class ResourceType(IntEnum):
