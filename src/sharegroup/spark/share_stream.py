@@ -12,8 +12,9 @@ that always comes, and none is needed::
       nothing?                start again, unchanged: a changed offset would be an empty batch
 
 With the trigger availableNow the run ends at the offsets that were the last when it began.
-Records of after that which a batch brings along are taken with it; when there are no others,
-they are given back and the run is over.
+Records of after that which a batch brings along are taken with it.  When a batch has no others,
+they are given back and the run is over, unless another partition has not come that far: theirs
+may wait behind these, and what is given back again and again is archived in the end.
 """
 
 from __future__ import annotations
@@ -106,6 +107,10 @@ class ShareStream:
         self._asked_at = float("-inf")
         self._told_at = float("-inf")
         self._targets: Mapping[TopicPartition, int] | None = None
+        self._passed: set[TopicPartition] = set()
+        """availableNow: partitions that handed out what lies behind their target."""
+        self._wanted_at: float | None = None
+        """availableNow: when a batch last had a record of before the run; None: no batch yet."""
         self.counts = Counts()
 
     async def advance(self, start: StreamOffset, *, records_max: int = RECORDS_MAX) -> StreamOffset:
@@ -299,7 +304,7 @@ class ShareStream:
         while True:
             fresh, failure = await self._fresh(records_max)
             if fresh:
-                if any(runs[0].first < targets.get(key, 0) for key, runs in fresh.items()):
+                if await self._is_wanted(fresh, targets):
                     return fresh
                 await self._give_back(fresh)
                 return {}
@@ -317,15 +322,38 @@ class ShareStream:
                 )
                 return {}
 
+    async def _is_wanted(self, fresh: Acquired, targets: Mapping[TopicPartition, int]) -> bool:
+        """Whether the run takes these: for themselves, or for what may come after them.
+
+        A partition hands out its lowest offsets first.  One that is behind its target has nothing
+        left of before but what others hold, and that is waited for no longer than elsewhere.
+        """
+        now = time.monotonic()
+        is_early = any(runs[0].first < targets.get(key, 0) for key, runs in fresh.items())
+        if is_early or self._wanted_at is None:
+            self._wanted_at = now
+        self._passed |= {key for key, runs in fresh.items() if runs[-1].end > targets.get(key, 0)}
+        if is_early or now - self._wanted_at > IDLE_SECONDS:
+            return is_early
+        await self.refresh_positions()
+        return any(
+            key not in self._passed and not self._is_settled(key, target)
+            for key, target in targets.items()
+            if target and key in self._ranges.assigned
+        )
+
     async def _is_done(self, targets: Mapping[TopicPartition, int]) -> bool:
         """Whether everything that is assigned to us is settled up to the target."""
         await self.refresh_positions()
         assigned = self._ranges.assigned
         return bool(assigned) and all(
-            (one := self._positions.get(key)) is not None
-            and (one.lag == 0 or (one.start_offset or 0) >= targets.get(key, 0))
-            for key in assigned
+            self._is_settled(key, targets.get(key, 0)) for key in assigned
         )
+
+    def _is_settled(self, key: TopicPartition, target: int) -> bool:
+        """Whether the group is known to have come to the target, or to the end."""
+        one = self._positions.get(key)
+        return one is not None and (one.lag == 0 or (one.start_offset or 0) >= target)
 
     async def _give_back(self, fresh: Acquired) -> None:
         await self._acknowledge(

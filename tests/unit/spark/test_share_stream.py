@@ -24,6 +24,7 @@ from sharegroup.spark.share_stream import ShareStream
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 TOPIC = TopicId(UUID(int=1))
 KEY = TopicPartition(TOPIC, 0)
+OTHER = TopicPartition(TOPIC, 1)
 BILLING = Subscription("billing", ("orders",))
 START = StreamOffset(BILLING)
 
@@ -260,6 +261,49 @@ def test_available_now_gives_back_what_came_after_it_began() -> None:
     _, end = available_now(group)
     assert end is START
     assert group.told == [(1_000, 1_010, RELEASE)]
+
+
+class TwoPartitions(Group):
+    """Hands out of both in the order they were given, and has records before 1,000 in each."""
+
+    def __init__(self, *deliveries: tuple[TopicPartition, int, int]) -> None:
+        super().__init__()
+        self.of_both = [*deliveries]
+        self.assigned = frozenset({KEY, OTHER})
+        self.starts = {KEY: 0, OTHER: 0}
+
+    async def acquire(self, *, records_max: int, wait_ms: int) -> Acquisition:
+        if not self.of_both:
+            return Acquisition()
+        key, first, end = self.of_both.pop(0)
+        return Acquisition({key: (AcquiredRange(first, end, 1),)})
+
+    async def positions(self) -> dict[TopicPartition, SharePartitionOffset]:
+        return {key: SharePartitionOffset(start, None, 5) for key, start in self.starts.items()}
+
+    async def end_offsets(self) -> dict[TopicPartition, int]:
+        return {KEY: 1_000, OTHER: 1_000}
+
+
+def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_growing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(share_stream, "IDLE_SECONDS", 60)
+    group = TwoPartitions((KEY, 1_000, 1_010), (OTHER, 0, 1_000), (KEY, 1_010, 1_020))
+    stream, first = available_now(group)
+    assert first.acquired == {KEY: (Run(1_000, 1_010, 1),)}, "nothing of OTHER has come yet"
+    second = advance(stream, first)
+    assert second.acquired == {OTHER: (Run(0, 1_000, 1),)}
+    group.starts = {KEY: 1_010, OTHER: 1_000}
+    assert advance(stream, second) is second
+    assert group.told[-1] == (1_010, 1_020, RELEASE)
+
+
+def test_available_now_does_not_read_on_for_a_partition_whose_records_others_hold() -> None:
+    group = TwoPartitions((KEY, 0, 1_000), (KEY, 1_000, 1_010), (KEY, 1_010, 1_020))
+    stream, first = available_now(group)
+    assert advance(stream, first) is first
+    assert group.told[-1] == (1_000, 1_010, RELEASE)
 
 
 def test_available_now_does_not_wait_for_what_others_hold() -> None:
