@@ -25,11 +25,6 @@ class Backoff:
         self._chance = chance
         self._failures = 0
 
-    @property
-    def failures(self) -> int:
-        """How many failures in a row there were."""
-        return self._failures
-
     def next_ms(self) -> int:
         """Count one more failure and say how long to wait after it."""
         # The exponent is bounded: after a day of failures 2**86400 must not be computed.

@@ -64,11 +64,6 @@ class Acquisition:
     failure: KafkaError | None = None
     """Why there is not more; what came before is there nevertheless."""
 
-    @property
-    def offset_count(self) -> int:
-        """How many offsets were acquired."""
-        return sum(one.end - one.first for some in self.ranges.values() for one in some)
-
 
 class ShareRanges:
     """See the module's text."""

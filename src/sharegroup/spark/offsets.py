@@ -61,11 +61,6 @@ class StreamOffset:
     names: Mapping[TopicId, TopicName] = field(default_factory=dict)
     """Of every topic that occurs in it."""
 
-    @property
-    def offset_count(self) -> int:
-        """How many records the batch holds, if every offset holds one."""
-        return sum(run.end - run.first for runs in self.acquired.values() for run in runs)
-
     def to_json(self) -> Json:
         """As Spark logs it; equal offsets give equal texts."""
         said: Json = {
