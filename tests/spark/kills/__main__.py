@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.kafka_peer import KafkaPeer, free_ports
 from tests.processes import ServeProcess
+from tests.spark.kills.application import Victim
 from tests.spark.kills.trial import SETTINGS, Broker, Trial, victims
 
 
@@ -35,10 +36,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--broker", choices=("ours", "kafka"), default="ours")
+    parser.add_argument("--only", type=Victim, choices=[*Victim], help="kill nothing else")
     parser.add_argument("--folder", type=Path, help="keep everything there")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
     kills = victims(given.kills, random.Random(given.seed))
+    if given.only is not None:
+        kills = [given.only] * given.kills
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         with running_broker(given.broker, folder) as broker:

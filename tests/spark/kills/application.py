@@ -12,7 +12,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS_MAX = 30.0
-END_SECONDS_MAX = 15.0
+END_SECONDS_MAX = 30.0
 LOG_TAIL_BYTES = 4_000
 TASK_FAILED = "Lost task"
 """What Spark logs of a task that has to run again."""

@@ -9,22 +9,29 @@ starts it again.
 
 from __future__ import annotations
 
-import os
+import hashlib
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from sharegroup.spark import ensure_java
+from sharegroup.spark import ensure_java, ensure_python
 from tests.spark.conftest import CONFS
 from tests.spark.kills.sink import Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TOPIC = "orders"
 GROUP = "billing"
 RECORDS_PER_BATCH = 500
 LOOK_SECONDS = 0.2
+HASHES_PER_ROW = 500
+"""Work for the executor's Pythons: one that is killed should be in the middle of a task."""
 QUERY_FAILED = "query.failed"
 """Begins the line that says why a query is started again."""
 
@@ -32,7 +39,7 @@ QUERY_FAILED = "query.failed"
 def session(folder: Path) -> SparkSession:
     """Four tries for each task: workers are killed."""
     ensure_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    ensure_python()
     builder = SparkSession.builder.master("local[2,4]").appName("kills")
     for name, value in {
         **CONFS,
@@ -43,13 +50,20 @@ def session(folder: Path) -> SparkSession:
     return builder.getOrCreate()
 
 
+def worked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, after a while."""
+    for batch in batches:
+        for value in batch.column("value").to_pylist():
+            hashlib.pbkdf2_hmac("sha256", value, b"work", HASHES_PER_ROW)
+        yield batch
+
+
 def run_query(spark: SparkSession, bootstrap: str, folder: Path, stopping: threading.Event) -> None:
     """Until it fails or is to stop."""
     sink = Sink(folder / "sink.sqlite")
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        rows = batch.select("partition", "offset", "value").collect()
-        sink.write(batch_id, ((row[0], row[1], bytes(row[2])) for row in rows))
+        sink.write(batch_id, ((row[0], row[1], bytes(row[2])) for row in batch.collect()))
 
     query = (
         spark.readStream.format("kafka-share")
@@ -60,6 +74,8 @@ def run_query(spark: SparkSession, bootstrap: str, folder: Path, stopping: threa
         .option("minPartitions", 2)
         .option("outcomesLocation", str(folder / "outcomes"))
         .load()
+        .select("partition", "offset", "value")
+        .mapInArrow(worked, "partition int, offset long, value binary")
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()

@@ -26,7 +26,7 @@ from tests.spark.kills.load import PARTITIONS, Load
 from tests.spark.kills.query import GROUP, QUERY_FAILED, TOPIC
 from tests.spark.kills.sink import Sink, problems
 
-PROGRESS_SECONDS_MAX = 90.0
+PROGRESS_SECONDS_MAX = 180.0
 DRAIN_SECONDS_MAX = 120.0
 ROWS_BETWEEN_KILLS = range(300, 3_000)
 PAUSE_SECONDS_MAX = 0.5
