@@ -19,6 +19,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from sharegroup.client.acknowledgements import AckRun, Offsets
@@ -95,6 +96,18 @@ class Settled:
     is_automatic: bool = False
     """Nobody asked for it, so nobody is told how it went."""
     ticket: Ticket = field(default_factory=Ticket)
+
+    def absorb(self, later: Settled) -> bool:
+        """Take in what was settled after it, unless both settle an offset; nobody follows it yet.
+
+        The offset's lock ended in between and it was delivered here again: two requests then.
+        """
+        runs = sorted((*self.runs, *later.runs))
+        if any(one.end > following.first for one, following in pairwise(runs)):
+            return False
+        self.runs = tuple(runs)
+        self.unseen = sorted((*self.unseen, *later.unseen))
+        return True
 
     @property
     def is_renewal(self) -> bool:

@@ -291,8 +291,8 @@ class ShareConsumer:
     ) -> None:
         """Choose what becomes of a record, of several, or of a batch of `poll_arrow`.
 
-        May be changed until it is sent.  Of a batch any part will do, filtered or cut, as long
-        as it has its topic, partition and offset.
+        May be changed until the next `poll`, `commit` or `close`.  Of a batch any part will do,
+        filtered or cut, as long as it has its topic, partition and offset.
         """
         if isinstance(records, Record):
             records.settle(acknowledge_type)

@@ -7,7 +7,11 @@ next is decided anew after each request, in this order:
     (pause)       after a failure
     renew         locks that are to begin anew; never together with other acknowledgements
     acknowledge   when asked to, or when something refused is to be tried again
-    fetch         when asked for: everything settled goes along
+    fetch         when asked for: what was settled when it was asked for goes along
+
+What is settled after the last such call stays in the tables, where the application may still
+change it: when a request leaves by itself, behind a parked fetch or after a pause, must not
+decide what becomes of a record.
 
 A fetch may be parked at the broker for as long as ``fetch_max_wait_ms``; what becomes ready
 meanwhile waits for it.  What is tried again goes alone: its partition's other acknowledgements
@@ -80,6 +84,7 @@ class ShareNode:
         )
         self._held: dict[TopicIdPartition, HeldRecords] = {}
         self._lost: list[HeldRecords] = []
+        self._ready: dict[HeldRecords, Settled] = {}
         self._again: deque[Settled] = deque()
         self._sending: list[Settled] = []
         self._renewals: deque[Settled] = deque()
@@ -115,7 +120,11 @@ class ShareNode:
     @property
     def has_settled(self) -> bool:
         """Whether acknowledgements wait to be sent, or to be reported as impossible."""
-        return bool(self._again) or any(held.has_settled for held in self.tables())
+        return self._has_ready or any(held.has_settled for held in self.tables())
+
+    @property
+    def _has_ready(self) -> bool:
+        return bool(self._again or self._ready)
 
     @property
     def has_open(self) -> bool:
@@ -129,8 +138,10 @@ class ShareNode:
 
     def tickets(self) -> list[Ticket]:
         """Take what is to be sent out of the tables; follow it and all that is under way."""
-        for held in tuple(self.tables()):
-            self._again += held.take()  # What can't be sent is reported with the next request.
+        self._gather()
+        self._again += self._ready.values()  # What can't be sent is reported with the next request.
+        self._ready.clear()
+        for held in self.tables():
             self._renewals += held.take_renewals()
         under_way = (*self._sending, *self._again, *self._renewals)
         return list(
@@ -141,11 +152,13 @@ class ShareNode:
 
     def fetch(self, limits: FetchLimits) -> None:
         """Fetch what is wanted, once; without anything wanted, settle and end the session."""
+        self._gather()
         self._asked = limits
         self._wake.set()
 
     def flush(self) -> None:
-        """Send what is settled."""
+        """Send what is settled by now."""
+        self._gather()
         self._flushing = True
         self._wake.set()
 
@@ -156,6 +169,7 @@ class ShareNode:
 
     async def close(self) -> None:
         """Send what is settled and end the session; the broker releases the rest."""
+        self._gather()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_future()
         self._wake.set()
@@ -204,7 +218,7 @@ class ShareNode:
             return None
         if self._has_renewals():
             return await self._renew()
-        if self._flushing and (self.has_settled or (self.is_open and not self.wanted)):
+        if self._flushing and (self._has_ready or (self.is_open and not self.wanted)):
             self._flushing = False
             return await self._acknowledge(close=not self.wanted and not self.has_open)
         if self._asked is not None:
@@ -283,9 +297,21 @@ class ShareNode:
 
     # What goes out.
 
+    def _gather(self) -> None:
+        """Take what is settled out of the tables: from here on it can't be changed."""
+        for held in tuple(self.tables()):
+            for unit in held.take():
+                if unit.error is not None:
+                    self._again.append(unit)
+                elif (ready := self._ready.get(held)) is None:
+                    self._ready[held] = unit
+                elif not ready.absorb(unit):
+                    self._again.append(unit)
+
     def _take(self, outcome: Outcome) -> Runs:
         """What can be sent; what can't is reported."""
-        taken = [*self._again, *(unit for held in tuple(self.tables()) for unit in held.take())]
+        taken = [*self._again, *self._ready.values()]
+        self._ready.clear()
         for unit in taken:
             if (error := unit.error or unit.held.lost) is not None:
                 _report(unit, error, outcome)

@@ -126,3 +126,10 @@ def test_many_locks_are_told_apart_quickly() -> None:
     again, over = after_refusal(sent, InvalidRecordState(""), NOW)
     assert over is not None
     assert (len(again[0].runs), len(over.runs)) == (count // 2, count // 2)
+
+
+def test_what_is_settled_later_goes_along_unless_it_settles_an_offset_again() -> None:
+    sent = unit((4, 6, 1), locks=[(0, 10, 30.0)])
+    assert sent.absorb(unit((0, 2, 2), locks=[(0, 10, 30.0)]))
+    assert not sent.absorb(unit((1, 2, 1), locks=[(0, 10, 30.0)]))
+    assert sent.runs == (AckRun(0, 2, 2), AckRun(4, 6, 1))

@@ -113,6 +113,31 @@ def test_only_settled_records_are_acknowledged() -> None:
     play(scenario, fetched(b"a", b"b", b"c"), acknowledged(), acknowledged())
 
 
+def test_what_is_settled_after_a_fetch_was_asked_for_waits_for_the_next_call() -> None:
+    """When the request leaves is chance: a pause, a parked fetch before it."""
+
+    async def scenario(bench: Bench) -> None:
+        first, second, third = await bench.fetch()
+        first.accept()
+        bench.node.fetch(LIMITS)  # It leaves when this test next waits.
+        second.accept()
+        await bench.outcomes.get()
+        assert bench.sent() == [[(0, 0, (1,))]]
+        second.release()  # Not sent, so it may still be changed.
+        bench.node.flush()
+        third.accept()
+        bench.node.flush()
+        await bench.outcomes.get()
+        assert bench.sent()[1:] == [[(1, 2, (2, 1))]]
+
+    play(
+        scenario,
+        fetched(b"a", b"b", b"c"),
+        fetched(b"d", first=3, ack_error=0),
+        acknowledged(),
+    )
+
+
 def test_a_lost_session_loses_what_was_held_and_reports_what_was_settled() -> None:
     async def scenario(bench: Bench) -> None:
         sent, late = await bench.fetch()
