@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
-from sharegroup.spark import ensure_java
+from sharegroup.spark import ensure_java, ensure_python
 from tests.spark.conftest import CONFS, stream
 
 MASTER = "local-cluster[2,1,1024]"
@@ -26,7 +26,7 @@ TASKS = 8
 
 def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
     ensure_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    ensure_python()
     builder = SparkSession.builder.master(MASTER).appName("local cluster")
     for name, value in {
         **CONFS,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -26,7 +25,7 @@ from sharegroup.client import (
     Producer,
     ResourceType,
 )
-from sharegroup.spark import ensure_java
+from sharegroup.spark import ensure_java, ensure_python
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
 
@@ -55,8 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Spark starts a dozen of Pythons, and each would compile again all that it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(tmp_path_factory.getbasetemp().parent / "bytecode")
-    # Spark would look for data sources with "python3", whatever Python this is.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    ensure_python()
     folder: Path = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2,3]").appName("sharegroup tests")
     for name, value in {

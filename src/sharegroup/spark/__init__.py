@@ -3,6 +3,7 @@
 try:
     from sharegroup.spark.java import ensure_java
     from sharegroup.spark.outcomes import dead_letter, outcomes, reject, release
+    from sharegroup.spark.python import ensure_python
     from sharegroup.spark.source import KafkaShareDataSource
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
@@ -13,6 +14,7 @@ __all__ = [
     "KafkaShareDataSource",
     "dead_letter",
     "ensure_java",
+    "ensure_python",
     "outcomes",
     "reject",
     "release",

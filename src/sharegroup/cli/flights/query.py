@@ -37,7 +37,7 @@ from sharegroup.cli.flights.delays import GROUPS, added_up, by_batch_job, differ
 from sharegroup.cli.flights.ledger import LineWriter
 from sharegroup.cli.flights.names import DEAD, FLIGHTS, PIPELINE
 from sharegroup.cli.flights.query_account import Delays, Result, What
-from sharegroup.spark import dead_letter, ensure_java
+from sharegroup.spark import dead_letter, ensure_java, ensure_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,8 @@ def session(folder: Path) -> SparkSession:
     ensure_java()
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         del os.environ[name]
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    ensure_python()
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     scratch = folder / "spark"
     scratch.mkdir(exist_ok=True)
     java = f'-XX:+UseSerialGC -XX:TieredStopAtLevel=1 "-Djava.io.tmpdir={scratch}"'
