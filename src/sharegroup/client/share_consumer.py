@@ -418,6 +418,7 @@ class ShareConsumer:
             self._raise_failures()
         except BaseException:
             self._end_poll()
+            await asyncio.sleep(0)  # A loop that catches this and polls again must not be alone.
             raise
 
     def _end_poll(self) -> None:

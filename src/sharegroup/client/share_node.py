@@ -42,6 +42,9 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
+IN_VAIN_MAX = 3
+"""Empty answers at once in a row without a pause; a broker that works parks a fetch instead."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -98,6 +101,7 @@ class ShareNode:
         self._wake = asyncio.Event()
         self._backoff = cluster.backoff()
         self._paused_until = 0.0
+        self._in_vain = 0
 
     # What it holds.
 
@@ -401,7 +405,8 @@ class ShareNode:
                 self._flushing = True
 
     def _pause(self, outcome: Outcome) -> None:
-        if outcome.failures:
+        self._in_vain = self._in_vain + 1 if _is_in_vain(outcome) else 0
+        if outcome.failures or self._in_vain > IN_VAIN_MAX:
             delay = self._backoff.next_ms() / 1000
             self._paused_until = asyncio.get_running_loop().time() + delay
         else:
@@ -410,6 +415,14 @@ class ShareNode:
     def _where(self, key: TopicIdPartition) -> TopicPartition:
         name = self._cluster.name_of(key.topic_id)
         return TopicPartition(name or str(key.topic_id), key.partition)
+
+
+def _is_in_vain(outcome: Outcome) -> bool:
+    """Whether a fetch that could have been parked was answered at once, with nothing in it."""
+    if outcome.limits is None or outcome.parcels or outcome.results:
+        return False
+    waited_ms = (time.monotonic() - outcome.answer.sent_at) * 1000
+    return waited_ms < outcome.limits.max_wait_ms / 2
 
 
 def _report(unit: Settled, error: KafkaError | None, outcome: Outcome) -> None:

@@ -167,6 +167,22 @@ def test_a_broker_that_cant_for_now_is_asked_again_after_a_pause() -> None:
     )
 
 
+def test_a_broker_that_answers_at_once_with_nothing_is_not_asked_without_end() -> None:
+    async def scenario(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            assert await bench.fetch() == []
+        assert loop.time() == 0.0
+        assert await bench.fetch() == []
+        assert loop.time() == pytest.approx(0.1, rel=0.3)
+        assert len(await bench.fetch()) == 1
+        before = loop.time()
+        await bench.fetch()
+        assert loop.time() == before
+
+    play(scenario, *[fetched()] * 5, fetched(b"a"), fetched())
+
+
 def test_nothing_is_tried_again_when_its_lock_has_ended() -> None:
     async def scenario(bench: Bench) -> None:
         (record,) = await bench.fetch()
