@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
-from sharegroup.cli.group_errors import refuse_unless_empty
+from sharegroup.cli.group_errors import explained
 from sharegroup.cli.naming import complete_topics, naming_one
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.reset_plans import (
@@ -39,6 +39,7 @@ from sharegroup.client.offset_resets import (
     ToOffset,
     new_offsets,
 )
+from sharegroup.errors import KafkaError
 
 SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     "to_earliest": lambda _: ToEarliest(),
@@ -120,8 +121,12 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
     partitions = parse_partitions(options["topics"]) or None
 
     async def run(admin: AdminClient) -> Plan:
-        await refuse_unless_empty(admin, group)
-        plan = await admin.reset_group_offsets(group, scenario, partitions=partitions, dry_run=True)
+        try:
+            plan = await admin.reset_group_offsets(
+                group, scenario, partitions=partitions, dry_run=True
+            )
+        except KafkaError as error:
+            raise await explained(admin, group, error) from error
         refuse_errors(plan)
         if options["execute"]:
             # What was found good, no other: a plan that fails in part is not carried out in part.

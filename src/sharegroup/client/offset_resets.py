@@ -22,13 +22,18 @@ from sharegroup.client import admin_groups, admin_topics
 from sharegroup.client.admin_types import (
     ListedOffset,
     OffsetSpec,
-    ShareGroupDescription,
     SharePartitionOffset,
     TopicDescription,
 )
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import InvalidRequest, KafkaError, NonEmptyGroup, UnknownTopicOrPartition
+from sharegroup.errors import (
+    GroupIdNotFound,
+    InvalidRequest,
+    KafkaError,
+    NonEmptyGroup,
+    UnknownTopicOrPartition,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ async def reset_group_offsets(
     partitions: Iterable[str | TopicPartition] | None,
     dry_run: bool,
 ) -> Plan:
-    await _refuse_members(cluster, group_id)
+    await _refuse_unless_empty(cluster, group_id)
     known = await _current(cluster, group_id)
     if partitions is not None:
         meant = await _partitions(cluster, partitions)
@@ -133,10 +138,18 @@ async def reset_group_offsets(
     return {where: done.get(where) or change for where, change in sorted(plan.items())}
 
 
-async def _refuse_members(cluster: Cluster, group_id: str) -> None:
-    """The broker refuses them, too, but neither before a dry run nor by name."""
+async def _refuse_unless_empty(cluster: Cluster, group_id: str) -> None:
+    """It must be none of another type either.  A broker says so, too, but not before a dry run."""
     found = (await admin_groups.describe_share_groups(cluster, [group_id]))[group_id]
-    if isinstance(found, ShareGroupDescription) and found.members:
+    if isinstance(found, GroupIdNotFound):
+        for group in await admin_groups.list_groups(cluster, states=(), types=()):
+            if group.group_id == group_id:
+                raise GroupIdNotFound(
+                    f"group {group_id!r} is a {group.type} group, not a share group"
+                )
+    elif isinstance(found, KafkaError):
+        raise found
+    elif found.members:
         names = ", ".join(
             f"{member.client_id!r} ({member.member_id}) at {member.host}"
             for member in found.members
