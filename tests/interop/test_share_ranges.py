@@ -22,10 +22,10 @@ from sharegroup.client import (
 from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.share_ranges import Acquisition, ShareRanges
 from sharegroup.client.share_requests import FetchLimits
 from sharegroup.client.share_session import AcquiredRange, ShareSession
-from sharegroup.core.offset_set import OffsetSet
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicPartition
 from tests.kafka_peer import KafkaPeer, why_missing

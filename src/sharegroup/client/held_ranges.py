@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 
 from sharegroup.client.acknowledgements import GAP, RENEW, AckRun
 from sharegroup.client.cluster import Cluster
+from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.client.share_requests import FetchLimits
 from sharegroup.client.share_session import AcquiredRange, Answer, FetchedPartition, ShareSession
-from sharegroup.core.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,

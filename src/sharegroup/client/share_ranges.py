@@ -31,11 +31,11 @@ from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.client.held_ranges import Fetched, HeldRanges, Runs
 from sharegroup.client.membership import Heartbeats, Membership, new_member_id
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import TopicPartition as NamedPartition
 from sharegroup.client.refusals import may_pass
 from sharegroup.client.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_session import AcquiredRange, ShareSession
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
 

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.spark.partition import Run
 

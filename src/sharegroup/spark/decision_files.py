@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicPartition
 from sharegroup.spark.carry import Outcomes, offsets_of
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of

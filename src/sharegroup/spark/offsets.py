@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.core.offset_set import OffsetSet
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
 from sharegroup.spark.carry import Acquired, Carry, Sets
 from sharegroup.spark.partition import Run

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.errors import InvalidConfig
 from sharegroup.spark.decision_files import KINDS, default_location, folder_of, write_decisions
 from sharegroup.spark.options import stream_options

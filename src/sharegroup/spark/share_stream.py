@@ -28,9 +28,9 @@ from typing import Protocol
 
 from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.admin_types import SharePartitionOffset
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_ranges import RECORDS_MAX, Acquisition
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.spark.carry import Acquired, Carry, Outcomes, offsets_of, recognise

@@ -12,9 +12,9 @@ from sharegroup.client.acknowledgements import GAP, AckRun
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.client.held_ranges import REQUESTS_MAX, HeldRanges
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_requests import FetchLimits
 from sharegroup.client.share_session import AcquiredRange, Answer, FetchedPartition
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import (
     InvalidRecordState,
     KafkaError,

@@ -17,8 +17,8 @@ from sharegroup.client import (
 )
 from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.config import ClientConfig
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.share_ranges import Acquisition, ShareRanges
-from sharegroup.core.offset_set import OffsetSet
 from sharegroup.testing import ManualClock, broker
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3

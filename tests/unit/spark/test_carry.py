@@ -5,8 +5,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.spark.carry import Carry, offsets_of, recognise
 from sharegroup.spark.partition import Run

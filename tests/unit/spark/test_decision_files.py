@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.spark.decision_files import (
     KEPT_SECONDS,

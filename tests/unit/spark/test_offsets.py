@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.core.offset_set import OffsetSet
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.spark.carry import Carry
 from sharegroup.spark.offsets import CheckpointError, StreamOffset, Subscription, parse

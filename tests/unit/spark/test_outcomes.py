@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.core.offset_set import OffsetSet
 from sharegroup.spark.outcomes import METADATA_KEY, _grouped, _ranges, marked
 
 SCHEMA = StructType([StructField("topic", StringType()), StructField("offset", LongType())])

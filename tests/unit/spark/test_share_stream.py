@@ -10,9 +10,9 @@ import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
 from sharegroup.client.acknowledgements import AckRun
+from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_ranges import Acquisition
 from sharegroup.client.share_session import AcquiredRange
-from sharegroup.core.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.spark import share_stream

@@ -5,7 +5,7 @@ the cost follows the number of ranges, never the number of offsets:
 
     {3, 4, 5, 9, 10}  ->  ((3, 6), (9, 11))
 
-`OffsetRuns` is the sibling for maps that give every offset a value; here most offsets are
+`core.offset_runs` is the sibling for maps that give every offset a value; here most offsets are
 simply not in the set.  Operations on two sets are one linear pass over both.
 """
 
