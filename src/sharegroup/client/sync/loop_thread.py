@@ -129,6 +129,10 @@ class LoopThread:
             asyncio.set_event_loop(loop)
             loop.call_soon(started.set)
             loop.run_forever()
+            left = asyncio.all_tasks(loop)  # Interrupted calls whose cancellation has just begun.
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
