@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from sharegroup.client.acknowledgements import AckRun, Offsets
 from sharegroup.client.locks import AcquisitionLock
+from sharegroup.client.offset_set import OffsetSet, Range
 from sharegroup.client.records import AcknowledgementResult
 from sharegroup.errors import (
     FencedLeaderEpoch,
@@ -53,8 +54,6 @@ FINAL = (
     ShareSessionLimitReached,
 )
 """Retriable as requests, but not for acknowledgements: their locks are gone, or in doubt."""
-
-Interval = tuple[int, int]
 
 
 class Ticket:
@@ -91,7 +90,7 @@ class Settled:
     """Why they can't be sent; None: they can."""
     renewals: tuple[tuple[AcquisitionLock, int | None], ...] = ()
     """For renewals: the locks, and the offset if it is about one record of the lock."""
-    unseen: Sequence[Interval] = ()
+    unseen: Sequence[Range] = ()
     """Ascending offsets of ``runs`` that nobody was handed: results leave them out."""
     is_automatic: bool = False
     """Nobody asked for it, so nobody is told how it went."""
@@ -143,7 +142,7 @@ def _without_the_ended(
     runs = sorted(sent.runs)
     firsts = [run.first for run in runs]
     alive = sorted({(lock.first, lock.end) for lock in sent.locks if now < lock.latest_deadline})
-    living, ended = _cut(runs, _merged(alive))
+    living, ended = _cut(runs, OffsetSet.of(alive).ranges)
     if not living:
         return [], sent
     if ended:
@@ -159,25 +158,14 @@ def _without_the_ended(
     return [replace(sent, runs=low), replace(sent, runs=high)], None
 
 
-def _touches(interval: Interval, runs: Sequence[AckRun], firsts: Sequence[int]) -> bool:
+def _touches(interval: Range, runs: Sequence[AckRun], firsts: Sequence[int]) -> bool:
     """Whether one of the ascending, disjoint runs overlaps the interval."""
     index = bisect_left(firsts, interval[1]) - 1
     return index >= 0 and runs[index].end > interval[0]
 
 
-def _merged(ascending: Iterable[Interval]) -> list[Interval]:
-    """The same offsets as intervals that neither touch nor overlap."""
-    merged: list[Interval] = []
-    for first, end in ascending:
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((first, end))
-    return merged
-
-
 def _cut(
-    runs: Iterable[AckRun], intervals: Sequence[Interval]
+    runs: Iterable[AckRun], intervals: Sequence[Range]
 ) -> tuple[tuple[AckRun, ...], tuple[AckRun, ...]]:
     """What of ascending runs lies within the ascending intervals, and what outside."""
     inside: list[AckRun] = []
