@@ -128,6 +128,7 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
             "the query's reader to start",
         )
         demo.kill()
+        demo.communicate(timeout=GONE_SECONDS_MAX)
         wait_until(lambda: not processes_in(tmp_path), GONE_SECONDS_MAX, "Spark to end")
     finally:
         demo.kill()
