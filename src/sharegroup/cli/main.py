@@ -6,9 +6,11 @@ Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -58,8 +60,25 @@ def cli() -> None:
     """Queues for Kafka: share groups (KIP-932) as a broker, a client and tools."""
 
 
+def open_closed_files() -> None:
+    """Give numbers 0 to 2 to something, where whoever started us closed them.
+
+    The next socket would get the number else, and what is printed with it; the event loop ends
+    the process for less.  Standard input and output are opened the wrong way round, so that
+    using them fails like any other file that can't be used: a record that nobody can have been
+    shown must not count as consumed.
+    """
+    ways = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
+    for number, (name, way, mode) in enumerate(ways):
+        if getattr(sys, name) is None:
+            assert os.open(os.devnull, way) == number, "the lowest that is free"
+            unbuffered = open(number, f"{mode}b", buffering=0, closefd=False)  # noqa: SIM115
+            setattr(sys, name, TextIOWrapper(unbuffered, write_through=True))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    open_closed_files()
     try:
         code = cli.main(args=arguments, prog_name="sharegroup", standalone_mode=False)
     except click.exceptions.Exit as exit_:

@@ -111,3 +111,28 @@ def test_verb_does_without_hypothesis() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "said"),
+    [
+        ("logs . >&-", 1, "sharegroup: OSError: [Errno 9] Bad file descriptor\n"),
+        ("logs . --json <&- >&-", 1, "sharegroup: OSError: [Errno 9] Bad file descriptor\n"),
+        ("logs . 2>&-", 0, ""),
+        (
+            "produce orders --bootstrap 127.0.0.1:9 <&-",
+            1,
+            "sharegroup: OSError: [Errno 9] Bad file descriptor\n",
+        ),
+    ],
+)
+def test_closed_standard_file_fails_as_any_other_and_no_socket_takes_its_place(
+    closed: str, code: int, said: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' -m sharegroup {closed}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
