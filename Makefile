@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 		[ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; \
 		uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
 	else \
-		[ -x $(BIN)/python ] || $(PYTHON) -m venv .venv; \
+		[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv; \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
 			--constraint constraints.txt --editable '.[dev]'; \
 	fi
