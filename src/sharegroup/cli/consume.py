@@ -10,7 +10,12 @@ from typing import Any
 import click
 
 from sharegroup.cli.asking import Access, cluster_options, kept_pairs, line_of, telling_errors
-from sharegroup.cli.data_options import command_property_option, with_properties
+from sharegroup.cli.data_options import (
+    command_property_option,
+    group_of,
+    group_option,
+    with_properties,
+)
 from sharegroup.cli.formats.kafka_formatter import kafka_writer
 from sharegroup.cli.formats.template import (
     FormatError,
@@ -19,7 +24,7 @@ from sharegroup.cli.formats.template import (
     unescape,
 )
 from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writer
-from sharegroup.cli.naming import complete_groups, naming_many
+from sharegroup.cli.naming import naming_many
 from sharegroup.cli.output import complain
 from sharegroup.cli.printing import Printing
 from sharegroup.cli.running import Stop, run
@@ -38,13 +43,7 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 
 @click.command("consume")
 @naming_many("topic")
-@click.option(
-    "--group",
-    default=GROUP_DEFAULT,
-    show_default=True,
-    shell_complete=complete_groups,
-    help="The share group.",
-)
+@group_option(GROUP_DEFAULT)
 @click.option("--json", "as_json", is_flag=True, help="Each record as JSON, one on a line.")
 @click.option("--format", "form", metavar="FORMAT", help="A record by the verbs above.")
 @click.option("--null-marker", metavar="TEXT", help="Written for null.  [default: null]")
@@ -165,7 +164,7 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
         "client_id": GROUP_DEFAULT,
         "auto_renew": True,
         **access.client_options(ShareConsumerConfig),
-        "group_id": options["group"],
+        "group_id": group_of(access, options["group"], GROUP_DEFAULT),
         "share_acknowledgement_mode": "explicit",
     }
     if options["max_messages"] is not None:

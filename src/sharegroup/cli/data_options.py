@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, kept_pairs
+from sharegroup.cli.asking import Access, Verb, kept_pairs
+from sharegroup.cli.naming import complete_groups
 
 command_property_option = click.option(
     "--command-property",
@@ -31,10 +32,28 @@ acks_option = click.option(
 )
 
 
+def group_option(default: str) -> Callable[[Verb], Verb]:
+    """``--group``; what it means without it is for `group_of` to say."""
+    return click.option(
+        "--group",
+        shell_complete=complete_groups,
+        help=f"The share group.  [default: the property group.id, or {default}]",
+    )
+
+
+def group_of(access: Access, group: str | None, default: str) -> str:
+    """The share group; to consume as another one than was meant would settle its records."""
+    named = access.properties.get("group.id")
+    if group is not None and named is not None and group != named:
+        raise click.UsageError(f"--group {group!r} and the property group.id={named!r} differ")
+    return group or named or default
+
+
 def with_properties(access: Access, texts: Iterable[str]) -> Access:
     """The same access with these client properties over its own."""
-    more = kept_pairs(texts, "--command-property")
-    return replace(access, properties={**access.properties, **more})
+    more = dict(kept_pairs(texts, "--command-property"))
+    bootstrap = more.pop("bootstrap.servers", access.bootstrap)
+    return replace(access, bootstrap=bootstrap, properties={**access.properties, **more})
 
 
 def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from sharegroup.cli.data_options import (
     acks_option,
     command_property_option,
     compression_option,
+    group_of,
+    group_option,
     producer_options,
     with_properties,
 )
@@ -43,12 +45,13 @@ from sharegroup.cli.measuring.payloads import (
     values_from_file,
 )
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
-from sharegroup.cli.naming import complete_groups, complete_topics
+from sharegroup.cli.naming import complete_topics
 from sharegroup.cli.running import Stop, run
 from sharegroup.client.config import ProducerConfig, config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig
 from sharegroup.client.producer import Producer
 
+GROUP_DEFAULT = "perf-share-consumer"
 THREADS_MAX = 256
 
 topic_option = click.option(
@@ -192,13 +195,7 @@ def _values(options: dict[str, Any]) -> ValueOf:
 @command.command("consume")
 @topic_option
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True)
-@click.option(
-    "--group",
-    default="perf-share-consumer",
-    show_default=True,
-    shell_complete=complete_groups,
-    help="The share group.",
-)
+@group_option(GROUP_DEFAULT)
 @click.option("--fetch-size", type=click.IntRange(1), default=1024 * 1024, show_default=True)
 @click.option(
     "--threads",
@@ -233,7 +230,7 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
             "client_id": "perf-share-consumer-client",
             "fetch_max_bytes": options["fetch_size"],
             **access.client_options(ShareConsumerConfig),
-            "group_id": options["group"],
+            "group_id": group_of(access, options["group"], GROUP_DEFAULT),
         },
     )
     if not options["hide_header"] and not options["as_json"]:

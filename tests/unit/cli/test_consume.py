@@ -115,6 +115,16 @@ def test_several_topics_are_consumed_together(bootstrap: str, prepare: Prepare) 
     assert sorted(done.lines) == [b"a", b"b"]
 
 
+def test_group_of_the_properties_is_the_group(bootstrap: str, prepare: Prepare) -> None:
+    prepare("by-property", "said-by-property", b"one")
+    words = f"consume by-property --timeout-ms 400 --command-property bootstrap.servers={bootstrap}"
+    done = sharegroup(*words.split(), "--command-property", "group.id=said-by-property")
+    assert done.out == b"one\n"
+    both = sharegroup(*words.split(), "--group", "a", "--command-property", "group.id=b")
+    assert both.code == 2
+    assert "--group 'a' and the property group.id='b' differ" in both.err
+
+
 def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> None:
     properties = ("--command-property", "max.poll.records=10")
     done = consume(bootstrap, "mistyped", "waits", *properties)
