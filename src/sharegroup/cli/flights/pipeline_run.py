@@ -1,8 +1,10 @@
 """The demo's second half: a Spark query over the same flights, killed in the middle of a batch.
 
     query up -> batch, batch, batch -----------------------------> group empty -> comparison
-                       half written: everything of it is killed,
+                       half way: everything of it is killed,
                        and started again on its checkpoint
+
+It is killed at the worst moment: the batch is in the tables, and Spark has not committed it.
 
 As in the first half this process only watches and kills; what it knows it reads from the
 query's ledgers and asks the broker.
@@ -47,7 +49,7 @@ class PipelineCourse:
     back: float = 0.0
     """When the batch that was interrupted was written after all."""
     killed_in: Mapping[int, int] = field(default_factory=dict)
-    """The records in hand, by the batch's number."""
+    """The records that were written and not committed, by the batch's number."""
 
 
 class PipelineRun:
@@ -123,25 +125,25 @@ class PipelineRun:
             )
 
     def _kill_in_a_batch(self) -> None:
-        """Kill the query if it has a batch in its hands now, and start it again.
+        """Kill the query if it has written a batch and not committed it, and start it again.
 
-        It is stopped first and looked at again: a batch that is not written then can't be
+        It is stopped first and looked at again: a batch that is not done then can't be
         committed any more.
         """
-        if not self.account.under_way:
+        if not self.account.written_only:
             return
         self._children.pause(QUERY)
         self._look()
-        if not self.account.under_way:
+        if not self.account.written_only:
             self._children.resume(QUERY)
             return
         self._children.kill9(QUERY)
         self.course.killed = time.monotonic()
-        self.course.killed_in = self.account.under_way
+        self.course.killed_in = self.account.written_only
         ((batch, records),) = self.course.killed_in.items()
         self._screen.event(
-            f"query killed with kill -9, driver, JVM and readers, "
-            f"with the {records:,} records of batch {batch} in its hands"
+            f"query killed with kill -9, driver, JVM and readers: the {records:,} records of "
+            f"batch {batch} are written, not committed"
         )
         self._start()
 

@@ -56,7 +56,7 @@ def pipeline_rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return [
         ("produced", numbers["produced"], "the same flights, for group pipeline"),
         ("delivered", numbers["delivered"], f"in {numbers['batches']} batches of the query"),
-        ("run again", numbers["run_again"], "of these, because the kill hit their batch"),
+        ("run again", numbers["run_again"], "of these, in the batch that the kill hit"),
         ("accepted", numbers["accepted"], "counted by carrier and hour, in Parquet"),
         ("rejected", numbers["rejected"], "unreadable; copied to flights.dead first"),
         ("redelivered", numbers["redelivered"], "not acknowledged when the query was killed"),
@@ -69,7 +69,7 @@ def pipeline_rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         (
             "query killed",
             f"{figures['killed_at_seconds']} s",
-            f"in batch {figures['killed_in_batch']}, with {numbers['killed_with_records']} records",
+            f"in batch {figures['killed_in_batch']}, written and not committed",
         ),
         ("query back", f"{figures['back_after_seconds']} s", "later, with the same records"),
         ("figures", numbers["groups"], "pairs of carrier and hour"),

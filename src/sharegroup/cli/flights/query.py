@@ -146,10 +146,11 @@ class Pipeline:
                 "partition", "offset", "deliveryCount", "flight is not null as readable"
             )
             self._write(account, "records", batch_id)
+            self._ledger.append({"what": What.WRITTEN, "batch": batch_id})
             dead_letter(unreadable, DEAD, message=UNREADABLE)
         finally:
             rows.unpersist()
-        self._ledger.append({"what": What.WRITTEN, "batch": batch_id})
+        self._ledger.append({"what": What.DONE, "batch": batch_id})
 
     def _tell_batch(self, rows: DataFrame, batch_id: int) -> None:
         """The records are in the query's hands; the fingerprint is the same for the same ones."""

@@ -4,7 +4,8 @@ Each start has a ledger of its own, one JSON object a line:
 
     started                                the session is up
     batch     batch, records, fingerprint  Spark has the batch's records in its hands
-    written   batch                        it is in the tables; Spark commits it next
+    written   batch                        it is in the tables
+    done      batch                        its dead letters are too; Spark commits it next
     progress  group                        what the source reports, counted from its start
     result                                 the tables read back, and the comparison; at the end
 
@@ -24,6 +25,7 @@ class What(StrEnum):
     STARTED = "started"
     BATCH = "batch"
     WRITTEN = "written"
+    DONE = "done"
     PROGRESS = "progress"
     RESULT = "result"
 
@@ -70,7 +72,7 @@ class Result(NamedTuple):
 class QueryAccount:
     """Fed with the lines of the ledgers, start by start."""
 
-    __slots__ = ("_groups", "_result", "_run", "_written", "started")
+    __slots__ = ("_done", "_groups", "_result", "_run", "_written", "started")
 
     def __init__(self) -> None:
         self.started: set[int] = set()
@@ -78,6 +80,7 @@ class QueryAccount:
         self._result: Result | None = None
         self._run: dict[int, list[Batch]] = {}
         self._written: set[int] = set()
+        self._done: set[int] = set()
         self._groups: dict[int, Mapping[str, int | None]] = {}
 
     def feed(self, start: int, line: Mapping[str, Any]) -> None:
@@ -90,6 +93,8 @@ class QueryAccount:
                 self._run.setdefault(line["batch"], []).append(batch)
             case What.WRITTEN:
                 self._written.add(line["batch"])
+            case What.DONE:
+                self._done.add(line["batch"])
             case What.PROGRESS:
                 self._groups[start] = line["group"]
             case What.RESULT:
@@ -107,13 +112,9 @@ class QueryAccount:
         return sum(self._run[batch][-1].records for batch in self._written)
 
     @property
-    def under_way(self) -> dict[int, int]:
-        """Records of the batches that are not in the tables yet, by the batch's number."""
-        return {
-            batch: runs[-1].records
-            for batch, runs in self._run.items()
-            if batch not in self._written and runs[-1].records
-        }
+    def written_only(self) -> dict[int, int]:
+        """Records of the batches that are in the tables and not done, by the batch's number."""
+        return {batch: self._run[batch][-1].records for batch in self._written - self._done}
 
     @property
     def handed(self) -> int:

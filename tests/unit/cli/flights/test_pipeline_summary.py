@@ -91,8 +91,8 @@ def test_table_stands_in_line_with_that_of_the_first_half() -> None:
     assert lines[:3] == [
         "produced                   3,000  the same flights, for group pipeline",
         "delivered                  5,000  in 2 batches of the query",
-        "run again                  2,000  of these, because the kill hit their batch",
+        "run again                  2,000  of these, in the batch that the kill hit",
     ]
-    assert "query killed               2.0 s  in batch 1, with 2,000 records" in lines
+    assert "query killed               2.0 s  in batch 1, written and not committed" in lines
     assert "memory                 1,234 MiB  peak of all processes, the JVM included" in lines
     assert max(len(line) for line in lines) <= 80

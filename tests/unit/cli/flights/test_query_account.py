@@ -36,19 +36,21 @@ def written(number: int) -> dict[str, Any]:
     return {"what": "written", "batch": number}
 
 
-def test_batch_is_under_way_until_it_is_written() -> None:
-    account = told((1, batch(0, 10)), (1, written(0)), (1, batch(1, 20)))
-    assert account.under_way == {1: 20}
-    assert account.written == 10
+def done(number: int) -> dict[str, Any]:
+    return {"what": "done", "batch": number}
+
+
+def test_batch_is_written_only_until_it_is_done() -> None:
+    account = told((1, batch(0, 10)), (1, written(0)), (1, done(0)), (1, batch(1, 20)))
+    assert (account.written, account.written_only) == (10, {})
     account.feed(1, written(1))
-    assert account.under_way == {}
-    assert account.written == 30
+    assert (account.written, account.written_only) == (30, {1: 20})
+    account.feed(1, done(1))
+    assert (account.written, account.written_only) == (30, {})
 
 
 def test_batch_without_records_is_none() -> None:
-    account = told((1, batch(0, 0)))
-    assert account.under_way == {}
-    assert account.batches == 0
+    assert told((1, batch(0, 0)), (1, written(0)), (1, done(0))).batches == 0
 
 
 def test_batch_that_is_run_again_counts_once_as_written_and_twice_as_handed() -> None:
