@@ -6,7 +6,7 @@ or a sentence without a name; so the names are put in front only where they are 
 
 from __future__ import annotations
 
-from sharegroup.errors import KafkaError, UnknownServerError, error_for
+from sharegroup.errors import BY_CODE, KafkaError, UnknownServerError, error_for
 
 
 def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
@@ -15,9 +15,9 @@ def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
     >>> refused(36, "Topic 'a' already exists.", topic="a")
     TopicAlreadyExists("Topic 'a' already exists.")
     >>> refused(3, None, topic="a", partition=7)
-    UnknownTopicOrPartition("topic 'a' partition 7: refused")
+    UnknownTopicOrPartition("topic 'a' partition 7: there is no such topic or partition here")
     """
-    text = message or "refused"
+    text = message or _meaning(code)
     if all(_names(text, kind, name) for kind, name in about.items()):
         return error_for(code, text)
     where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
@@ -27,6 +27,12 @@ def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
 def may_pass(error: KafkaError) -> bool:
     """Whether trying again may help; a broker's own surprises (code -1) pass, too."""
     return error.retriable or isinstance(error, UnknownServerError)
+
+
+def _meaning(code: int) -> str:
+    """What the code says where the broker adds no words of its own."""
+    text = (BY_CODE[code].__doc__ if code in BY_CODE else None) or "Refused."
+    return text[0].lower() + text[1:].rstrip(".")
 
 
 def _names(text: str, kind: str, name: str | int) -> bool:

@@ -23,8 +23,8 @@ def test_what_the_broker_names_is_not_said_again(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "topic 'a' partition 3: refused"),
-        ("", "topic 'a' partition 3: refused"),
+        (None, "topic 'a' partition 3: there is no such group of this type"),
+        ("", "topic 'a' partition 3: there is no such group of this type"),
         ("is full", "topic 'a' partition 3: is full"),
         ("topic 'a' is full", "topic 'a' partition 3: topic 'a' is full"),
         ("topic 'ab' partition 3 is full", "topic 'a' partition 3: topic 'ab' partition 3 is full"),
@@ -39,3 +39,4 @@ def test_an_unknown_code_is_named_too() -> None:
     error = refused(9_999, "no idea", group="g")
     assert type(error) is UnknownErrorCode
     assert str(error) == "error code 9999: group 'g': no idea"
+    assert str(refused(9_999, None, group="g")) == "error code 9999: group 'g': refused"
