@@ -150,7 +150,7 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
     if produced.error is not None:
         text = f"{produced.failed} records failed, the first with {line_of(produced.error)}"
         raise click.ClickException(text)
-    return 0 if produced.flow.records == plan.count else 1
+    return produced.stopped
 
 
 def _produce_plan(options: dict[str, Any]) -> ProducePlan:

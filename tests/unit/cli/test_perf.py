@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,6 +106,19 @@ def test_producer_keeps_the_pace_and_reports_the_warm_up_apart(bootstrap: str) -
     assert (facts["records"], facts["bytes"], facts["failed"]) == (100, 190, 0)
     assert facts["elapsed_ms"] >= 240
     assert facts["steady"]["records"] == 80
+
+
+def test_slow_producer_says_how_it_goes_and_ends_at_once_when_interrupted(bootstrap: str) -> None:
+    sharegroup(*at(bootstrap, "topics create slow --partitions 1"))
+    options = "--num-records 1000 --record-size 1 --throughput 2 --reporting-interval 1"
+    words = at(bootstrap, f"perf produce --topic slow {options}")
+    command = [sys.executable, "-m", "sharegroup", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert b" records sent, " in child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
+    assert (child.returncode, err) == (130, b"")
 
 
 def test_metrics_are_printed_if_asked_for(bootstrap: str) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sharegroup.cli.measuring.figures import Flow, producing_line
@@ -50,6 +51,8 @@ class Produced:
     failed: int = 0
     error: KafkaError | None = None
     """The first one."""
+    stopped: int = 0
+    """The exit code of the signal that ended it, if one did."""
 
 
 class Producing:
@@ -74,16 +77,17 @@ class Producing:
             if number == plan.warmup:
                 steady_began = time.monotonic()
             await self._send(number, timed=number % timed_every == 0)
-            if number % SETTLE_EVERY == 0:
+            paused = await self._keep_pace(number + 1, began, stop)
+            if paused or number % SETTLE_EVERY == 0:
                 self._settle()
                 if stop.is_set() or produced.error is not None:
                     break
-            await self._keep_pace(number + 1, began)
         await self._producer.flush()
         self._settle()
         if self._timers:
             await asyncio.wait(self._timers)
         ended = time.monotonic()
+        produced.stopped = stop.code
         produced.elapsed_ms = int((ended - began) * 1000)
         produced.steady_ms = int((ended - steady_began) * 1000)
         return produced
@@ -133,10 +137,12 @@ class Producing:
             return produced.flow, self._window
         return produced.flow, self._window, produced.steady
 
-    async def _keep_pace(self, sent: int, began: float) -> None:
+    async def _keep_pace(self, sent: int, began: float, stop: Stop) -> bool:
+        """Whether it had to wait before the next record is due."""
         rate = self._plan.records_per_second
-        if rate <= 0:
-            return
-        early = began + sent / rate - time.monotonic()
-        if early >= PAUSE_SECONDS_MIN:
-            await asyncio.sleep(early)
+        early = began + sent / rate - time.monotonic() if rate > 0 else 0.0
+        if early < PAUSE_SECONDS_MIN:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), early)
+        return True
