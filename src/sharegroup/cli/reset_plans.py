@@ -45,7 +45,10 @@ def parse_moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--to-datetime") from error
+        raise click.BadParameter(
+            f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z] ({error})",
+            param_hint="--to-datetime",
+        ) from error
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 

@@ -169,7 +169,7 @@ SCENARIOS = (
         ("g --all-topics --execute", SCENARIOS),
         ("g --all-topics --execute --to-earliest --to-latest", SCENARIOS),
         ("g --all-topics --execute --to-offset 0 --to-current", SCENARIOS),
-        ("g --all-topics --dry-run --to-datetime soon", "Invalid isoformat string"),
+        ("g --all-topics --dry-run --to-datetime soon", "'soon': expected YYYY-MM-DDThh:mm:ss"),
         ("g --all-topics --dry-run --by-duration 2h", "'2h': expected PnDTnHnMnS"),
         ("g --all-topics --dry-run --by-duration P", "'P': expected PnDTnHnMnS"),
         ("g --all-topics --dry-run --by-duration P9999999999D", "'P9999999999D': "),
