@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from sharegroup.client import ShareConsumer
 from tests.spark.conftest import produce, set_group_config, stream
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 COUNT = 3_000
 
 

@@ -20,7 +20,7 @@ import psutil
 
 from sharegroup.client import AdminClient, SharePartitionOffset
 from sharegroup.errors import KafkaError
-from tests.confluent_calls import create_topic, set_group
+from tests.confluent_calls import admin, create_topic, set_group
 from tests.spark.kills.application import TASK_FAILED, Application, Victim
 from tests.spark.kills.load import PARTITIONS, Load
 from tests.spark.kills.query import GROUP, QUERY_FAILED, TOPIC
@@ -111,6 +111,7 @@ class Trial:
         began = time.monotonic()
         create_topic(self._broker.bootstrap, TOPIC, partitions=PARTITIONS)
         set_group(self._broker.bootstrap, GROUP, **GROUP_SETTINGS)
+        admin.cache_clear()  # It would tell of every death of the broker.
         try:
             with Load(self._broker.bootstrap, TOPIC, lambda: self._count) as load:
                 for number, victim in enumerate(kills, 1):
