@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 INTERVAL_MS_DEFAULT = 5_000
+SILENCE_SECONDS = 5.0
+"""Brokers that start again and coordinators that move are away for less; longer is told, once."""
 INTERVAL_MS_MIN = 10
 """A broker that asks for heartbeats without a pause does not get them."""
 
@@ -181,6 +183,8 @@ class Heartbeats:
         self._wake = asyncio.Event()
         self._left = False
         self._turn = asyncio.Lock()
+        self._silent_since: float | None = None
+        self._silence_told = False
         self.failure: KafkaError | None = None
         """Why the member stopped; it does not start again by itself."""
         self.report: KafkaError | None = None
@@ -242,10 +246,11 @@ class Heartbeats:
             membership.unanswered()
             self._cluster.forget_coordinator(group_id)
             if error.retriable:
-                log.debug("heartbeat.failed group=%s error=%s", group_id, error)
+                self._note_silence(error)
                 return Reaction.FIND_COORDINATOR
             self._stop(error)
             return Reaction.FAIL
+        self._silent_since, self._silence_told = None, False
         reaction = membership.answered(request, response)
         if reaction is Reaction.FIND_COORDINATOR:
             self._cluster.forget_coordinator(group_id)
@@ -257,6 +262,17 @@ class Heartbeats:
             self._metrics.rebalance.add()
             self._changed()
         return reaction
+
+    def _note_silence(self, error: KafkaError) -> None:
+        """Nobody is asked to notice that no record comes: a wrong address looks like no work."""
+        now, group_id = asyncio.get_running_loop().time(), self._membership.group_id
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since < SILENCE_SECONDS or self._silence_told:
+            log.debug("heartbeat.failed group=%s error=%s", group_id, error)
+        else:
+            log.warning("heartbeat.failed group=%s error=%s (trying on)", group_id, error)
+            self._silence_told = True
 
     def _report(self, reaction: Reaction, error: KafkaError) -> None:
         if reaction is Reaction.FAIL:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
 
 from sharegroup.client.backoff import Backoff
@@ -195,3 +196,16 @@ def test_leaving_waits_for_the_join_that_is_under_way() -> None:
         await asyncio.wait([running])
 
     virtual_time.run(run())
+
+
+def test_a_long_silence_is_told_once_and_a_short_one_not(caplog: pytest.LogCaptureFixture) -> None:
+    async def nothing(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
+        return
+
+    away = NetworkException("nobody listens")
+    short, long = [away] * 4, [away] * 20  # With the pauses between them, 0.7 s and 16 s.
+    play(*short, 0, *short, 0, then=nothing)
+    assert caplog.messages == []
+    play(*long, 0, *long, 0, then=nothing)
+    told = "heartbeat.failed group=g error=nobody listens (trying on)"
+    assert caplog.messages == [told, told]
