@@ -40,6 +40,7 @@ def show(
         else:
             console.print(
                 f"[red]FAILED[/]  {check['claim']}: "
-                f"expected {check['expected']}, found {check['found']}"
+                f"expected {check['expected']}, found {check['found']}",
+                soft_wrap=True,
             )
     console.print()
