@@ -67,11 +67,12 @@ def test_docstring_example_runs(name: str) -> None:
     async def run() -> None:
         async with broker() as running:
             await with_an_order(running, "billing")
-            names = {**vars(client), "bootstrap": running.bootstrap}
+            names: dict[str, object] = {name: getattr(client, name) for name in client.__all__}
+            names["bootstrap"] = running.bootstrap
             source = "async def example():\n" + textwrap.indent(EXAMPLES[name], "    ")
             exec(compile(source, name, "exec"), names)
             async with asyncio.timeout(30):
-                await names["example"]()
+                await names["example"]()  # type: ignore[operator]
             if "ShareConsumer" in EXAMPLES[name]:
                 assert await lag(running, "billing") == 0
 
