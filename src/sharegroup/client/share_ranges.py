@@ -9,7 +9,7 @@ renewed at a third of their time.
     close ---> the broker gives back what is held
 
 An acquisition goes on until nothing more comes, the wanted number is reached or time is up:
-one ShareFetch brings 50 MiB at most, and a share partition may hand out 200,000 records at
+one ShareFetch brings 8 MiB at most, and a share partition may hand out 200,000 records at
 once.  What a broker hands out beyond the wanted number (it gives whole batches) is taken.
 
 Everything runs on one event loop and every call ends within a bounded time.
@@ -43,7 +43,9 @@ log = logging.getLogger(__name__)
 
 RECORDS_MAX = 2**31 - 1
 """No limit, as far as the protocol can say it."""
-FETCH_BYTES_MAX = 50 * 1024 * 1024
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+"""Of one ShareFetch.  Memory for answers of this size is used again and again, on both sides;
+larger ones are sent from, and received into, pages that the kernel has to make anew each time."""
 TOPIC_MS_MAX = 15_000
 """How long to wait for a topic whose last offsets are asked for to exist."""
 WAIT_MS_OF_MANY = 100
