@@ -351,7 +351,9 @@ class Connection(asyncio.Protocol):
         version = waiting.version
         if waiting.key == API_VERSIONS and frame[position : position + 2] == _VERSION_REFUSED:
             version = 0  # KIP-511: the refusal always has the oldest form.
-        answer, end = decode(response_class(waiting.key, version), frame, position)
+        # Records stay where they were received: the view of them keeps their frame.
+        message = response_class(waiting.key, version)
+        answer, end = decode(message, frame, position, records=memoryview)
         if end != len(frame):
             name = api_of(waiting.key).name
             raise DecodeError(f"{name} response: {len(frame) - end} bytes follow its end")
