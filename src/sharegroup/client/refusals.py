@@ -17,7 +17,7 @@ def refused(code: int, message: str | None, **about: str | int) -> KafkaError:
     >>> refused(3, None, topic="a", partition=7)
     UnknownTopicOrPartition("topic 'a' partition 7: there is no such topic or partition here")
     """
-    text = message or _meaning(code)
+    text = message or meaning(code)
     if all(_names(text, kind, name) for kind, name in about.items()):
         return error_for(code, text)
     where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
@@ -29,7 +29,7 @@ def may_pass(error: KafkaError) -> bool:
     return error.retriable or isinstance(error, UnknownServerError)
 
 
-def _meaning(code: int) -> str:
+def meaning(code: int) -> str:
     """What the code says where the broker adds no words of its own."""
     text = (BY_CODE[code].__doc__ if code in BY_CODE else None) or "Refused."
     return text[0].lower() + text[1:].rstrip(".")

@@ -24,6 +24,7 @@ from sharegroup.client.config import ProducerConfig
 from sharegroup.client.partition_queue import Batch, Identity, PartitionQueue, Written
 from sharegroup.client.produce_requests import PRODUCE, Answered, answers, produce_request
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.refusals import refused
 from sharegroup.errors import (
     NONE,
     DuplicateSequenceNumber,
@@ -34,7 +35,6 @@ from sharegroup.errors import (
     RequestTimedOut,
     UnknownProducerId,
     UnknownServerError,
-    error_for,
 )
 from sharegroup.wire.compression import CODECS
 from sharegroup.wire.records import encode_batch
@@ -311,7 +311,7 @@ class Sender:
         connection = await self._cluster.any_connection()
         response: InitProducerIdResponse = await connection.request(request)
         if response.error_code != NONE:
-            raise error_for(response.error_code, "InitProducerId was refused")
+            raise refused(response.error_code, None, request="InitProducerId")
         identity = Identity(int(response.producer_id), int(response.producer_epoch))
         if min(identity) < 0:
             # -1 in a batch would mean that it is not numbered.

@@ -35,6 +35,7 @@ from sharegroup.client.acknowledgements import AckRun, batches_of
 from sharegroup.client.cluster import Cluster, Lane
 from sharegroup.client.connection import Connection
 from sharegroup.client.node_session import CLOSE_EPOCH, NodeSession
+from sharegroup.client.refusals import meaning
 from sharegroup.client.share_requests import (
     FetchLimits,
     SessionMember,
@@ -234,8 +235,8 @@ class ShareSession:
             return None
         answer.throttle_ms = _milliseconds(response.throttle_time)
         if response.error_code != NONE:
-            text = f"{self.name}: {response.error_message or 'refused'}"
-            self._fail(error_for(response.error_code, text), acks, answer)
+            text = response.error_message or meaning(response.error_code)
+            self._fail(error_for(response.error_code, f"{self.name}: {text}"), acks, answer)
             return None
         self._session.answered()
         lock_ms = _milliseconds(response.acquisition_lock_timeout)
@@ -307,7 +308,7 @@ class ShareSession:
             return None
         topic = self._cluster.name_of(key.topic_id) or str(key.topic_id)
         where = f"topic {topic!r} partition {key.partition}"
-        return error_for(code, f"{self.name} {where}: {message or 'refused'}")
+        return error_for(code, f"{self.name} {where}: {message or meaning(code)}")
 
 
 def _check_acquire_mode(connection: Connection, limits: FetchLimits) -> None:

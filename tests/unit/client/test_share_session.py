@@ -98,6 +98,8 @@ def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> Non
         await fetch(session)
         answer = await fetch(session, ONE)
         assert kinds(answer) == [InvalidRecordState]
+        said = "topic 't' partition 0: the record is not acquired by this member"
+        assert str(answer.results[KEY]).endswith(said)
         assert [one.acquired for one in answer.partitions] == [(AcquiredRange(1, 2, 1),)]
 
     play(scenario, fetched(b"a"), fetched(b"b", first=1, ack_error=121))
