@@ -52,7 +52,8 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     ClusterAuthorizationFailed: ASK_FOR_RIGHTS,
     GroupAuthorizationFailed: ASK_FOR_RIGHTS,
     GroupIdNotFound: "see which there are with: sharegroup groups list",
-    InvalidConfig: "see what there is with: sharegroup configs describe --all --group NAME",
+    InvalidConfig: "see what there is with: sharegroup configs describe --all --topic NAME "
+    "(or --group NAME, or --broker ID)",
     NonEmptyGroup: "stop them and try again",
     SaslAuthenticationFailed: "see the sasl. properties in --command-config",
     TlsHandshakeFailed: "see the ssl. properties in --command-config",
