@@ -57,6 +57,7 @@ class Application:
     def start(self) -> None:
         """It ends by itself when this process does: its standard input ends."""
         assert not self.running, "the application is running already"
+        self._end_input()
         self._folder.mkdir(parents=True, exist_ok=True)
         command = (sys.executable, "-m", "tests.spark.kills.query")
         with open(self._folder / "query.log", "ab") as log:
@@ -92,9 +93,8 @@ class Application:
     def stop(self) -> None:
         """Have it stop its query and session; it must end with 0."""
         assert self._process is not None
-        assert self._process.stdin is not None
         family = self._family()
-        self._process.stdin.close()
+        self._end_input()
         code = self._process.wait(STOP_SECONDS_MAX)
         assert code == 0, f"the application ended with {code}: {self.log_tail}"
         self.wait_until_ended(family)
@@ -104,6 +104,11 @@ class Application:
         if self._process is not None:
             _kill(self._family())
             self._process.wait()
+            self._end_input()
+
+    def _end_input(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _root(self) -> int:
         assert self._process is not None
