@@ -27,8 +27,7 @@ from sharegroup.wire.columns import RecordColumns
 from sharegroup.wire.header_columns import HEADERS
 from sharegroup.wire.varints import Integers
 
-ROWS_MAX = 50_000
-BATCH_BYTES_MAX = 4 * 1024 * 1024
+BATCH_BYTES_MAX = 1024 * 1024
 """Of one Arrow batch: Spark is slower with larger ones, and needs memory for them."""
 
 MILLISECONDS_MAX = (2**63 - 1) // 1000
@@ -99,6 +98,6 @@ def arrow_batches(
         arrays["deliveryCount"] = pa.array(counts, mask=counts == NOT_DELIVERED)
     schema = pa.schema([(name, _ARROW_TYPES[name]) for name in arrays])
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
-    rows = max(1, min(ROWS_MAX, count * BATCH_BYTES_MAX // max(1, batch.nbytes)))
+    rows = max(1, count * BATCH_BYTES_MAX // batch.nbytes)
     for first in range(0, count, rows):
         yield batch.slice(first, rows)

@@ -64,10 +64,10 @@ def test_what_no_group_delivered_has_no_delivery_count():
 
 def test_many_small_rows_come_in_several_batches():
     sizes = [batch.num_rows for batch in batches_of([NewRecord(None, b"", 0)] * 120_000)]
-    assert sizes == [50_000, 50_000, 20_000]
+    assert sizes == [24_818, 24_818, 24_818, 24_818, 20_728]
 
 
-def test_large_rows_come_in_batches_of_a_few_megabytes():
-    batches = batches_of([NewRecord(None, bytes(1_000_000), 0)] * 20)
-    assert [batch.num_rows for batch in batches] == [4, 4, 4, 4, 4]
+def test_large_rows_come_in_batches_of_a_megabyte():
+    batches = batches_of([NewRecord(None, bytes(100_000), 0)] * 35)
+    assert [batch.num_rows for batch in batches] == [10, 10, 10, 5]
     assert sum(batch.num_rows for batch in batches_of([NewRecord(None, bytes(9_000_000), 0)])) == 1
