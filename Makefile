@@ -6,7 +6,7 @@ STAMP := .venv/.setup-stamp
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench lock clean
+.PHONY: help setup demo test check format serve bench kills lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
@@ -46,8 +46,11 @@ format: setup ## Format the code.
 serve: setup ## Start a broker on port 9092; data in build/serve.
 	@$(BIN)/python -m sharegroup serve --port 9092 --data build/serve
 
-bench: setup ## Compare with a real Apache Kafka in one run (needs Java and Maven).
+bench: setup ## Compare with a real Apache Kafka in one run (needs Java, Maven and, once, the network).
 	@$(BIN)/python -m tests.bench
+
+kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka for a real one.
+	@$(BIN)/python -m tests.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)
 
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
 	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-header \
