@@ -10,7 +10,8 @@ import difflib
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
+from numbers import Integral
+from types import MappingProxyType, NoneType
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar
 
 from sharegroup.errors import InvalidConfig
@@ -25,6 +26,13 @@ TokenProvider = Callable[[], str | Awaitable[str]]
 
 A plain function is called in a thread, so it may ask a server.
 """
+
+CHECKED_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "True or False"),
+    "int": ((Integral,), "a whole number"),
+    "int | None": ((Integral, NoneType), "a whole number, or None"),
+}
+"""By annotation, as a field of a config has it."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -204,9 +212,10 @@ Config = TypeVar("Config", bound=ClientConfig)
 
 def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
     """The checked config; an option that there is none of is named, with what was meant."""
-    known = {one.name for one in fields(kind)}
-    for name in options:
+    known = {one.name: str(one.type) for one in fields(kind)}
+    for name, value in options.items():
         if name in known:
+            _check_type(name, value, known[name])
             continue
         if name in kind.elsewhere:
             raise InvalidConfig(f"{name} is no option of this client; use {kind.elsewhere[name]}")
@@ -214,6 +223,15 @@ def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidConfig(f"unknown option {name}{hint}")
     return kind(**options)
+
+
+def _check_type(name: str, value: object, annotation: str) -> None:
+    """A "false" from the environment would be true, and a "5" fail far from here."""
+    if annotation not in CHECKED_TYPES:
+        return
+    types, expected = CHECKED_TYPES[annotation]
+    if not isinstance(value, types):
+        raise InvalidConfig(f"{name}={value!r}; expected {expected}")
 
 
 def addresses_of(bootstrap: Bootstrap) -> tuple[tuple[str, int], ...]:
