@@ -31,7 +31,7 @@ from kio.schema.types import GroupId as KioGroupId
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.client.admin_topics import by_item, by_topic, known, outcome
+from sharegroup.client.admin_topics import by_item, by_topic, known, outcome, several
 from sharegroup.client.admin_types import (
     GroupListing,
     ShareGroupDescription,
@@ -170,7 +170,7 @@ async def delete_share_groups(
     cluster: Cluster, group_ids: Iterable[str]
 ) -> dict[str, KafkaError | None]:
     """The request itself does not ask what type a group is of."""
-    wanted = tuple(group_ids)
+    wanted = several(group_ids)
     described = await describe_share_groups(cluster, wanted)
     meant = [name for name in wanted if isinstance(described[name], ShareGroupDescription)]
     others = {name: one for name, one in described.items() if isinstance(one, KafkaError)}
@@ -190,7 +190,7 @@ async def by_group(
 ) -> dict[str, Result | KafkaError]:
     """What is found of each group, or its error, which does not hide the others."""
     results: dict[str, Result | KafkaError] = {}
-    for group_id in group_ids:
+    for group_id in several(group_ids):
         try:
             results[group_id] = await ask(group_id)
         except KafkaError as error:

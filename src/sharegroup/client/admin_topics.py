@@ -71,6 +71,13 @@ def timeout_of(cluster: Cluster) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms))
 
 
+def several(names: Iterable[str]) -> tuple[str, ...]:
+    """The names.  One name alone is refused: to Python it is a list of names with one letter."""
+    if isinstance(names, str | bytes):
+        raise TypeError(f"expected a list of names, got one: {names!r}")
+    return tuple(names)
+
+
 def by_item(
     asked: Iterable[Key], answered: Mapping[Key, Result | KafkaError], kind: str
 ) -> dict[Key, Result | KafkaError]:
@@ -125,7 +132,7 @@ async def create_topics(
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
-    wanted = tuple(names)
+    wanted = several(names)
     request = DeleteTopicsRequest(
         topics=tuple(DeleteTopicState(name=KioTopicName(name), topic_id=None) for name in wanted),
         timeout=timeout_of(cluster),
@@ -164,7 +171,7 @@ async def create_partitions(
 async def describe_topics(
     cluster: Cluster, names: Iterable[str] | None
 ) -> dict[str, TopicDescription | KafkaError]:
-    wanted = None if names is None else tuple(names)
+    wanted = None if names is None else several(names)
     response = await cluster.retrying(lambda: cluster.ask_metadata(wanted), what="describe_topics")
     found = {
         str(one.name): _described(one)

@@ -102,6 +102,9 @@ class ShareConsumerConfig(ClientConfig):
         one_of(self, "share_acknowledgement_mode", "implicit", "explicit")
         one_of(self, "share_acquire_mode", "batch_optimized", "record_limit")
         one_of(self, "on_deserialization_error", "raise", "reject", "raw")
+        for name in ("key_deserializer", "value_deserializer"):
+            if (given := getattr(self, name)) is not None and not callable(given):
+                raise InvalidConfig(f"{name}={given!r}; expected a function of bytes, or None")
         positive(
             self,
             "renew_age_max_ms",

@@ -360,6 +360,8 @@ def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> 
             if not isinstance(part, bytes):
                 raise TypeError(f"{name}: expected bytes or None, got {type(part).__name__}")
             size += len(part)
+    if isinstance(headers, dict):
+        raise TypeError("headers: expected (name, value) pairs, got dict; pass its items()")
     for title, content in headers:
         if not isinstance(title, str):
             raise TypeError(f"a header's name: expected str, got {type(title).__name__}")

@@ -197,7 +197,9 @@ class ShareConsumer:
         if not topics:
             raise ValueError("subscribe needs a topic; unsubscribe leaves the group")
         for topic in topics:
-            if not topic or not topic.strip():
+            if not isinstance(topic, str):
+                raise TypeError(f"topic {topic!r}: expected str, got {type(topic).__name__}")
+            if not topic.strip():
                 raise ValueError(f"topic {topic!r}: expected a name")
         self._member.membership.subscribe(tuple(sorted(set(topics))))
         self._member.heartbeats.wake()

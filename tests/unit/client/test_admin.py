@@ -56,6 +56,28 @@ def test_configs_of_a_broker_that_is_not_there_fail_at_once_and_hide_nothing() -
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "delete_topics",
+        "describe_topics",
+        "describe_share_groups",
+        "delete_share_groups",
+        "delete_groups",
+        "describe_consumer_groups",
+        "describe_groups",
+    ],
+)
+def test_one_name_is_not_taken_for_a_list_of_letters(verb: str) -> None:
+    async def scenario(admin: AdminClient) -> None:
+        await admin.create_topics([NewTopic("a"), NewTopic("ab")])
+        with pytest.raises(TypeError, match="expected a list of names, got one: 'ab'"):
+            await getattr(admin, verb)("ab")
+        assert await admin.list_topics() == ["a", "ab"]
+
+    play(scenario)
+
+
 def test_a_topic_that_exists_is_named_once() -> None:
     async def scenario(admin: AdminClient) -> None:
         await admin.create_topics([NewTopic("orders", 1)])

@@ -120,6 +120,11 @@ def test_a_misspelt_option_gets_the_nearest() -> None:
             {"group_id": "g", "share_acquire_mode": "strict"},
             "expected batch_optimized or record_limit",
         ),
+        (
+            ShareConsumerConfig,
+            {"group_id": "g", "value_deserializer": "json"},
+            "value_deserializer='json'; expected a function of bytes, or None",
+        ),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -149,3 +154,9 @@ def test_secrets_are_not_shown() -> None:
     assert "billing" in repr(config)
     assert "correct horse" not in repr(config)
     assert "battery" not in repr(config_from(ClientConfig, with_key))
+
+
+@pytest.mark.parametrize("topic", ["", " ", ["orders"], b"orders", None])
+def test_subscription_to_what_is_no_name_is_refused(topic: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="expected (str, got|a name)"):
+        ShareConsumer(topic, group_id="g")

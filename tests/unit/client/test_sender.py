@@ -231,6 +231,11 @@ def test_only_bytes_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"headers": [("h", "text")]}, TypeError, "header 'h': expected bytes or None, got str"),
         ({"headers": [(b"h", b"v")]}, TypeError, "a header's name: expected str, got bytes"),
         ({"headers": [("\ud800", b"v")]}, UnicodeEncodeError, "surrogates not allowed"),
+        (
+            {"headers": {"ab": b"v"}},
+            TypeError,
+            "headers: expected \\(name, value\\) pairs, got dict",
+        ),
         ({"timestamp_ms": 2**63}, ValueError, "expected 0 to"),
         ({"timestamp_ms": -1}, ValueError, "expected 0 to"),
         ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms: expected int, got float"),
