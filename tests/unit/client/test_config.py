@@ -158,5 +158,5 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize("topic", ["", " ", ["orders"], b"orders", None])
 def test_subscription_to_what_is_no_name_is_refused(topic: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="expected (str, got|a name)"):
+    with pytest.raises((TypeError, ValueError), match=r"expected (str, got|a name)"):
         ShareConsumer(topic, group_id="g")
