@@ -292,7 +292,9 @@ class KafkaPeer:
         properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         (self.folder / "log4j2.xml").write_text(LOG4J)
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
+        # With "=": one id in 64 begins with a dash.
+        named = f"--cluster-id={cluster_id}"
+        tool = ["kafka.tools.StorageTool", "format", named, "-c", str(properties)]
         done = subprocess.run(
             self._java(*tool), capture_output=True, text=True, timeout=START_SECONDS_MAX
         )

@@ -80,7 +80,12 @@ class Application:
     def wait_until_ended(self, family: list[psutil.Process]) -> None:
         """What is left of a killed application must end by itself, and soon."""
         assert self._process is not None
-        self._process.wait(END_SECONDS_MAX)
+        try:
+            self._process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            # Py4J can wait for ever for its dead JVM; the user's own Python is not ours to end.
+            self._process.kill()
+            self._process.wait()
         _, alive = psutil.wait_procs(family, END_SECONDS_MAX)
         named = [_command(one) for one in alive]
         _kill(alive)
