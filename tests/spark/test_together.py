@@ -20,6 +20,8 @@ from sharegroup.client import ShareConsumer
 from tests.spark.conftest import produce, set_group_config, stream
 
 WAIT_SECONDS = 120.0
+PAUSE_SECONDS = 0.05
+"""Between loads: what piles up while Spark starts has to be read at 200 records a batch."""
 COUNT = 3_000
 
 
@@ -65,9 +67,10 @@ def load(bootstrap: str, topic: str, done: Callable[[], bool]) -> Counter[bytes]
     limit = time.monotonic() + WAIT_SECONDS
     while len(expected) < COUNT or not done():
         assert time.monotonic() < limit, f"{len(expected)} records, and one member has none"
-        values = [b"%d" % number for number in range(len(expected), len(expected) + 100)]
+        values = [b"%d" % number for number in range(len(expected), len(expected) + 20)]
         produce(bootstrap, topic, *values)
         expected.update(values)
+        threading.Event().wait(PAUSE_SECONDS)
     return expected
 
 
