@@ -434,7 +434,7 @@ def test_a_failed_sync_of_a_join_leaves_no_member_behind() -> None:
             return await one.heartbeat(broker) == 0
 
         await eventually(the_first_goes_on)
-        described = broker.running.parts.group_coordinator.describe(GROUP)
+        described = broker.running.parts.share_group_coordinator.describe(GROUP)
         assert [known.member_id for known in described.members] == ["member-1"]
 
         async def joins() -> bool:

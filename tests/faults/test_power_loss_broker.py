@@ -262,7 +262,9 @@ class World:
             self.history.topic_id = await broker.topic_id(TOPIC)
         assert await broker.topic_id(TOPIC) == self.history.topic_id
         await self._check_records(broker)
-        known = {group.group_id for group in broker.running.parts.group_coordinator.list_groups()}
+        known = {
+            group.group_id for group in broker.running.parts.share_group_coordinator.list_groups()
+        }
         assert known >= self.history.groups
         for group in self.history.groups:
             offsets = await broker.group_offsets(group, TOPIC, PARTITIONS)

@@ -17,13 +17,14 @@ from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.broker.clock import Clock, SystemClock
 from sharegroup.broker.config import Config
 from sharegroup.broker.coordinator_log import CoordinatorLog
-from sharegroup.broker.group_coordinator import GroupCoordinator
+from sharegroup.broker.group_log import GroupLog
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.producer_ids import ProducerIds
 from sharegroup.broker.server import Server, parse_listener
 from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
@@ -141,8 +142,9 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     share_partitions = SharePartitions(
         clock, topics, waiting, coordinator=share_coordinator, settings=settings
     )
-    group_coordinator = GroupCoordinator(
-        CoordinatorLog(topics, clock, CONSUMER_OFFSETS),
+    group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
+    share_group_coordinator = ShareGroupCoordinator(
+        group_log,
         topics,
         clock,
         settings=settings,
@@ -150,7 +152,8 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         share_partitions=share_partitions,
     )
     share_coordinator.load()
-    group_coordinator.load()
+    group_log.load()
+    share_group_coordinator.agree()
     topics.on_visible(waiting.wake)
     return Parts(
         node=node,
@@ -161,7 +164,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         producer_ids=ProducerIds(topics),
         fetch_sessions=FetchSessions(config.server.fetch_sessions_max),
         share_coordinator=share_coordinator,
-        group_coordinator=group_coordinator,
+        share_group_coordinator=share_group_coordinator,
         share_partitions=share_partitions,
         share_sessions=ShareSessions(config.share_group.sessions_max),
         group_settings=settings,

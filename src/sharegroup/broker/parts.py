@@ -14,9 +14,9 @@ from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
 
 if TYPE_CHECKING:
-    from sharegroup.broker.group_coordinator import GroupCoordinator
     from sharegroup.broker.producer_ids import ProducerIds
     from sharegroup.broker.share_coordinator import ShareCoordinator
+    from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.share_partitions import SharePartitions
 
 
@@ -41,7 +41,7 @@ class Parts:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     share_coordinator: ShareCoordinator
-    group_coordinator: GroupCoordinator
+    share_group_coordinator: ShareGroupCoordinator
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     group_settings: GroupSettings

@@ -42,7 +42,9 @@ async def handle(
                 partition.start_offset
             )
     # A group that cannot be altered is an error of the whole request, also without partitions.
-    await parts.group_coordinator.alter_offsets(GroupId(request.group_id), offsets, topics.values())
+    await parts.share_group_coordinator.alter_offsets(
+        GroupId(request.group_id), offsets, topics.values()
+    )
     return AlterShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,

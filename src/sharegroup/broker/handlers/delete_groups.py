@@ -24,7 +24,7 @@ async def handle(
     for group_id in request.groups_names:
         code = ErrorCode.none
         try:
-            await parts.group_coordinator.delete(GroupId(group_id))
+            await parts.share_group_coordinator.delete(GroupId(group_id))
         except KafkaError as error:
             code = error_code(error)
             # The response has no room for the text.

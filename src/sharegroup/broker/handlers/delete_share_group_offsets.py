@@ -23,7 +23,7 @@ async def handle(
     parts: Parts, context: Context, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
-    parts.group_coordinator.check_empty(group_id)
+    parts.share_group_coordinator.check_empty(group_id)
     return DeleteShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
@@ -49,7 +49,7 @@ async def _topic(
     topic_id = None if topic is None else topic.topic_id
     try:
         found = parts.topics.catalog.topic(TopicName(wanted.topic_name))
-        await parts.group_coordinator.delete_offsets(group_id, found)
+        await parts.share_group_coordinator.delete_offsets(group_id, found)
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponseTopic(
             topic_name=wanted.topic_name,

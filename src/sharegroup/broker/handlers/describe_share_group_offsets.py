@@ -19,9 +19,9 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.group_coordinator import OffsetListing
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.share_group_coordinator import OffsetListing
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 
@@ -60,7 +60,7 @@ def _group(
     group_id = GroupId(wanted.group_id)
     topics: Iterable[tuple[TopicName, Iterable[int]]]
     if wanted.topics is None:
-        topics = parts.group_coordinator.initialized(group_id).items()
+        topics = parts.share_group_coordinator.initialized(group_id).items()
     else:
         topics = [(TopicName(one.topic_name), one.partitions) for one in wanted.topics]
     return DescribeShareGroupOffsetsResponseGroup(
@@ -91,7 +91,7 @@ def _partition(
         found = NOTHING_KNOWN
     else:
         key = SharePartitionKey(group_id, topic.topic_id, index)
-        found = parts.group_coordinator.offset(key, log)
+        found = parts.share_group_coordinator.offset(key, log)
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=i32(index),
         start_offset=i64(found.start_offset),

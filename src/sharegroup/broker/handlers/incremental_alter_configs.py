@@ -107,7 +107,7 @@ async def _alter_group(
         event()
     else:
         await parts.topics.alter(event)
-        parts.group_coordinator.settings_changed(group_id)
+        parts.share_group_coordinator.settings_changed(group_id)
 
 
 async def _alter_broker(

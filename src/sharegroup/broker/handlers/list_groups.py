@@ -25,7 +25,7 @@ def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGr
             group_state=group.state,
             group_type=SHARE,
         )
-        for group in parts.group_coordinator.list_groups()
+        for group in parts.share_group_coordinator.list_groups()
         if (not states or group.state.lower() in states) and (not types or SHARE.lower() in types)
     ]
     return ListGroupsResponse(

@@ -43,7 +43,7 @@ def refuse(request: ShareGroupDescribeRequest, error: KafkaError) -> ShareGroupD
 
 def _group(parts: Parts, group_id: WireGroupId) -> DescribedGroup:
     try:
-        group = parts.group_coordinator.describe(GroupId(group_id))
+        group = parts.share_group_coordinator.describe(GroupId(group_id))
     except KafkaError as error:
         return _failed(group_id, error)
     return DescribedGroup(

@@ -28,7 +28,7 @@ def handle(
 ) -> Awaitable[ShareGroupHeartbeatResponse]:
     names = request.subscribed_topic_names
     with _as_a_coordinator():
-        reply = parts.group_coordinator.heartbeat(
+        reply = parts.share_group_coordinator.heartbeat(
             HeartbeatRequest(
                 group_id=GroupId(request.group_id),
                 member_id=MemberId(request.member_id),

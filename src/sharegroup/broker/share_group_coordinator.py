@@ -1,12 +1,12 @@
-"""The group coordinator: membership, assignment and offsets of share groups, kept durable.
+"""The coordinator of share groups: membership, assignment and offsets, kept durable.
 
-It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets``.  It also decides
-what core cannot: where in a log a group starts (`share.auto.offset.reset`), and that a new
-share partition's state is made in the same breath as the assignment that names it, so that the
-answer to a first heartbeat has partitions which can be fetched at once.
+It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It
+also decides what core cannot: where in a log a group starts (`share.auto.offset.reset`), and
+that a new share partition's state is made in the same breath as the assignment that names it,
+so that the answer to a first heartbeat has partitions which can be fetched at once.
 
-Both coordinators write to logs of their own; a crash may keep one write and lose the other.
-Neither was answered then, and `load` makes the two agree again.
+The share coordinator has a log of its own; a crash may keep one write and lose the other.
+Neither was answered then, and `agree` makes the two one again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TypeVar
 from sharegroup.broker.catalog import Topic
 from sharegroup.broker.clock import Clock, Timer
 from sharegroup.broker.config_values import reset_duration_ms
-from sharegroup.broker.coordinator_log import CoordinatorLog
-from sharegroup.broker.group_records import decode, encode
+from sharegroup.broker.group_log import GroupLog, Reading
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_group_records import decode, encode
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.broker.topics import Topics
 from sharegroup.core.share_group import (
@@ -33,7 +33,7 @@ from sharegroup.core.share_group import (
 )
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group_picture import TopicPicture
-from sharegroup.core.share_group_records import Records, ShareGroupRecord
+from sharegroup.core.share_group_records import Records, RecordType, ShareGroupRecord
 from sharegroup.core.share_group_sessions import MemberKey
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
@@ -42,7 +42,6 @@ from sharegroup.ids import (
     SharePartitionKey,
     TopicName,
     TopicPartition,
-    group_partition,
 )
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
@@ -63,7 +62,7 @@ class OffsetListing:
     lag: int
 
 
-class GroupCoordinator:
+class ShareGroupCoordinator:
     """See the module's text."""
 
     __slots__ = (
@@ -79,7 +78,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        log_: CoordinatorLog,
+        log_: GroupLog,
         topics: Topics,
         clock: Clock,
         *,
@@ -96,10 +95,10 @@ class GroupCoordinator:
         self._groups = ShareGroups()
         self._timer: tuple[int, Timer] | None = None
         topics.on_deleted(self._topic_deleted)
+        log_.read_by(RecordType, self._begin_reading)
 
-    def load(self) -> None:
-        """Read every group, and make the share coordinator's state agree with it."""
-        self._reload()
+    def agree(self) -> None:
+        """The log was read: make the share coordinator's state agree with it."""
         listed = self._groups.initialized_keys()
         for key in sorted(listed):
             topic = self._topics.catalog.by_id(key.topic_id)
@@ -114,7 +113,7 @@ class GroupCoordinator:
 
     def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decided now, answered when it is durable."""
-        self._forget_what_failed(request.group_id)
+        self._log.forget_what_failed(request.group_id)
         limits = self._settings.group_limits(request.group_id)
         self._groups.check_heartbeat(request, limits=limits)
         pictures = self._pictures(request)
@@ -160,8 +159,8 @@ class GroupCoordinator:
         self, group_id: GroupId, offsets: Mapping[TopicPartition, int], topics: Iterable[Topic]
     ) -> Awaitable[None]:
         """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
-        self._forget_what_failed(group_id)
-        self._check_writable(group_id)
+        self._log.forget_what_failed(group_id)
+        self._log.check_writable(group_id)
         pictures = {topic.name: _picture(topic) for topic in topics}
         records, altered = self._groups.alter_offsets(group_id, offsets, pictures)
         tickets: list[Ticket | None] = [
@@ -177,8 +176,8 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
         """Forget a topic; the group begins anew if it subscribes to it again."""
-        self._forget_what_failed(group_id)
-        self._check_writable(group_id)
+        self._log.forget_what_failed(group_id)
+        self._log.check_writable(group_id)
         records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
         if not keys:
             raise UnknownTopicOrPartition(
@@ -197,8 +196,8 @@ class GroupCoordinator:
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
         """Delete an empty group and all that is known of its records."""
-        self._forget_what_failed(group_id)
-        self._check_writable(group_id)
+        self._log.forget_what_failed(group_id)
+        self._log.check_writable(group_id)
         records, keys = self._groups.delete_group(group_id)
         tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
         tickets.append(self._apply(group_id, records))
@@ -248,7 +247,7 @@ class GroupCoordinator:
         """A topic is gone: so is what groups knew of it."""
         self._share_partitions.drop_topic(topic.topic_id)
         try:
-            self._forget_what_failed()
+            self._log.forget_what_failed()
             self._share_coordinator.delete(self._share_coordinator.keys_of_topic(topic.topic_id))
             self._apply_all(self._groups.topic_deleted(topic.topic_id))
         except KafkaError as error:
@@ -259,7 +258,7 @@ class GroupCoordinator:
         self._timer = None
         expired: tuple[MemberKey, ...] = ()
         try:
-            self._forget_what_failed()
+            self._log.forget_what_failed()
             records, expired = self._groups.expire_sessions(self._clock.now_ms())
             self._apply_all(records)
         except KafkaError as error:
@@ -292,39 +291,31 @@ class GroupCoordinator:
 
     def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
         """Write and replay; nothing to write is durable when what came before it is."""
-        partition = group_partition(group_id, self._log.partition_count)
         if not records:
-            return self._log.last(partition)
-        ticket = self._log.append(partition, [encode(record) for record in records])
+            return self._log.last(group_id)
+        ticket = self._log.append(group_id, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
         return ticket
 
-    def _check_writable(self, group_id: GroupId) -> None:
-        """Before the share coordinator writes what the group's own log has to write, too."""
-        self._log.check_writable(group_partition(group_id, self._log.partition_count))
-
-    def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
-        """Before anything is decided on what never happened; None stands for all groups."""
-        if group_id is None:
-            was_cut = self._log.was_cut_anywhere()
-        else:
-            was_cut = self._log.was_cut(group_partition(group_id, self._log.partition_count))
-        if was_cut:
-            log.error("event=groups_reloaded reason='a group write failed'")
-            self._reload()
-
-    def _reload(self) -> None:
+    def _begin_reading(self) -> Reading:
         groups = ShareGroups()
-        for key, value in self._log.records():
+
+        def replay(key: bytes, value: bytes | None) -> None:
             record = decode(key, value)
             if record is not None:
                 groups.replay(record)
-        self._groups = groups
-        self._groups.restart_sessions(
-            self._clock.now_ms(),
-            session_timeout_ms=lambda group: self._settings.group_limits(group).session_timeout_ms,
-        )
+
+        def finish() -> None:
+            self._groups = groups
+            groups.restart_sessions(
+                self._clock.now_ms(),
+                session_timeout_ms=lambda group: (
+                    self._settings.group_limits(group).session_timeout_ms
+                ),
+            )
+
+        return Reading(replay, finish)
 
 
 def _picture(topic: Topic) -> TopicPicture:

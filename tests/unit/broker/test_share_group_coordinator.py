@@ -21,7 +21,7 @@ def probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def members(broker: Broker, group: str) -> list[str]:
-    described = broker.running.parts.group_coordinator.describe(GroupId(group))
+    described = broker.running.parts.share_group_coordinator.describe(GroupId(group))
     return [str(member.member_id) for member in described.members]
 
 
@@ -74,7 +74,7 @@ def test_offsets_are_not_deleted_by_half_while_the_groups_log_takes_no_records(
         disk = PowerLossDisk(1)
         broker = await Broker.start(disk)
         await broker.create_topic("orders", 1)
-        coordinator = broker.running.parts.group_coordinator
+        coordinator = broker.running.parts.share_group_coordinator
         await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
         await all_expire(broker, "g")
         disk.fill_up()

@@ -1,4 +1,4 @@
-"""Between what the group coordinator decides and the bytes of ``__consumer_offsets``.
+"""Between what the coordinator of share groups decides and bytes of ``__consumer_offsets``.
 
 Core's records of share groups (types 10 to 15) become Kafka's and back; lists that are always
 empty here, of topics being initialized or deleted, are written empty.
