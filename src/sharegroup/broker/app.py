@@ -34,6 +34,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.storage.files import Files, RealFiles
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.parts import Durability
+from sharegroup.storage.syncer import MakeSyncer, Syncer
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,12 @@ async def start(
     insecure: bool = False,
     clock: Clock | None = None,
     files: Files | None = None,
+    syncer: MakeSyncer = Syncer,
 ) -> Running:
-    """Start a broker on the running event loop; it accepts connections when this returns."""
+    """Start a broker on the running event loop; it accepts connections when this returns.
+
+    ``clock``, ``files`` and ``syncer`` are what a broker has of the machine it runs on.
+    """
     clock = clock or SystemClock()
     host, port = parse_listener(config.server.listeners, insecure=insecure)
     if host in EVERY_ADDRESS and not config.server.advertised_host:
@@ -96,6 +101,7 @@ async def start(
         durability=Durability(config.server.durability),
         files=files or RealFiles(),
         wall_ms=clock.wall_ms,
+        syncer=syncer,
     )
     server = Server(clock)
     try:

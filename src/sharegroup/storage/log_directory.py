@@ -38,7 +38,7 @@ from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import SNAPSHOT_SUFFIX, load_log
 from sharegroup.storage.segment import segment_name
 from sharegroup.storage.stored_file import OpenFiles
-from sharegroup.storage.syncer import Syncer
+from sharegroup.storage.syncer import MakeSyncer, Syncer
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,13 @@ class LogDirectory:
     )
 
     def __init__(
-        self, path: str, *, durability: Durability, wall_ms: Callable[[], int], files: Files
+        self,
+        path: str,
+        *,
+        durability: Durability,
+        wall_ms: Callable[[], int],
+        files: Files,
+        syncer: Syncer,
     ) -> None:
         """Use `open`, which takes the directory's lock first."""
         opened = OpenFiles(files)
@@ -85,7 +91,7 @@ class LogDirectory:
         self._parts = StorageParts(
             root=path,
             opened=opened,
-            syncer=Syncer(files, path),
+            syncer=syncer,
             durability=durability,
             appended=self._appended,
             save_start_offset=self._save_start_offset,
@@ -109,13 +115,16 @@ class LogDirectory:
         durability: Durability = Durability.FSYNC,
         wall_ms: Callable[[], int],
         files: Files | None = None,
+        syncer: MakeSyncer = Syncer,
     ) -> LogDirectory:
         """Take the directory, made if need be; BlockingIOError names the process that has it."""
         files = RealFiles() if files is None else files
         if not files.exists(path):
             files.make_directory(path)
             files.sync_directory(os.path.dirname(os.path.abspath(path)))
-        directory = cls(path, durability=durability, wall_ms=wall_ms, files=files)
+        directory = cls(
+            path, durability=durability, wall_ms=wall_ms, files=files, syncer=syncer(files, path)
+        )
         directory._lock_fd = files.lock(f"{path}/{LOCK_FILE}")
         directory._recovery_points = read_checkpoint(files, path, RECOVERY_POINTS_FILE)
         directory._start_offsets = read_checkpoint(files, path, START_OFFSETS_FILE)

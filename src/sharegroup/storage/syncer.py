@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -102,8 +102,16 @@ class SyncPolicy:
             self._tree_from = now + TREE_PAUSE_SECONDS
 
 
+MakeSyncer = Callable[[Files, str], "Syncer"]
+"""Makes the syncer of a data directory; the simulation has one on virtual time."""
+
+
 class Syncer:
-    """See the module's text.  ``clock`` counts seconds, only to compare durations."""
+    """See the module's text.
+
+    ``clock`` counts seconds, only to compare durations.  ``thread`` does the blocking work, one
+    piece after the other in the order in which it was given; without one the syncer makes its own.
+    """
 
     __slots__ = (
         "_files",
@@ -118,7 +126,12 @@ class Syncer:
     )
 
     def __init__(
-        self, files: Files, root: str, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        files: Files,
+        root: str,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        thread: Executor | None = None,
     ) -> None:
         self._files = files
         self._root = root
@@ -127,7 +140,7 @@ class Syncer:
         self._waiting: dict[Syncable, None] = {}
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self.rounds = 0
         """How many rounds were done."""
 
