@@ -15,15 +15,15 @@ reading them happen without an await in between, so two fetches never take the s
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Awaitable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
 
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Clock
 from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.live_share_partition import LiveSharePartition
+from sharegroup.broker.lock_expiry import LockExpiry
 from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_reading import Fetched, read_acquired
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.delivery import (
@@ -37,10 +37,8 @@ from sharegroup.core.delivery import (
     Wanted,
 )
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.errors import CorruptMessage, InvalidRecordState, KafkaError, KafkaStorageError
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, topic_id_text
-from sharegroup.storage.boundaries import BatchSpans
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.errors import InvalidRecordState, KafkaError, KafkaStorageError
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
 from sharegroup.storage.tickets import Ticket
 
 log = logging.getLogger(__name__)
@@ -50,60 +48,15 @@ LOG_BATCHES_MAX = 2_000
 """Log batches that one fetch looks at; each holds at least one record."""
 
 
-class LiveSharePartition:
-    """One loaded share partition; ``fenced`` once it must not be used any more."""
-
-    __slots__ = (
-        "expiry_ms",
-        "fenced",
-        "full_reported",
-        "key",
-        "last_write",
-        "log",
-        "starved",
-        "state",
-        "state_epoch",
-    )
-
-    def __init__(
-        self,
-        key: SharePartitionKey,
-        state: SharePartition,
-        log_: PartitionLog,
-        *,
-        state_epoch: int,
-        last_write: Ticket | None,
-    ) -> None:
-        self.key = key
-        self.state = state
-        self.log = log_
-        self.state_epoch = state_epoch
-        self.fenced = False
-        self.full_reported = False
-        self.starved = False  # The last fetch found no room: whatever settles makes some.
-        self.last_write = last_write  # None: all that is known of it is durable.
-        self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Records for one member: whole log batches, and which of their offsets are locked for it."""
-
-    records: bytes
-    acquired: tuple[Acquired, ...]
-
-
 class SharePartitions:
     """See the module's text."""
 
     __slots__ = (
         "_clock",
         "_coordinator",
-        "_due",
+        "_expiry",
         "_live",
-        "_order",
         "_settings",
-        "_timer",
         "_topics",
         "_unattended",
         "_waiting",
@@ -124,9 +77,7 @@ class SharePartitions:
         self._coordinator = coordinator
         self._settings = settings
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
-        self._due: list[tuple[int, int, LiveSharePartition]] = []
-        self._order = count()
-        self._timer: tuple[int, Timer] | None = None
+        self._expiry = LockExpiry(clock, self._expire)
         self._unattended: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[LiveSharePartition]:
@@ -140,20 +91,21 @@ class SharePartitions:
         """The share partition, loaded now if need be; raises what keeps it from being used."""
         live = self._live.get(key)
         if live is None:
-            _, log_ = self._topics.identified(key.topic_id, key.partition)
+            topic, log_ = self._topics.identified(key.topic_id, key.partition)
             persisted = self._coordinator.read(key)
             state = SharePartition.restore(
                 persisted.start_offset, persisted.batches, log_end=log_.end_offset
             )
             live = LiveSharePartition(
                 key,
-                state,
-                log_,
+                topic.name,
+                state=state,
+                log=log_,
                 state_epoch=persisted.state_epoch,
                 last_write=self._coordinator.last_write(key),
             )
             self._live[key] = live
-            log.debug("event=share_partition_loaded %s", describe(key))
+            log.debug("event=share_partition_loaded %s", live)
         return live
 
     def fetch(
@@ -186,8 +138,14 @@ class SharePartitions:
         self._append_unattended(live, acquisition.delta)
         if self._live.get(live.key) is not live or not acquisition.ranges:
             return None  # Fenced by the write just now, or nothing to lock.
-        self._watch_locks(live)
-        return self._read(live, member_id, acquisition.ranges, found)
+        self._expiry.watch(live)
+        read = read_acquired(live, acquisition.ranges, found)
+        if read.unreadable:
+            self._release_unreadable(live, member_id, read.unreadable)
+        if not read.fetched.acquired:
+            assert read.error is not None, "nothing could be read, so there is a reason"
+            raise read.error
+        return read.fetched
 
     def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
         """How many bytes of log batches a fetch would find, up to about ``bytes_max``."""
@@ -206,9 +164,7 @@ class SharePartitions:
     ) -> Awaitable[None]:
         """Settle, give back or keep records: decided now, done when it is durable."""
         if live.fenced:
-            raise InvalidRecordState(
-                f"{describe(live.key)} was loaded again since these records were acquired"
-            )
+            raise InvalidRecordState(f"{live} was loaded again since these records were acquired")
         try:
             delta = live.state.acknowledge(
                 member_id,
@@ -217,8 +173,8 @@ class SharePartitions:
                 now_ms=self._clock.now_ms(),
             )
         except KafkaError as error:
-            raise type(error)(f"{describe(live.key)} member={member_id}: {error}") from error
-        self._watch_locks(live)  # With a shorter duration a renewed lock may end sooner.
+            raise type(error)(f"{live} member={member_id}: {error}") from error
+        self._expiry.watch(live)  # With a shorter duration a renewed lock may end sooner.
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
         # its way to the disk: a yes that comes sooner would be lost with it.
@@ -254,58 +210,17 @@ class SharePartitions:
         if live.log.start_offset > live.state.start_offset:
             self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
 
-    def _read(
-        self,
-        live: LiveSharePartition,
-        member_id: MemberId,
-        ranges: tuple[Acquired, ...],
-        found: BatchSpans,
-    ) -> Fetched:
-        """The log batches that cover ``ranges``; where some cannot be read, the others."""
-        try:
-            return Fetched(live.log.read_range(ranges[0].first, ranges[-1].end), ranges)
-        except (CorruptMessage, KafkaStorageError) as error:
-            return self._read_around(live, member_id, ranges, found, error)
-
-    def _read_around(
-        self,
-        live: LiveSharePartition,
-        member_id: MemberId,
-        ranges: tuple[Acquired, ...],
-        found: BatchSpans,
-        error: KafkaError,
-    ) -> Fetched:
-        """Deliver the log batches that can be read and give back the records of the others.
-
-        Those count as delivered and so are archived in the end: one damaged batch must not keep
-        its partition from ever going on.
-        """
-        readable: list[Acquired] = []
-        damaged: list[AckBatch] = []
-        chunks: list[bytes] = []
-        for first, end in zip(found.firsts, found.ends, strict=True):
-            inside = [
-                Acquired(max(one.first, first), min(one.end, end), one.delivery_count)
-                for one in ranges
-                if one.first < end and first < one.end
-            ]
-            if not inside:
-                continue
-            try:
-                chunks.append(live.log.read_range(inside[0].first, inside[-1].end))
-            except (CorruptMessage, KafkaStorageError) as reason:
-                log.warning("event=batch_unreadable %s error=%r", describe(live.key), str(reason))
-                damaged += [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in inside]
-            else:
-                readable += inside
-        limits = self._settings.limits(live.key.group_id)
+    def _release_unreadable(
+        self, live: LiveSharePartition, member_id: MemberId, unreadable: tuple[Acquired, ...]
+    ) -> None:
+        """Give back what nobody can read; the attempt counts."""
         delta = live.state.acknowledge(
-            member_id, damaged, limits=limits, now_ms=self._clock.now_ms()
+            member_id,
+            [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in unreadable],
+            limits=self._settings.limits(live.key.group_id),
+            now_ms=self._clock.now_ms(),
         )
         self._append_unattended(live, delta)
-        if not readable:
-            raise error
-        return Fetched(b"".join(chunks), tuple(readable))
 
     def _can_settle(self, live: LiveSharePartition) -> bool:
         """Whether acknowledgements could be kept now.
@@ -373,63 +288,28 @@ class SharePartitions:
             current.fenced = True
         self._waiting.wake(live.key)
 
-    def _watch_locks(self, live: LiveSharePartition) -> None:
-        """See that the timer comes by when the first lock of ``live`` ends."""
-        expiry_ms = live.state.next_expiry_ms()
-        if expiry_ms is None or (live.expiry_ms is not None and live.expiry_ms <= expiry_ms):
-            return
-        live.expiry_ms = expiry_ms
-        heapq.heappush(self._due, (expiry_ms, next(self._order), live))
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        if not self._due:
-            return
-        due_ms = self._due[0][0]
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
-
-    def _on_timer(self) -> None:
-        """Expire what is due; one timer serves all share partitions."""
-        self._timer = None
-        now_ms = self._clock.now_ms()
-        while self._due and self._due[0][0] <= now_ms:
-            _, _, live = heapq.heappop(self._due)
-            if not live.fenced:
-                live.expiry_ms = None
-                limits = self._settings.limits(live.key.group_id)
-                self._append_unattended(live, live.state.expire(limits=limits, now_ms=now_ms))
-                self._watch_locks(live)
-        self._set_timer()
+    def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
+        limits = self._settings.limits(live.key.group_id)
+        self._append_unattended(live, live.state.expire(limits=limits, now_ms=now_ms))
 
     def _report_fullness(self, live: LiveSharePartition, limits: Limits) -> None:
         """Say once when a share partition stops taking new records, and once when it goes on."""
         full = live.state.is_full(limits)
-        if full and not live.full_reported:
+        if full and not live.full:
             log.warning(
                 "event=share_partition_full %s runs=%d action='settle records; no new ones are "
                 "delivered until then'",
-                describe(live.key),
+                live,
                 live.state.snapshot().run_count,
             )
-        elif live.full_reported and not full:
-            log.info("event=share_partition_goes_on %s", describe(live.key))
-        live.full_reported = full
-
-
-def describe(key: SharePartitionKey) -> str:
-    """A share partition in a log line or an error."""
-    return (
-        f"group={key.group_id!r} topic_id={topic_id_text(key.topic_id)} partition={key.partition}"
-    )
+        elif live.full and not full:
+            log.info("event=share_partition_goes_on %s", live)
+        live.full = full
 
 
 def _log_lost(live: LiveSharePartition, error: KafkaError) -> None:
     log.error(
         "event=state_write_failed %s error=%r action='the share partition is loaded again'",
-        describe(live.key),
+        live,
         str(error),
     )

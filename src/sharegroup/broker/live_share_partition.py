@@ -1,0 +1,54 @@
+"""One share partition in use: its state in memory, the log that it reads, and how it stands."""
+
+from __future__ import annotations
+
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.ids import SharePartitionKey, TopicName
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.tickets import Ticket
+
+
+class LiveSharePartition:
+    """One loaded share partition; ``fenced`` once it must not be used any more.
+
+    Whoever holds it over an await looks at ``fenced`` again: its successor may be loaded.
+    """
+
+    __slots__ = (
+        "expiry_ms",
+        "fenced",
+        "full",
+        "key",
+        "last_write",
+        "log",
+        "starved",
+        "state",
+        "state_epoch",
+        "topic_name",
+    )
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        topic_name: TopicName,
+        *,
+        state: SharePartition,
+        log: PartitionLog,
+        state_epoch: int,
+        last_write: Ticket | None,
+    ) -> None:
+        self.key = key
+        self.topic_name = topic_name
+        self.state = state
+        self.log = log
+        self.state_epoch = state_epoch
+        self.fenced = False
+        self.full = False  # The last fetch found as many runs as may be held.
+        self.starved = False  # The last fetch found no room: whatever settles makes some.
+        self.last_write = last_write  # None: all that is known of it is durable.
+        self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
+
+    def __str__(self) -> str:
+        """As log lines and errors name it."""
+        group_id, _, partition = self.key
+        return f"group={group_id!r} topic={self.topic_name!r} partition={partition}"

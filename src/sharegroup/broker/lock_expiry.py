@@ -1,0 +1,64 @@
+"""Gives back what was held for too long: one heap and one timer for all share partitions.
+
+Each share partition knows when its first lock ends (`SharePartition.next_expiry_ms`) and has
+at most one entry here for it, so a hundred thousand locks cost one entry, not as many timers.
+An entry that comes too soon, because the lock was renewed or settled, is put off when it comes
+up; one that would come too late is overtaken by a new one.
+
+Time is the monotonic clock's.  Setting the wall clock moves no lock, and while the process is
+stopped (SIGSTOP) the time goes on: what ended meanwhile is given back when it runs again.  An
+acknowledgement that comes before this module does is refused all the same, because the lock's
+end is compared with the time and not with what was swept (`acknowledgement.check_held`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.live_share_partition import LiveSharePartition
+
+
+class LockExpiry:
+    """See the module's text; ``expire`` gives back what is due in one share partition."""
+
+    __slots__ = ("_clock", "_due", "_expire", "_order", "_timer")
+
+    def __init__(self, clock: Clock, expire: Callable[[LiveSharePartition, int], None]) -> None:
+        self._clock = clock
+        self._expire = expire
+        self._due: list[tuple[int, int, LiveSharePartition]] = []
+        self._order = count()
+        self._timer: tuple[int, Timer] | None = None
+
+    def watch(self, live: LiveSharePartition) -> None:
+        """See that somebody comes by when the first lock of ``live`` ends."""
+        expiry_ms = live.state.next_expiry_ms()
+        if expiry_ms is None or (live.expiry_ms is not None and live.expiry_ms <= expiry_ms):
+            return
+        live.expiry_ms = expiry_ms
+        heapq.heappush(self._due, (expiry_ms, next(self._order), live))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._due:
+            return
+        due_ms = self._due[0][0]
+        if self._timer is not None:
+            if self._timer[0] <= due_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, live = heapq.heappop(self._due)
+            if not live.fenced:
+                live.expiry_ms = None
+                self._expire(live, now_ms)
+                self.watch(live)
+        self._set_timer()
