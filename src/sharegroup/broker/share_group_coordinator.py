@@ -21,7 +21,7 @@ from sharegroup.broker.clock import Clock, Timer
 from sharegroup.broker.config_values import reset_duration_ms
 from sharegroup.broker.group_log import GroupLog, Reading
 from sharegroup.broker.group_settings import GroupSettings
-from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.persister import Persister
 from sharegroup.broker.share_group_records import decode, encode
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.broker.topics import Topics
@@ -83,7 +83,7 @@ class ShareGroupCoordinator:
         clock: Clock,
         *,
         settings: GroupSettings,
-        share_coordinator: ShareCoordinator,
+        share_coordinator: Persister,
         share_partitions: SharePartitions,
     ) -> None:
         self._log = log_

@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Clock
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.broker.lock_expiry import LockExpiry
-from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.persister import Persister
 from sharegroup.broker.share_reading import Fetched, read_acquired
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
@@ -68,7 +68,7 @@ class SharePartitions:
         topics: Topics,
         waiting: WaitingRoom,
         *,
-        coordinator: ShareCoordinator,
+        coordinator: Persister,
         settings: GroupSettings,
     ) -> None:
         self._clock = clock
