@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sharegroup.broker.config import (
     COMPATIBLE,
+    ConsumerGroupConfig,
     CoordinatorConfig,
     GroupConfig,
     LogConfig,
@@ -145,6 +147,7 @@ def config() -> Iterator[str]:
         ("Broker: server", ServerConfig),
         ("Broker: logs", LogConfig),
         ("Broker: share groups", ShareGroupConfig),
+        ("Broker: consumer groups", ConsumerGroupConfig),
         ("Broker: coordinators", CoordinatorConfig),
         ("Topic", TopicConfig),
         ("Group", GroupConfig),
@@ -154,7 +157,7 @@ def config() -> Iterator[str]:
         yield "|---|---|---|---|"
         for entry in entries(part):
             fact = entry.metadata
-            default = f"as `{fact['synonym']}`" if entry.default is None else shown(entry.default)
+            default = inherited(fact) if entry.default is None else shown(entry.default)
             text = fact["text"] if fact["effect"] else f"{fact['text']} (Accepted, no effect.)"
             yield f"| `{fact['name']}` | {default} | {range_of(fact)} | {text} |"
         yield ""
@@ -163,14 +166,20 @@ def config() -> Iterator[str]:
     yield ", ".join(f"`{name}`" for name in sorted(COMPATIBLE)) + "."
 
 
+def inherited(fact: Mapping[str, Any]) -> str:
+    """What holds while nobody sets the key."""
+    other = fact["synonym"] or fact["fallbacks"][0][0]
+    return f"as `{other}`"
+
+
 def shown(value: object) -> str:
     text = value_text(value)
     return f"`{text}`" if text else "empty"
 
 
-def range_of(fact: dict[str, object]) -> str:
+def range_of(fact: Mapping[str, Any]) -> str:
     if fact["choices"]:
-        return ", ".join(f"`{choice}`" for choice in fact["choices"])  # type: ignore[union-attr]
+        return ", ".join(f"`{choice}`" for choice in fact["choices"] if choice)
     low, high = fact["low"], fact["high"]
     if low is None and high is None:
         return ""

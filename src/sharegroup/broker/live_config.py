@@ -13,6 +13,7 @@ from typing import Any
 
 from sharegroup.broker.config import (
     Config,
+    ConsumerGroupConfig,
     CoordinatorConfig,
     LogConfig,
     ServerConfig,
@@ -21,7 +22,7 @@ from sharegroup.broker.config import (
 from sharegroup.broker.config_values import entries, parse_value
 from sharegroup.errors import InvalidConfig
 
-DYNAMIC_PARTS = (LogConfig, ShareGroupConfig)
+DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
 
 
 class LiveConfig:
@@ -47,6 +48,10 @@ class LiveConfig:
         return self._current.share_group
 
     @property
+    def consumer_group(self) -> ConsumerGroupConfig:
+        return self._current.consumer_group
+
+    @property
     def coordinator(self) -> CoordinatorConfig:
         return self._current.coordinator
 
@@ -66,6 +71,7 @@ class LiveConfig:
             self._started,
             log=_overlaid(self._started.log, own),
             share_group=_checked(_overlaid(self._started.share_group, own)),
+            consumer_group=_overlaid(self._started.consumer_group, own),
         )
 
     def apply(self, own: Mapping[str, str]) -> None:
@@ -76,7 +82,11 @@ class LiveConfig:
 
 def is_dynamic(name: str) -> bool:
     """Whether the key can be changed while the broker runs."""
-    return any(entry.metadata["name"] == name for part in DYNAMIC_PARTS for entry in entries(part))
+    return any(
+        entry.metadata["name"] == name and not entry.metadata["fixed"]
+        for part in DYNAMIC_PARTS
+        for entry in entries(part)
+    )
 
 
 def check_dynamic(names: Mapping[str, str]) -> None:

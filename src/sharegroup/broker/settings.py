@@ -8,12 +8,12 @@ checks the outcome as a whole before anything is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass
+from dataclasses import Field, dataclass, fields
 from enum import IntEnum
 from typing import Any
 
 from sharegroup.broker.config import GroupConfig, ShareGroupConfig, TopicConfig
-from sharegroup.broker.config_values import entries, parse_part, value_text
+from sharegroup.broker.config_values import Kind, entries, kind_of, parse_part, value_text
 from sharegroup.broker.live_config import LiveConfig, is_dynamic
 from sharegroup.errors import InvalidConfig, InvalidRequest
 
@@ -28,15 +28,6 @@ class Source(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-class Kind(IntEnum):
-    """What a value is (DescribeConfigs' ConfigType)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-
-
 class Operation(IntEnum):
     """What IncrementalAlterConfigs may do to a key."""
 
@@ -46,16 +37,21 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+Synonyms = tuple[tuple[str, str, Source], ...]
+"""Name, value and source of each, the one that holds first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of a resource; ``synonyms`` are (name, value, source), the one that holds first."""
+    """One key of a resource, what holds for it, and where that comes from."""
 
     name: str
-    value: str
+    value: str | None
+    """None while nobody set it and other keys say what holds."""
     source: Source
     kind: Kind
     text: str
-    synonyms: tuple[tuple[str, str, Source], ...]
+    synonyms: Synonyms
     read_only: bool = False
 
 
@@ -79,9 +75,11 @@ def describe_group(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setti
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:
     """Every key of the broker; those that are fixed while it runs are read-only."""
     started = config.started
-    for part in (started.server, started.log, started.share_group, started.coordinator):
-        for entry in entries(type(part)):
-            yield _broker_setting(part, entry, config.own)
+    for part in fields(started):
+        section = getattr(started, part.name)
+        for entry in entries(type(section)):
+            if not entry.metadata["internal"]:
+                yield _broker_setting(section, entry, config.own)
 
 
 def changed(own: Mapping[str, str], changes: tuple[Change, ...]) -> dict[str, str]:
@@ -135,45 +133,70 @@ def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
 def _describe(
     part: type, config: LiveConfig, own: Mapping[str, str], source: Source
 ) -> Iterator[Setting]:
+    started = config.started
     broker = {
-        entry.metadata["name"]: _broker_setting(section, entry, config.own)
-        for section in (config.started.log, config.started.share_group)
+        entry.metadata["name"]: (section, entry)
+        for section in (started.log, started.share_group)
         for entry in entries(type(section))
     }
     for entry in entries(part):
         name = entry.metadata["name"]
-        synonyms = [(name, own[name], source)] if name in own else []
-        inherited = broker.get(entry.metadata["synonym"])
-        if inherited is not None:
-            synonyms += inherited.synonyms
+        if entry.metadata["internal"]:
+            continue
+        synonyms: Synonyms = ((name, own[name], source),) if name in own else ()
+        if entry.metadata["synonym"] in broker:
+            inherited = broker[entry.metadata["synonym"]]
+            value, below = _inherited(broker, *inherited, config.own)
+            synonyms += below
         else:
-            synonyms.append((name, value_text(entry.default), Source.DEFAULT))
+            value = value_text(entry.default)
+            synonyms += ((name, value, Source.DEFAULT),)
         yield Setting(
             name=name,
-            value=synonyms[0][1],
+            value=own.get(name, value),
             source=synonyms[0][2],
-            kind=_kind(entry),
+            kind=kind_of(entry),
             text=entry.metadata["text"],
-            synonyms=tuple(synonyms),
+            synonyms=synonyms,
         )
+
+
+def _inherited(
+    broker: Mapping[str, tuple[object, Field[Any]]],
+    section: object,
+    entry: Field[Any],
+    own: Mapping[str, str],
+) -> tuple[str, Synonyms]:
+    """What holds by a key of the broker and those it falls back to; the first that is set wins.
+
+    A fallback is in another unit: of ``log.retention.hours=1`` the value is 3600000.
+    """
+    found = _broker_setting(section, entry, own)
+    value, synonyms = found.value, found.synonyms
+    for name, units in entry.metadata["fallbacks"]:
+        other = _broker_setting(*broker[name], own)
+        synonyms += other.synonyms
+        if value is None and other.value is not None:
+            value = str(max(-1, int(other.value) * units))
+    assert value is not None, "the last fallback has a default"
+    return value, synonyms
 
 
 def _broker_setting(section: object, entry: Field[Any], own: Mapping[str, str]) -> Setting:
     """``section`` is what the broker was started with, ``own`` what was set since."""
-    name = entry.metadata["name"]
-    synonyms: tuple[tuple[str, str, Source], ...] = (
-        (name, value_text(entry.default), Source.DEFAULT),
-    )
-    started = value_text(getattr(section, entry.name))
-    if started != synonyms[0][1]:
-        synonyms = ((name, started, Source.STATIC_BROKER), *synonyms)
+    name, started = entry.metadata["name"], getattr(section, entry.name)
+    synonyms: Synonyms = ()
+    if entry.default is not None:
+        synonyms = ((name, value_text(entry.default), Source.DEFAULT),)
+    if started != entry.default:
+        synonyms = ((name, value_text(started), Source.STATIC_BROKER), *synonyms)
     if name in own:
         synonyms = ((name, own[name], Source.DYNAMIC_BROKER), *synonyms)
     return Setting(
         name=name,
-        value=synonyms[0][1],
-        source=synonyms[0][2],
-        kind=_kind(entry),
+        value=synonyms[0][1] if synonyms else None,
+        source=synonyms[0][2] if synonyms else Source.DEFAULT,
+        kind=kind_of(entry),
         text=entry.metadata["text"],
         synonyms=synonyms,
         read_only=not is_dynamic(name),
@@ -182,12 +205,3 @@ def _broker_setting(section: object, entry: Field[Any], own: Mapping[str, str]) 
 
 def _entry(part: type, field: str) -> Field[Any]:
     return next(entry for entry in entries(part) if entry.name == field)
-
-
-def _kind(entry: Field[Any]) -> Kind:
-    declared = str(entry.type)
-    if declared.startswith("bool"):
-        return Kind.BOOLEAN
-    if declared.startswith("int"):
-        return Kind.LONG if "ms" in entry.name or "bytes" in entry.name else Kind.INT
-    return Kind.STRING

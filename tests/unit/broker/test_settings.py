@@ -71,7 +71,8 @@ def test_value_that_nobody_set_is_the_default() -> None:
         ({"share.partition.max.record.locks": "1000001"}, "between 100 and 1000000"),
         ({"share.auto.offset.reset": "by_duration:1d"}, "by_duration"),
         ({"share.auto.offset.reset": "newest"}, "latest, earliest"),
-        ({"share.isolation.level": "read_committed"}, "read_uncommitted"),
+        ({"share.isolation.level": "serializable"}, "read_uncommitted, read_committed"),
+        ({"errors.deadletterqueue.topic.name": "__dead"}, "must not start with '__'"),
         ({"no.such": "1"}, "no.such"),
     ],
 )
