@@ -45,7 +45,7 @@ class Step(NamedTuple):
 def state_of(partition: SharePartition, now_ms: int) -> State:
     cells = tuple(
         (state, count, member_id, max(0, until - now_ms) if member_id else 0)
-        for first, end, (state, count, member_id, until, _) in partition.runs()
+        for first, end, (state, count, member_id, until, _, _) in partition.runs()
         for _ in range(first, end)
     )
     return State(partition.start_offset, cells)

@@ -16,6 +16,7 @@ from sharegroup.core.delivery import (
     Delta,
     Limits,
     LogBatches,
+    Reason,
     RecordState,
     StateBatch,
     Wanted,
@@ -24,6 +25,7 @@ from sharegroup.errors import InvalidRecordState, InvalidRequest, KafkaError
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+ARCHIVING = RecordState.ARCHIVING
 Durable = tuple[RecordState, int]
 
 
@@ -34,6 +36,7 @@ class Cell:
     member_id: str = ""
     lock_until_ms: int = 0
     told_apart: bool = False
+    reason: Reason | None = None
 
 
 @dataclass
@@ -159,15 +162,41 @@ class PartitionModel:
                     until = now_ms + limits.lock_ms
                     self.cells[offset] = replace(self.cells[offset], lock_until_ms=until)
                 else:
-                    state = (ARCHIVED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)[kind]
                     known = told_apart or self.cells[offset].told_apart
-                    self.settle(offset, state, limits, known)
+                    if kind == 3:
+                        self.fail(offset, Reason.REJECTED, limits)
+                    else:
+                        state = (ARCHIVED, ACKNOWLEDGED, AVAILABLE)[kind]
+                        self.settle(offset, state, limits, known)
         self.advance()
 
     def release_member(self, member_id: str, limits: Limits) -> None:
         for offset in self.in_state(ACQUIRED):
             if self.cells[offset].member_id == member_id:
                 self.settle(offset, AVAILABLE, limits)
+        self.advance()
+
+    def release_unreadable(
+        self, member_id: str, ranges: list[tuple[int, int]], limits: Limits
+    ) -> None:
+        for offset in self.in_state(ACQUIRED):
+            is_named = any(first <= offset < end for first, end in ranges)
+            if self.cells[offset].member_id == member_id and is_named:
+                self.settle(offset, AVAILABLE, limits, failure=Reason.UNREADABLE)
+        self.advance()
+
+    def dead_letters(self, limits: Limits) -> dict[int, tuple[int, Reason]]:
+        """Delivery count and reason of everything that waits for its copy."""
+        return {
+            offset: (cell.count, cell.reason or inferred(cell.count, limits))
+            for offset, cell in sorted(self.cells.items())
+            if cell.state is ARCHIVING
+        }
+
+    def archived(self, ranges: list[tuple[int, int]]) -> None:
+        for offset in self.in_state(ARCHIVING):
+            if any(first <= offset < end for first, end in ranges):
+                self.cells[offset] = Cell(ARCHIVED, self.cells[offset].count)
         self.advance()
 
     def expire(self, limits: Limits, now_ms: int) -> None:
@@ -183,12 +212,26 @@ class PartitionModel:
         self.advance()
 
     def settle(
-        self, offset: int, state: RecordState, limits: Limits, told_apart: bool = False
+        self,
+        offset: int,
+        state: RecordState,
+        limits: Limits,
+        told_apart: bool = False,
+        failure: Reason = Reason.EXHAUSTED,
     ) -> None:
         count = self.cells[offset].count
         if state is AVAILABLE and count >= limits.delivery_count_max:
-            state = ARCHIVED
-        self.cells[offset] = Cell(state, count, told_apart=told_apart and state is AVAILABLE)
+            self.fail(offset, failure, limits)
+        else:
+            told_apart = told_apart and state is AVAILABLE
+            self.cells[offset] = Cell(state, count, told_apart=told_apart)
+
+    def fail(self, offset: int, reason: Reason, limits: Limits) -> None:
+        count = self.cells[offset].count
+        if limits.dead_letters:
+            self.cells[offset] = Cell(ARCHIVING, count, reason=reason)
+        else:
+            self.cells[offset] = Cell(ARCHIVED, count)
 
     def advance(self) -> None:
         while self.start < self.end and self.cells[self.start].state in (ACKNOWLEDGED, ARCHIVED):
@@ -209,6 +252,11 @@ class PartitionModel:
             for offset, cell in written.items()
             if (cell.state, cell.count) != (AVAILABLE, 0)
         }
+
+
+def inferred(count: int, limits: Limits) -> Reason:
+    """What is made of a record that a restart found waiting for its copy."""
+    return Reason.EXHAUSTED if count >= limits.delivery_count_max else Reason.REJECTED
 
 
 def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: Wanted) -> bool:

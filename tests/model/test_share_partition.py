@@ -42,6 +42,7 @@ LIMITS = st.builds(
     in_flight_max=st.integers(1, 20),
     runs_max=st.integers(2, 12),
     renewal=st.sampled_from([True, True, True, False]),
+    dead_letters=st.booleans(),
 )
 TYPES = st.integers(0, 4)
 WANTED = st.builds(Wanted, st.integers(1, 10), st.integers(0, 6), st.sampled_from(AcquireMode))
@@ -193,6 +194,34 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.state_log.write(self.partition.release_member(member_id, limits=self.limits))
         self.model.release_member(member_id, self.limits)
 
+    @rule(member_id=MEMBERS, data=st.data())
+    def release_unreadable(self, member_id: MemberId, data: st.DataObject) -> None:
+        held = self.locked_by().get(member_id, [])
+        chosen = sorted(data.draw(st.lists(st.sampled_from(held), unique=True))) if held else []
+        ranges = [(offset, offset + 1) for offset in chosen]
+        self.state_log.write(
+            self.partition.release_unreadable(member_id, ranges, limits=self.limits)
+        )
+        self.model.release_unreadable(member_id, ranges, self.limits)
+
+    @rule(runs_max=st.integers(1, 6), skip=st.integers(0, 1), keep=st.integers(0, 1))
+    def copy_dead_letters(self, runs_max: int, skip: int, keep: int) -> None:
+        """The copies of some are durable: all of those at hand, or without the first or last."""
+        letters = self.partition.dead_letters(limits=self.limits, runs_max=runs_max)
+        expected = self.model.dead_letters(self.limits)
+        found = {
+            offset: (letter.delivery_count, letter.reason)
+            for letter in letters
+            for offset in range(letter.first, letter.end)
+        }
+        assert found == {offset: expected[offset] for offset in found}
+        assert list(found) == list(expected)[: len(found)]
+        assert bool(found) == bool(expected)
+        ranges = [(letter.first + skip, letter.end) for letter in letters][: len(letters) - keep]
+        ranges = [(first, end) for first, end in ranges if first < end]
+        self.state_log.write(self.partition.archived(ranges))
+        self.model.archived(ranges)
+
     @rule()
     def expire(self) -> None:
         self.state_log.write(self.partition.expire(limits=self.limits, now_ms=self.now_ms))
@@ -254,7 +283,7 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
     """What brokers really do, most of the time: acquire, acknowledge, let locks run out."""
     member_id = MemberId(chance.choice("abc"))
     locked = machine.locked_by()
-    match chance.choices(range(9), weights=(30, 30, 12, 10, 4, 4, 3, 3, 2))[0]:
+    match chance.choices(range(10), weights=(30, 30, 12, 10, 4, 4, 3, 3, 2, 3))[0]:
         case 0:
             mode = chance.choice(list(AcquireMode))
             machine.acquire(member_id, Wanted(chance.randint(1, 10), chance.randint(0, 6), mode))
@@ -279,6 +308,8 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
             machine.truncate(1)
         case 8:
             machine.crash(chance.choice([0, 0, 1, 2]), chance.choice([0, 0, 0, 2]))
+        case 9:
+            machine.copy_dead_letters(chance.randint(1, 6), chance.randint(0, 1), 0)
 
 
 @pytest.mark.parametrize("seed", range(int(EXAMPLES or 150)))
@@ -287,7 +318,8 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
     chance = random.Random(seed)
     machine = SharePartitionMachine()
     count_max, in_flight_max = chance.randint(2, 8), chance.randint(4, 20)
-    machine.configure(Limits(10, count_max, in_flight_max, chance.choice([4, 12, 100])))
+    runs_max, dead_letters = chance.choice([4, 12, 100]), chance.choice([False, True])
+    machine.configure(Limits(10, count_max, in_flight_max, runs_max, dead_letters=dead_letters))
     machine.produce([(chance.choice([0, 0, 0, 2]), chance.randint(1, 4)) for _ in range(15)])
     for _ in range(150):
         one_step(machine, chance)

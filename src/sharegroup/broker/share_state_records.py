@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from sharegroup.broker.coordinator_log import KeyAndValue
-from sharegroup.core.delivery import StateBatch
+from sharegroup.core.delivery import RecordState, StateBatch
 from sharegroup.core.share_state_records import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
-    record_state,
 )
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.wire import share_state_records as wire
@@ -115,6 +114,6 @@ def _loaded(batch: wire.StateBatch) -> StateBatch:
     return StateBatch(
         batch.first_offset,
         batch.last_offset + 1,
-        record_state(batch.delivery_state),
+        RecordState(batch.delivery_state),
         batch.delivery_count,
     )

@@ -48,7 +48,7 @@ def check_order(acks: Sequence[AckBatch], *, start_offset: int, end_offset: int)
 
 def check_held(run: Run[Delivery], member_id: MemberId, now_ms: int) -> None:
     """Refuse a run that the member does not hold, or does not hold any more."""
-    state, _, owner, lock_until_ms, _ = run.value
+    state, _, owner, lock_until_ms, _, _ = run.value
     if state is ACQUIRED and owner == member_id and now_ms < lock_until_ms:
         return
     if state is not ACQUIRED:

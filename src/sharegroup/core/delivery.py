@@ -1,14 +1,16 @@
 """One record's life: the states it can be in, and what moves it from one to the next.
 
-    AVAILABLE ──acquire──▶ ACQUIRED ──accept──────▶ ACKNOWLEDGED
-        ▲                    │  │ └──reject, gap──▶ ARCHIVED
-        │                    │  └──release, lock expired: delivered too often──▶ ARCHIVED
+    AVAILABLE ──acquire──▶ ACQUIRED ──accept─▶ ACKNOWLEDGED
+        ▲                    │  │ └──gap─────▶ ARCHIVED ◀──the copy is durable──╮
+        │                    │  └────reject; release, lock expired: too often──▶ ARCHIVING
         └────────────────────┘  release, lock expired: otherwise
 
 A renewal leaves the record ACQUIRED and its count as it was; only its lock ends later.
+ARCHIVING is for groups with a dead-letter queue (KIP-1191): nobody gets the record any more, and
+it is settled when its copy is in that queue.  Without one it is ARCHIVED at once.
 ACKNOWLEDGED and ARCHIVED are terminal: nothing leaves them.  Who holds a record, and until
-when, is known in memory only; state and delivery count are durable once a record has been
-given back or settled.
+when, and why one is to be copied, is known in memory only; state and delivery count are durable
+once a record has been given back or settled.
 
 Everything here is plain values: what a share partition is asked (`AckBatch`, `LogBatches`,
 `Limits`), what it answers (`Acquired`) and what must be durable first (`Delta`).  Named
@@ -31,6 +33,7 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
 
@@ -51,9 +54,18 @@ class AcquireMode(IntEnum):
     RECORD_LIMIT = 1  # Not one record more.
 
 
+class Reason(IntEnum):
+    """Why a record will not be delivered any more; for whoever reads the dead-letter queue."""
+
+    REJECTED = 1  # A member said so.
+    EXHAUSTED = 2  # It was delivered as often as is permitted.
+    UNREADABLE = 3  # The same, and nobody ever got it: the log cannot read its batch.
+
+
 AVAILABLE = RecordState.AVAILABLE
 ACQUIRED = RecordState.ACQUIRED
 ACKNOWLEDGED = RecordState.ACKNOWLEDGED
+ARCHIVING = RecordState.ARCHIVING
 ARCHIVED = RecordState.ARCHIVED
 
 TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
@@ -61,8 +73,8 @@ TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
 STATE_AFTER: dict[int, RecordState] = {
     Ack.GAP: ARCHIVED,
     Ack.ACCEPT: ACKNOWLEDGED,
-    Ack.RELEASE: AVAILABLE,  # Or ARCHIVED: see `settled`.
-    Ack.REJECT: ARCHIVED,
+    Ack.RELEASE: AVAILABLE,  # Or as after a rejection: see `settled`.
+    Ack.REJECT: ARCHIVED,  # Or ARCHIVING: see `ended`.
     Ack.RENEW: ACQUIRED,  # See `renewed`.
 }
 """Where an acknowledgement takes an acquired record."""
@@ -75,7 +87,8 @@ class Delivery(NamedTuple):
 
     Member and lock end are set exactly while the state is ACQUIRED.  ``told_apart`` says that a
     member gave the record back while it settled others, and that nobody failed with it since: it
-    is known to be the one to try again, and need not be found (see `acquisition`).
+    is known to be the one to try again, and need not be found (see `acquisition`).  ``reason`` is
+    set for what is ARCHIVING, unless a restart has forgotten it (see `DeadLetter`).
     """
 
     state: RecordState
@@ -83,6 +96,7 @@ class Delivery(NamedTuple):
     member_id: MemberId = NOBODY
     lock_until_ms: int = 0
     told_apart: bool = False
+    reason: Reason | None = None
 
 
 NEW = Delivery(AVAILABLE, 0)
@@ -93,21 +107,36 @@ ABSENT = Delivery(ARCHIVED, 0)
 
 
 def settled(
-    delivery: Delivery, ack: int, *, delivery_count_max: int, told_apart: bool = False
+    delivery: Delivery,
+    ack: int,
+    *,
+    limits: Limits,
+    told_apart: bool = False,
+    failure: Reason = Reason.EXHAUSTED,
 ) -> Delivery:
     """What ``ack`` makes of an acquired record.
 
     A record that goes back after its last permitted delivery is archived instead: this is what
     keeps a poison record from coming round for ever (KIP-932 «Managing durable share-partition
     state»).  The limit is read now, not at acquisition, so that lowering it takes effect.
+    ``failure`` is what such a delivery failed for.
     """
     state = STATE_AFTER[ack]
     assert state is not ACQUIRED, f"acknowledgement {ack} settles nothing"
+    if ack == Ack.REJECT:
+        return ended(delivery, Reason.REJECTED, limits)
     if state is not AVAILABLE:
         return Delivery(state, delivery.delivery_count)
-    if delivery.delivery_count >= delivery_count_max:
-        return Delivery(ARCHIVED, delivery.delivery_count)
+    if delivery.delivery_count >= limits.delivery_count_max:
+        return ended(delivery, failure, limits)
     return Delivery(AVAILABLE, delivery.delivery_count, told_apart=told_apart)
+
+
+def ended(delivery: Delivery, reason: Reason, limits: Limits) -> Delivery:
+    """A record that failed for good: kept until it is copied where the group wants that."""
+    if limits.dead_letters:
+        return Delivery(ARCHIVING, delivery.delivery_count, reason=reason)
+    return Delivery(ARCHIVED, delivery.delivery_count)
 
 
 def renewed(delivery: Delivery, *, lock_until_ms: int) -> Delivery:
@@ -138,6 +167,19 @@ class StateBatch(NamedTuple):
     end: int
     state: RecordState
     delivery_count: int
+
+
+class DeadLetter(NamedTuple):
+    """Records that are to be copied to the group's dead-letter queue, and why.
+
+    The reason is not durable.  After a restart it is what the delivery count suggests, as in
+    Kafka: whoever was delivered as often as is permitted was not rejected.
+    """
+
+    first: int
+    end: int
+    delivery_count: int
+    reason: Reason
 
 
 class Delta(NamedTuple):
@@ -191,7 +233,8 @@ class Limits:
     ``in_flight_max`` counts records that are locked or wait to be delivered again, not the
     span of offsets: one stuck record must not stall its partition.  ``runs_max`` bounds
     memory and the size of a state snapshot.  ``renewal`` says whether members may renew their
-    locks (KIP-1240).
+    locks (KIP-1240), ``dead_letters`` whether what failed for good is copied before it is
+    archived (KIP-1191).
     """
 
     lock_ms: int = 30_000
@@ -199,3 +242,4 @@ class Limits:
     in_flight_max: int = 2_000
     runs_max: int = 20_000
     renewal: bool = True
+    dead_letters: bool = False

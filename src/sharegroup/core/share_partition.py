@@ -14,11 +14,10 @@ caller whose write fails drops the object and restores another from the state lo
 not durable on purpose: after a crash the records are simply available again.
 
 Costs are O(log runs + runs touched) and do not depend on how many records a range covers.
-Two heaps make it so.  Both are lazy: entries are not removed when they become untrue but
-dropped when they come up, and a heap that is mostly untrue is made anew from the runs.
+Three heaps make it so: see `run_heaps`.
 
-- ``_available``: the first offset of every available run is in it.
-- ``_locks``: every acquired offset lies in the range of an entry with its lock's end.
+Records that wait for their copy (ARCHIVING) hold no lock and take no room from those in flight,
+so a dead-letter queue that cannot be written stops nobody until ``runs_max`` runs are held.
 
 It does not know the group's membership or sessions, read the log, or write the state.
 """
@@ -27,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import Self
 
 from sharegroup.core.acknowledgement import (
@@ -43,6 +42,7 @@ from sharegroup.core.delivery import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     NEW,
     TERMINAL,
@@ -50,23 +50,21 @@ from sharegroup.core.delivery import (
     AckBatch,
     Acquired,
     Acquisition,
+    DeadLetter,
     Delivery,
     Delta,
     Limits,
     LogBatches,
+    Reason,
+    RecordState,
     StateBatch,
     Wanted,
     renewed,
     settled,
 )
 from sharegroup.core.offset_runs import OffsetRuns, Run
+from sharegroup.core.run_heaps import LockEnds, RunsInState
 from sharegroup.ids import MemberId
-
-Lock = tuple[int, int, int]
-"""When a lock ends, and the range ``[first, end)`` it was taken for."""
-
-UNTRUE_ENTRIES_MIN = 64
-"""A heap is not worth making anew below this number of untrue entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class Snapshot:
     available_count: int
     acquired_count: int
     acknowledged_count: int
+    archiving_count: int
     archived_count: int
     run_count: int
 
@@ -90,13 +89,14 @@ class Snapshot:
 class SharePartition:
     """See the module's text."""
 
-    __slots__ = ("_available", "_counts", "_locks", "_runs")
+    __slots__ = ("_archiving", "_available", "_counts", "_locks", "_runs")
 
     def __init__(self, start_offset: int) -> None:
         self._runs: OffsetRuns[Delivery] = OffsetRuns(start_offset)
         self._counts = [0] * (max(TERMINAL) + 1)  # Offsets in the map, by state.
-        self._available: list[int] = []
-        self._locks: list[Lock] = []
+        self._available = RunsInState(self._runs, AVAILABLE)
+        self._archiving = RunsInState(self._runs, ARCHIVING)
+        self._locks = LockEnds(self._runs)
 
     @classmethod
     def restore(cls, start_offset: int, batches: Iterable[StateBatch], *, log_end: int) -> Self:
@@ -127,21 +127,12 @@ class SharePartition:
 
     def next_fetch_offset(self) -> int:
         """Where to read the log next: the first available record, else the first unseen one."""
-        run = self._first_available()
+        run = self._available.lowest()
         return self._runs.end if run is None else run.first
 
     def next_expiry_ms(self) -> int | None:
         """When the next lock ends; None while nothing is locked."""
-        while self._locks:
-            lock_until_ms, first, end = self._locks[0]
-            for run in self._runs.between(first, end):
-                if run.value.state is ACQUIRED and run.value.lock_until_ms == lock_until_ms:
-                    # An entry shrinks to what it still holds, so that nothing is passed twice.
-                    if run.first > first:
-                        heapreplace(self._locks, (lock_until_ms, run.first, end))
-                    return lock_until_ms
-            heappop(self._locks)
-        return None
+        return self._locks.next_ms()
 
     def is_full(self, limits: Limits) -> bool:
         """Whether so many runs are held that no new record is taken until some are settled."""
@@ -215,7 +206,7 @@ class SharePartition:
                         value = settled(
                             run.value,
                             ack_type,
-                            delivery_count_max=limits.delivery_count_max,
+                            limits=limits,
                             told_apart=told_apart or run.value.told_apart,
                         )
                     changing.append(Run(run.first, run.end, value))
@@ -226,22 +217,54 @@ class SharePartition:
         held = [run for run in self._runs if run.value.member_id == member_id]
         return self._give_back(held, limits)
 
+    def release_unreadable(
+        self, member_id: MemberId, ranges: Iterable[Range], *, limits: Limits
+    ) -> Delta | None:
+        """The log cannot read what was just locked for the member: give it back untouched.
+
+        That counts as a delivery, so it ends some day.
+        """
+        held = [
+            run
+            for first, end in ranges
+            for run in self._runs.between(first, end)
+            if run.value.member_id == member_id
+        ]
+        return self._give_back(held, limits, Reason.UNREADABLE)
+
+    def dead_letters(self, *, limits: Limits, runs_max: int) -> list[DeadLetter]:
+        """What waits for its copy, the lowest offsets first, from ``runs_max`` runs at most."""
+        found: list[DeadLetter] = []
+        lowest = self._archiving.lowest()
+        if lowest is None:
+            return found
+        for run in islice(self._runs.between(lowest.first, self._runs.end), runs_max):
+            state, delivery_count, *_, reason = run.value
+            if state is not ARCHIVING:
+                continue
+            if reason is None:
+                is_exhausted = delivery_count >= limits.delivery_count_max
+                reason = Reason.EXHAUSTED if is_exhausted else Reason.REJECTED
+            found.append(DeadLetter(run.first, run.end, delivery_count, reason))
+        return found
+
+    def archived(self, copied: Iterable[Range]) -> Delta | None:
+        """What was copied is settled; passes over what the log lost or who settled it before."""
+        done: list[Run[Delivery]] = []
+        for first, end in copied:
+            done += [
+                Run(run.first, run.end, Delivery(ARCHIVED, run.value.delivery_count))
+                for run in self._runs.between(first, end)
+                if run.value.state is ARCHIVING
+            ]
+            for run in self._runs.between(end, end + 1):
+                if run.value.state is ARCHIVING:
+                    self._archiving.note(end)  # What was one run may go on here.
+        return self._change(done, was=ARCHIVING)
+
     def expire(self, *, limits: Limits, now_ms: int) -> Delta | None:
         """Give back what was held for too long."""
-        due: list[Range] = []
-        while self._locks and self._locks[0][0] <= now_ms:
-            _, first, end = heappop(self._locks)
-            due.append((first, end))
-        expired: list[Run[Delivery]] = []
-        reached = self._runs.start
-        for first, end in sorted(due):  # An untrue entry may overlap another.
-            expired.extend(
-                run
-                for run in self._runs.between(max(first, reached), end)
-                if run.value.state is ACQUIRED and run.value.lock_until_ms <= now_ms
-            )
-            reached = max(reached, end)
-        return self._give_back(expired, limits)
+        return self._give_back(self._locks.pop_due(now_ms), limits)
 
     def move_log_start(self, log_start: int) -> Delta | None:
         """The log was truncated from below: those records are gone, whoever holds them."""
@@ -278,6 +301,7 @@ class SharePartition:
             available_count=self._counts[AVAILABLE],
             acquired_count=self._counts[ACQUIRED],
             acknowledged_count=self._counts[ACKNOWLEDGED],
+            archiving_count=self._counts[ARCHIVING],
             archived_count=self._counts[ARCHIVED],
             run_count=len(self._runs),
         )
@@ -286,39 +310,21 @@ class SharePartition:
         """Assert what must always hold, counting everything anew; for tests."""
         self._runs.check()
         counts = [0] * len(self._counts)
-        starts = set(self._available)
-        for first, end, value in self._runs:
+        for run in self._runs:
+            first, end, value = run
             counts[value.state] += end - first
             assert (value.state is ACQUIRED) == bool(value.member_id), value
+            assert value.reason is None or value.state is ARCHIVING, value
             if value.state is AVAILABLE:
-                assert first in starts, f"nothing leads to the available run at {first}"
-            if value.state is ACQUIRED:
+                self._available.check(run)
+            elif value.state is ARCHIVING:
+                self._archiving.check(run)
+            elif value.state is ACQUIRED:
                 assert value.delivery_count >= 1, value
-                self._check_lock_is_indexed(Run(first, end, value))
+                self._locks.check(run)
         assert counts == self._counts, f"counted {counts}, kept {self._counts}"
         head = next(iter(self._runs), None)
         assert head is None or head.value.state not in TERMINAL, f"{head} is settled for good"
-
-    def _check_lock_is_indexed(self, run: Run[Delivery]) -> None:
-        reached = run.first
-        for _, first, end in sorted(
-            lock for lock in self._locks if lock[0] == run.value.lock_until_ms
-        ):
-            if first <= reached:
-                reached = max(reached, end)
-        assert reached >= run.end, f"nothing ends the lock of {run} from {reached} on"
-
-    def _first_available(self) -> Run[Delivery] | None:
-        """The lowest available run, which the heap's top leads to."""
-        available, runs = self._available, self._runs
-        while available:
-            first = available[0]
-            if first >= runs.start:
-                run = runs.at(first)
-                if run.first == first and run.value.state is AVAILABLE:
-                    return run
-            heappop(available)
-        return None
 
     def _lock_waiting(
         self, member_id: MemberId, lock_until_ms: int, log_first: int, budget: Budget
@@ -330,10 +336,10 @@ class SharePartition:
         taken: list[Acquired] = []
         still_available: list[int] = []
         while budget.locks_left > 0:
-            run = self._first_available()
+            run = self._available.lowest()
             if run is None or run.first >= budget.stop:
                 break
-            heappop(self._available)
+            self._available.pop()
             first = max(run.first, log_first)
             suspicion = 0 if run.value.told_apart else run.value.delivery_count
             end = budget.take(first, run.end, suspicion)
@@ -346,12 +352,12 @@ class SharePartition:
                 self._runs.overlay([Run(first, end, locked)])
                 self._counts[AVAILABLE] -= end - first
                 self._counts[ACQUIRED] += end - first
-                self._note_lock((lock_until_ms, first, end))
+                self._locks.note((lock_until_ms, first, end))
                 taken.append(Acquired(first, end, count))
                 if end < run.end:
                     still_available.append(end)
         for first in still_available:
-            self._note_available(first)
+            self._available.note(first)
         return taken
 
     def _lock_unseen(
@@ -374,7 +380,7 @@ class SharePartition:
                 absent.append(StateBatch(self._runs.end, first, *ABSENT[:2]))
                 self._append(first, ABSENT)
             self._append(end, locked)
-            self._note_lock((lock_until_ms, first, end))
+            self._locks.note((lock_until_ms, first, end))
             taken.append(Acquired(first, end, 1))
         if absent:
             self._advance_start()
@@ -395,32 +401,38 @@ class SharePartition:
             self._counts[AVAILABLE] -= end - first
             self._counts[ARCHIVED] += end - first
             if end < self._runs.end:
-                self._note_available(end)  # What was one available run may go on behind the hole.
+                self._available.note(end)  # What was one available run may go on behind the hole.
         self._advance_start()
         return [StateBatch(first, end, *value[:2]) for first, end, value in archived]
 
-    def _give_back(self, held: Iterable[Run[Delivery]], limits: Limits) -> Delta | None:
-        count_max = limits.delivery_count_max
+    def _give_back(
+        self,
+        held: Iterable[Run[Delivery]],
+        limits: Limits,
+        failure: Reason = Reason.EXHAUSTED,
+    ) -> Delta | None:
         return self._change(
             [
-                Run(first, end, settled(value, Ack.RELEASE, delivery_count_max=count_max))
+                Run(first, end, settled(value, Ack.RELEASE, limits=limits, failure=failure))
                 for first, end, value in held
             ]
         )
 
-    def _change(self, runs: list[Run[Delivery]]) -> Delta | None:
-        """Put ``runs``, all acquired until now, into their new state or under their new lock."""
+    def _change(self, runs: list[Run[Delivery]], was: RecordState = ACQUIRED) -> Delta | None:
+        """Put ``runs``, all in one state until now, into their new one or under a new lock."""
         if not runs:
             return None
         self._runs.overlay(runs)
         counts = self._counts
         for first, end, value in runs:
-            counts[ACQUIRED] -= end - first
+            counts[was] -= end - first
             counts[value.state] += end - first
             if value.state is AVAILABLE:
-                self._note_available(first)
+                self._available.note(first)
+            elif value.state is ARCHIVING:
+                self._archiving.note(first)
             elif value.state is ACQUIRED:
-                self._note_lock((value.lock_until_ms, first, end))
+                self._locks.note((value.lock_until_ms, first, end))
         self._advance_start()
         written = [
             StateBatch(first, end, *value[:2])
@@ -430,12 +442,16 @@ class SharePartition:
         return self._delta(written) if written else None
 
     def _append(self, end: int, value: Delivery) -> None:
-        """Grow the map; an available run that begins or goes on here is known by its first."""
+        """Grow the map; a run that begins or goes on here is known by its first offset."""
         first = self._runs.end
         self._runs.append(end, value)
         self._counts[value.state] += end - first
-        if value.state is AVAILABLE and first < end:
-            self._note_available(self._runs.at(first).first)
+        if first == end:
+            return
+        if value.state is AVAILABLE:
+            self._available.note(self._runs.at(first).first)
+        elif value.state is ARCHIVING:
+            self._archiving.note(self._runs.at(first).first)
 
     def _advance_start(self) -> None:
         """Forget the prefix that is settled for good."""
@@ -452,23 +468,11 @@ class SharePartition:
         for first, end, value in self._runs.between(self._runs.start, offset):
             self._counts[value.state] -= end - first
         self._runs.drop_before(offset)
-        if offset < self._runs.end and self._runs.at(offset).value.state is AVAILABLE:
-            self._note_available(offset)
-
-    def _note_available(self, first: int) -> None:
-        heappush(self._available, first)
-        if len(self._available) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
-            self._available = [run.first for run in self._runs if run.value.state is AVAILABLE]
-
-    def _note_lock(self, lock: Lock) -> None:
-        heappush(self._locks, lock)
-        if len(self._locks) > 2 * len(self._runs) + UNTRUE_ENTRIES_MIN:
-            self._locks = [
-                (run.value.lock_until_ms, run.first, run.end)
-                for run in self._runs
-                if run.value.state is ACQUIRED
-            ]
-            heapify(self._locks)
+        for run in self._runs.between(offset, offset + 1):
+            if run.value.state is AVAILABLE:
+                self._available.note(offset)
+            elif run.value.state is ARCHIVING:
+                self._archiving.note(offset)
 
     def _delta(self, batches: Iterable[StateBatch]) -> Delta:
         start = self._runs.start

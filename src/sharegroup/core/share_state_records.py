@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharegroup.core.delivery import ARCHIVED, RecordState, StateBatch
+from sharegroup.core.delivery import StateBatch
 from sharegroup.ids import SharePartitionKey
-
-ARCHIVING = 3
-"""Kafka's code for a record on its way to a dead-letter queue (KIP-1191)."""
-
-
-def record_state(code: int) -> RecordState:
-    """The state that a stored code means; where nobody serves the queue, archiving is done."""
-    return ARCHIVED if code == ARCHIVING else RecordState(code)
 
 
 @dataclass(frozen=True, slots=True)

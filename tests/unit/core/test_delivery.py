@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.delivery import STATE_AFTER, Ack, Delivery, RecordState, renewed, settled
+from sharegroup.core.delivery import (
+    STATE_AFTER,
+    Ack,
+    Delivery,
+    Limits,
+    Reason,
+    RecordState,
+    renewed,
+    settled,
+)
 from sharegroup.ids import MemberId
 
 
@@ -13,6 +22,7 @@ def test_states_have_the_numbers_of_the_state_topic() -> None:
         "AVAILABLE": 0,
         "ACQUIRED": 1,
         "ACKNOWLEDGED": 2,
+        "ARCHIVING": 3,
         "ARCHIVED": 4,
     }
 
@@ -44,7 +54,27 @@ def test_acknowledged_record_goes_where_the_table_says(
     ack: Ack, delivery_count: int, expected: RecordState
 ) -> None:
     held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
-    assert settled(held, ack, delivery_count_max=5) == Delivery(expected, delivery_count)
+    limits = Limits(delivery_count_max=5)
+    assert settled(held, ack, limits=limits) == Delivery(expected, delivery_count)
+
+
+@pytest.mark.parametrize(
+    ("ack", "delivery_count", "expected"),
+    [
+        (Ack.ACCEPT, 5, Delivery(RecordState.ACKNOWLEDGED, 5)),
+        (Ack.GAP, 5, Delivery(RecordState.ARCHIVED, 5)),
+        (Ack.RELEASE, 4, Delivery(RecordState.AVAILABLE, 4)),
+        (Ack.RELEASE, 5, Delivery(RecordState.ARCHIVING, 5, reason=Reason.EXHAUSTED)),
+        (Ack.REJECT, 1, Delivery(RecordState.ARCHIVING, 1, reason=Reason.REJECTED)),
+        (Ack.REJECT, 5, Delivery(RecordState.ARCHIVING, 5, reason=Reason.REJECTED)),
+    ],
+)
+def test_what_failed_for_good_waits_for_its_copy_where_there_is_a_dead_letter_queue(
+    ack: Ack, delivery_count: int, expected: Delivery
+) -> None:
+    held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
+    limits = Limits(delivery_count_max=5, dead_letters=True)
+    assert settled(held, ack, limits=limits) == expected
 
 
 def test_renewed_record_changes_nothing_but_the_end_of_its_lock() -> None:
@@ -57,4 +87,4 @@ def test_renewed_record_changes_nothing_but_the_end_of_its_lock() -> None:
 def test_renewal_settles_nothing() -> None:
     held = Delivery(RecordState.ACQUIRED, 1, MemberId("m"), 30_000)
     with pytest.raises(AssertionError, match="settles nothing"):
-        settled(held, Ack.RENEW, delivery_count_max=5)
+        settled(held, Ack.RENEW, limits=Limits())

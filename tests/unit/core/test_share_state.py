@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.delivery import ACKNOWLEDGED, ARCHIVED, AVAILABLE, StateBatch
+from sharegroup.core.delivery import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, StateBatch
 from sharegroup.core.share_state import NO_SUMMARY, PersistedState, ShareStates, StateSummary
 from sharegroup.core.share_state_records import (
     Records,
@@ -14,7 +14,6 @@ from sharegroup.core.share_state_records import (
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
-    record_state,
 )
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
@@ -362,10 +361,12 @@ def test_update_may_keep_start_and_leader() -> None:
     assert states.read_summary(KEY) == StateSummary(2, 5, 100, 1)
 
 
-def test_archiving_is_read_as_archived() -> None:
-    assert [record_state(code) for code in (0, 2, 3, 4)] == [
-        AVAILABLE,
-        ACKNOWLEDGED,
-        ARCHIVED,
-        ARCHIVED,
-    ]
+def test_record_waits_for_its_copy_until_it_is_archived_whatever_comes_late() -> None:
+    states = initialized()
+    write(states, StateBatch(101, 103, ARCHIVING, 2))
+    write(states, StateBatch(101, 102, ARCHIVED, 2))
+    write(states, StateBatch(101, 103, ARCHIVING, 2))
+    assert batches(states) == (
+        StateBatch(101, 102, ARCHIVED, 2),
+        StateBatch(102, 103, ARCHIVING, 2),
+    )
