@@ -100,7 +100,7 @@ class NoPersister:
         )
         return DONE
 
-    def last_write(self, key: SharePartitionKey) -> Ticket | None:
+    def last_write(self, key: SharePartitionKey) -> Ticket | None:  # noqa: ARG002  Protocol's name.
         return None
 
     def check_writable(self, key: SharePartitionKey) -> None:

@@ -11,11 +11,8 @@ Records are deltas over a snapshot, as in Kafka's ``__share_group_state``:
     update   0   start 103   (nothing but a new start)
     snapshot 1   start 103   [105,107) available x1        <- after so many updates
 
-Of two statements about one offset the one with the higher (delivery count, state) holds, in
-whatever order they came.  That makes writes that arrive late or twice harmless: a count only
-grows, and nothing leaves a terminal state within one count.  So the batches of a share
-partition are one total map from offset to the greatest pair said of it, where an offset that
-nobody spoke of holds the least pair there is; such holes are not written out.
+How two statements about one offset combine is in `state_batches`.  A record that a snapshot has
+made superfluous may be deleted from the log's beginning; `needless_before` says how far.
 
 Two epochs fence.  The leader epoch fences leaders of old from reading and writing; the state
 epoch, which is the group's epoch when the state was initialized, fences every write that was
@@ -29,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from sharegroup.core.delivery import AVAILABLE, TERMINAL, RecordState, StateBatch
-from sharegroup.core.offset_runs import OffsetRuns, Run
+from sharegroup.core.delivery import TERMINAL, StateBatch
+from sharegroup.core.offset_runs import OffsetRuns
 from sharegroup.core.share_state_records import (
     Records,
     ShareSnapshot,
@@ -38,6 +35,7 @@ from sharegroup.core.share_state_records import (
     ShareTombstone,
     ShareUpdate,
 )
+from sharegroup.core.state_batches import Known, batches_of, combined, forget_before, lay_over
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 
@@ -46,12 +44,6 @@ UNDECIDED = -1
 
 UPDATES_PER_SNAPSHOT = 500
 """Kafka's share.coordinator.snapshot.update.records.per.snapshot."""
-
-Known = tuple[int, RecordState]
-"""Delivery count and state, in the order in which they are compared."""
-
-UNKNOWN: Known = (-1, AVAILABLE)
-"""Less than anything that can be said of an offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +74,25 @@ class _ShareState:
     """One share partition's picture; only `ShareStates.replay` writes to it."""
 
     __slots__ = (
+        "create_timestamp",
         "delivery_complete_count",
         "leader_epoch",
         "leader_epoch_max",
+        "log_offset",
         "runs",
         "snapshot_epoch",
         "start_offset",
         "state_epoch",
         "update_count",
+        "write_timestamp",
     )
 
-    def __init__(self, snapshot: ShareSnapshot, leader_epoch_max: int) -> None:
+    def __init__(
+        self, snapshot: ShareSnapshot, *, log_offset: int, leader_epoch_max: int, update_count: int
+    ) -> None:
+        self.log_offset = log_offset  # Where the snapshot lies; nothing before it is needed.
+        self.create_timestamp = snapshot.create_timestamp
+        self.write_timestamp = snapshot.write_timestamp
         self.snapshot_epoch = snapshot.snapshot_epoch
         self.state_epoch = snapshot.state_epoch
         self.leader_epoch = snapshot.leader_epoch
@@ -100,9 +100,9 @@ class _ShareState:
         self.leader_epoch_max = max(leader_epoch_max, snapshot.leader_epoch)
         self.start_offset = snapshot.start_offset
         self.delivery_complete_count = snapshot.delivery_complete_count
-        self.update_count = 0
+        self.update_count = update_count
         self.runs: OffsetRuns[Known] = OffsetRuns(max(snapshot.start_offset, 0))
-        _lay_over(self.runs, snapshot.batches)
+        lay_over(self.runs, snapshot.batches)
 
     def update(self, update: ShareUpdate) -> None:
         if update.leader_epoch != UNDECIDED:
@@ -110,10 +110,10 @@ class _ShareState:
             self.leader_epoch_max = max(self.leader_epoch_max, update.leader_epoch)
         if update.start_offset != UNDECIDED:
             self.start_offset = update.start_offset
-            _forget_before(self.runs, update.start_offset)
+            forget_before(self.runs, update.start_offset)
         self.delivery_complete_count = update.delivery_complete_count
         self.update_count += 1
-        _lay_over(self.runs, update.batches)
+        lay_over(self.runs, update.batches)
 
 
 class ShareStates:
@@ -134,6 +134,20 @@ class ShareStates:
     def __iter__(self) -> Iterator[SharePartitionKey]:
         """The share partitions that are known; a copy, so the caller may replay meanwhile."""
         return iter(list(self._states))
+
+    def leader_epoch(self, key: SharePartitionKey) -> int:
+        """The epoch of whoever leads the share partition now, as far as anybody has said."""
+        state = self._states.get(key)
+        return 0 if state is None else state.leader_epoch_max
+
+    def needless_before(self, keys: Iterable[SharePartitionKey], *, log_end: int) -> int:
+        """Records below this offset of a log are needed by none of ``keys``, all that it holds.
+
+        A share partition needs its last snapshot and what came after.  Only a whole beginning is
+        ever given up: a tombstone goes no sooner than what it took back.
+        """
+        states = (self._states.get(key) for key in keys)
+        return min((state.log_offset for state in states if state is not None), default=log_end)
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         """The topic's share partitions, of all groups."""
@@ -179,7 +193,7 @@ class ShareStates:
             state.state_epoch,
             state.start_offset,
             state.delivery_complete_count,
-            _batches(state.runs),
+            batches_of(state.runs),
         )
         if leader_epoch == state.leader_epoch_max:
             return (), persisted
@@ -224,7 +238,7 @@ class ShareStates:
             state.leader_epoch,
             start_offset,
             delivery_complete_count,
-            _combined(batches, start_offset),
+            combined(batches, start_offset=start_offset),
         )
         return (self._in_turn(state, update, wall_ms),)
 
@@ -256,7 +270,7 @@ class ShareStates:
             return ()
         batches = tuple(
             batch._replace(end=min(batch.end, log_end))
-            for batch in _batches(state.runs)
+            for batch in batches_of(state.runs)
             if batch.first < log_end
         )
         complete = sum(batch.end - batch.first for batch in batches if batch.state in TERMINAL)
@@ -271,20 +285,57 @@ class ShareStates:
         )
         return (_snapshot(state, everything, wall_ms),)
 
-    def replay(self, record: ShareStateRecord) -> None:
-        """Let a record have happened."""
+    def snapshot(self, key: SharePartitionKey, *, wall_ms: int) -> Records:
+        """Say again what is known, so that nothing before that is needed any more.
+
+        It keeps the time of creation: nothing was decided.
+        """
+        state = self._states.get(key)
+        if state is None:
+            return ()
+        everything = ShareUpdate(
+            key,
+            state.snapshot_epoch,
+            state.leader_epoch,
+            state.start_offset,
+            state.delivery_complete_count,
+            batches_of(state.runs),
+        )
+        again = _snapshot(state, everything, wall_ms)
+        return (replace(again, create_timestamp=state.create_timestamp),)
+
+    def is_cold(self, key: SharePartitionKey, *, since_ms: int) -> bool:
+        """Whether the last snapshot of the share partition was written by that wall-clock time."""
+        state = self._states.get(key)
+        return state is not None and state.write_timestamp <= since_ms
+
+    def replay(self, record: ShareStateRecord, *, log_offset: int = 0) -> None:
+        """Let a record have happened, that lies at ``log_offset`` of its partition of the log."""
         key = record.key
         state = self._states.get(key)
         match record:
             case ShareUpdate():
                 if state is None:
-                    state = self._states[key] = _from_nothing(record)
+                    state = self._states[key] = _from_nothing(record, log_offset)
                 state.update(record)
             case ShareSnapshot():
-                leader_epoch_max = 0 if state is None else state.leader_epoch_max
-                self._states[key] = _ShareState(record, leader_epoch_max)
+                self._states[key] = _ShareState(
+                    record,
+                    log_offset=log_offset,
+                    leader_epoch_max=0 if state is None else state.leader_epoch_max,
+                    update_count=0 if state is None else self._updates_after_snapshot(state),
+                )
             case ShareTombstone():
                 self._states.pop(key, None)
+
+    def _updates_after_snapshot(self, state: _ShareState) -> int:
+        """What the count goes on from.
+
+        As in Kafka, only the snapshot that was due begins it anew; one that came between, because
+        the state was initialized again or lay cold, does not put off the next.
+        """
+        due = state.update_count >= self._updates_per_snapshot
+        return 0 if due else state.update_count
 
     def _initialized(self, key: SharePartitionKey) -> _ShareState:
         state = self._states.get(key)
@@ -298,10 +349,8 @@ class ShareStates:
         """The update, or the snapshot that is due after so many updates."""
         if state.update_count < self._updates_per_snapshot:
             return update
-        merged: OffsetRuns[Known] = OffsetRuns(max(update.start_offset, 0))
-        _lay_over(merged, _batches(state.runs))
-        _lay_over(merged, update.batches)
-        return _snapshot(state, replace(update, batches=_batches(merged)), wall_ms)
+        batches = combined(batches_of(state.runs), update.batches, start_offset=update.start_offset)
+        return _snapshot(state, replace(update, batches=batches), wall_ms)
 
 
 def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> ShareSnapshot:
@@ -319,7 +368,7 @@ def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> Shar
     )
 
 
-def _from_nothing(update: ShareUpdate) -> _ShareState:
+def _from_nothing(update: ShareUpdate, log_offset: int) -> _ShareState:
     """What an update says when the snapshot before it was lost.
 
     Acknowledgements between are lost with it, so their records are delivered again; nothing
@@ -337,52 +386,10 @@ def _from_nothing(update: ShareUpdate) -> _ShareState:
             write_timestamp=0,
             batches=(),
         ),
+        log_offset=log_offset,
         leader_epoch_max=0,
+        update_count=0,
     )
-
-
-def _lay_over(runs: OffsetRuns[Known], batches: Iterable[StateBatch]) -> None:
-    """Say ``batches`` too: the greater pair holds, and what lies below the start is settled."""
-    for first, end, state, delivery_count in batches:
-        first = max(first, runs.start)
-        if first >= end:
-            continue
-        known = (delivery_count, state)
-        known_end = runs.end
-        if first < known_end:
-            runs.overlay(
-                [
-                    Run(run_first, run_end, max(value, known))
-                    for run_first, run_end, value in runs.between(first, end)
-                ]
-            )
-        else:
-            runs.append(first, UNKNOWN)
-        if known_end < end:
-            runs.append(end, known)
-
-
-def _forget_before(runs: OffsetRuns[Known], start_offset: int) -> None:
-    if start_offset > runs.end:
-        runs.append(start_offset, UNKNOWN)
-    runs.drop_before(start_offset)
-
-
-def _batches(runs: OffsetRuns[Known]) -> tuple[StateBatch, ...]:
-    return tuple(
-        StateBatch(first, end, value[1], value[0]) for first, end, value in runs if value != UNKNOWN
-    )
-
-
-def _combined(batches: tuple[StateBatch, ...], start_offset: int) -> tuple[StateBatch, ...]:
-    """``batches`` in order, without overlap, and nothing below the start offset."""
-    if not batches:
-        return batches
-    if len(batches) == 1 and batches[0].first >= start_offset:
-        return batches
-    runs: OffsetRuns[Known] = OffsetRuns(max(start_offset, 0))
-    _lay_over(runs, batches)
-    return _batches(runs)
 
 
 def _check_epochs(key: SharePartitionKey, *, state_epoch: int = 0, leader_epoch: int = 0) -> None:
