@@ -37,7 +37,15 @@ from sharegroup.core.delivery import (
     Wanted,
 )
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.errors import InvalidRecordState, KafkaError, KafkaStorageError
+from sharegroup.errors import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    UnknownServerError,
+)
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
 from sharegroup.storage.tickets import Ticket
 
@@ -92,7 +100,10 @@ class SharePartitions:
         live = self._live.get(key)
         if live is None:
             topic, log_ = self._topics.identified(key.topic_id, key.partition)
-            persisted = self._coordinator.read(key)
+            try:
+                persisted = self._coordinator.read(key)
+            except KafkaError as error:
+                raise _for_clients(error) from error
             state = SharePartition.restore(
                 persisted.start_offset, persisted.batches, log_end=log_.end_offset
             )
@@ -163,8 +174,7 @@ class SharePartitions:
         self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
     ) -> Awaitable[None]:
         """Settle, give back or keep records: decided now, done when it is durable."""
-        if live.fenced:
-            raise InvalidRecordState(f"{live} was loaded again since these records were acquired")
+        assert not live.fenced, f"{live}: nothing was awaited since it was looked up"
         try:
             delta = live.state.acknowledge(
                 member_id,
@@ -173,7 +183,7 @@ class SharePartitions:
                 now_ms=self._clock.now_ms(),
             )
         except KafkaError as error:
-            raise type(error)(f"{live} member={member_id}: {error}") from error
+            raise type(error)(f"{live} member={member_id!r}: {error}") from error
         self._expiry.watch(live)  # With a shorter duration a renewed lock may end sooner.
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
@@ -240,9 +250,9 @@ class SharePartitions:
             return None
         try:
             ticket = self._coordinator.write(live.key, live.state_epoch, delta)
-        except KafkaError:
+        except KafkaError as error:
             self._fence(live)
-            raise
+            raise _for_clients(error) from error
         live.last_write = ticket
         # What was given back can be fetched from now on, and what settled makes room.
         if live.starved or any(batch.state is RecordState.AVAILABLE for batch in delta.batches):
@@ -305,6 +315,19 @@ class SharePartitions:
         elif live.full and not full:
             log.info("event=share_partition_goes_on %s", live)
         live.full = full
+
+
+def _for_clients(error: KafkaError) -> KafkaError:
+    """What a client is told that the persister refused, as Kafka's leader does it.
+
+    State epochs and initialization are between brokers.  To a client, a leader that was fenced
+    is none, and one whose state was never initialized is broken.
+    """
+    if isinstance(error, FencedStateEpoch | FencedLeaderEpoch):
+        return NotLeaderOrFollower(str(error))
+    if isinstance(error, InvalidRequest):
+        return UnknownServerError(str(error))
+    return error
 
 
 def _log_lost(live: LiveSharePartition, error: KafkaError) -> None:

@@ -13,7 +13,14 @@ from uuid import UUID
 from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery import Ack, AckBatch
 from sharegroup.core.share_session import Closed, SessionKey
-from sharegroup.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from sharegroup.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from sharegroup.ids import (
     GroupId,
     MemberId,
@@ -97,7 +104,7 @@ def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> S
     for partition, batches in acks.items():
         try:
             if not renewing:
-                _check_no_renewal(session, partition, batches)
+                _check_no_renewal(parts, session, partition, batches)
             started[partition] = _start_one(parts, session, partition, batches)
         except KafkaError as error:
             started[partition] = error
@@ -129,16 +136,32 @@ def release(parts: Parts, closed: Closed) -> None:
         parts.share_partitions.unload_group(closed.key.group_id)
 
 
+def leader_is_news(*errors: KafkaError | None) -> bool:
+    """Whether an answer with these errors must say who leads the partition."""
+    return any(isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) for error in errors)
+
+
+def named(parts: Parts, session: SessionKey, partition: TopicPartition) -> str:
+    """Whose share partition an error speaks of; the topic by its name while it has one."""
+    topic = parts.topics.catalog.by_id(partition.topic_id)
+    if topic is None:
+        name = f"topic_id={topic_id_text(partition.topic_id)}"
+    else:
+        name = f"topic={topic.name!r}"
+    return (
+        f"group={session.group_id!r} {name} partition={partition.partition} "
+        f"member={session.member_id!r}"
+    )
+
+
 def _check_no_renewal(
-    session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
+    parts: Parts, session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
 ) -> None:
     for batch in batches:
         if Ack.RENEW in batch.types:
             raise InvalidRequest(
-                f"group={session.group_id!r} topic_id={topic_id_text(partition.topic_id)} "
-                f"partition={partition.partition} member={session.member_id}: offsets "
-                f"{batch.first} to {batch.end - 1} have type 4 (renew), which needs a request of "
-                "version 2 with IsRenewAck=true"
+                f"{named(parts, session, partition)}: offsets {batch.first} to {batch.end - 1} "
+                "have type 4 (renew), which needs a request of version 2 with IsRenewAck=true"
             )
 
 
@@ -147,15 +170,18 @@ def _start_one(
 ) -> Awaitable[None]:
     key = SharePartitionKey(session.group_id, *partition)
     live = parts.share_partitions.loaded(key)
-    if live is None:
-        topic = parts.topics.catalog.by_id(partition.topic_id)
-        if topic is None:
-            raise UnknownTopicId(
-                f"group {session.group_id!r} partition {partition.partition}: there is no topic "
-                f"with id {topic_id_text(partition.topic_id)}"
-            )
+    if live is not None:
+        return parts.share_partitions.acknowledge(live, session.member_id, batches)
+    topic = parts.topics.catalog.by_id(partition.topic_id)
+    offsets = f"offsets {batches[0].first} to {batches[-1].end - 1} cannot be acknowledged"
+    where = named(parts, session, partition)
+    if topic is None:
+        raise UnknownTopicId(f"{where}: {offsets}: there is no topic with this id")
+    if not 0 <= partition.partition < topic.partition_count:
         raise UnknownTopicOrPartition(
-            f"group {session.group_id!r} has acquired nothing from {topic.name!r} partition "
-            f"{partition.partition} since this broker started; fetch before acknowledging"
+            f"{where}: {offsets}: the topic has partitions 0 to {topic.partition_count - 1}"
         )
-    return parts.share_partitions.acknowledge(live, session.member_id, batches)
+    raise UnknownTopicOrPartition(
+        f"{where}: {offsets}: nobody fetched here since the share partition was last loaded, so "
+        "whatever was held before is free again; fetch first"
+    )

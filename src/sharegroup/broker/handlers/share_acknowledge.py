@@ -9,10 +9,12 @@ from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
 from kio.schema.share_acknowledge.v2.response import (
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from sharegroup.broker import share_requests
@@ -21,6 +23,9 @@ from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, TopicPartition
+
+LEADER_EPOCH = i32(0)
+"""One broker leads every partition, for ever."""
 
 NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
 """What stands where nothing is wrong with the leader; Kafka sends zeros too."""
@@ -52,8 +57,8 @@ async def _respond(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         acquisition_lock_timeout=milliseconds(lock_ms),
-        responses=_responses(outcomes),
-        node_endpoints=(),
+        responses=_responses(parts, outcomes),
+        node_endpoints=_endpoints(parts, outcomes),
     )
 
 
@@ -68,23 +73,34 @@ def refuse(request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowle
     )
 
 
+def _endpoints(parts: Parts, outcomes: share_requests.Outcomes) -> tuple[NodeEndpoint, ...]:
+    if not share_requests.leader_is_news(*outcomes.values()):
+        return ()
+    node = parts.node
+    return (NodeEndpoint(node_id=BrokerId(node.node_id), host=node.host, port=i32(node.port)),)
+
+
 def _responses(
-    outcomes: Mapping[TopicPartition, KafkaError | None],
+    parts: Parts, outcomes: Mapping[TopicPartition, KafkaError | None]
 ) -> tuple[ShareAcknowledgeTopicResponse, ...]:
     by_topic = groupby(sorted(outcomes), key=lambda one: one.topic_id)
     return tuple(
         ShareAcknowledgeTopicResponse(
             topic_id=topic_id,
-            partitions=tuple(_partition(one.partition, outcomes[one]) for one in partitions),
+            partitions=tuple(_partition(parts, one.partition, outcomes[one]) for one in partitions),
         )
         for topic_id, partitions in by_topic
     )
 
 
-def _partition(partition: int, error: KafkaError | None) -> PartitionData:
+def _partition(parts: Parts, partition: int, error: KafkaError | None) -> PartitionData:
     return PartitionData(
         partition_index=i32(partition),
         error_code=ErrorCode.none if error is None else error_code(error),
         error_message=None if error is None else str(error),
-        current_leader=NO_LEADER,
+        current_leader=(
+            LeaderIdAndEpoch(leader_id=i32(parts.node.node_id), leader_epoch=LEADER_EPOCH)
+            if share_requests.leader_is_news(error)
+            else NO_LEADER
+        ),
     )

@@ -25,7 +25,7 @@ from sharegroup.broker import share_requests
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.live_share_partition import LiveSharePartition
-from sharegroup.broker.parts import Parts
+from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.share_reading import Fetched
 from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.delivery import AcquireMode, Wanted
@@ -262,11 +262,12 @@ class _Reply:
     def build(self, acks: share_requests.Outcomes, found: Found) -> Any:
         """The response in the client's version: a path where every microsecond counts."""
         messages = response_module(78, self._context.api_version)
+        node = self._parts.node
         named = dict.fromkeys((*self.every_partition, *acks, *found.records, *found.errors))
         topics: dict[TopicId, list[Any]] = {}
         for partition in named:
             topics.setdefault(partition.topic_id, []).append(
-                _partition(messages, partition, acks, found)
+                _partition(messages, partition, acks, found, node)
             )
         lock_ms = self._parts.group_settings.limits(self._key.group_id).lock_ms
         return messages.ShareFetchResponse(
@@ -277,12 +278,20 @@ class _Reply:
                 messages.ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(answered))
                 for topic_id, answered in topics.items()
             ),
-            node_endpoints=(),
+            node_endpoints=(
+                (messages.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port),)
+                if share_requests.leader_is_news(*acks.values(), *found.errors.values())
+                else ()
+            ),
         )
 
 
 def _partition(
-    messages: Any, partition: TopicPartition, acks: share_requests.Outcomes, found: Found
+    messages: Any,
+    partition: TopicPartition,
+    acks: share_requests.Outcomes,
+    found: Found,
+    node: Node,
 ) -> Any:
     fetched = found.records.get(partition)
     error, ack_error = found.errors.get(partition), acks.get(partition)
@@ -292,7 +301,10 @@ def _partition(
         error_message=None if error is None else str(error),
         acknowledge_error_code=0 if ack_error is None else ack_error.code,
         acknowledge_error_message=None if ack_error is None else str(ack_error),
-        current_leader=messages.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+        current_leader=messages.LeaderIdAndEpoch(
+            leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
+            leader_epoch=0,  # One broker leads every partition, for ever.
+        ),
         records=b"" if fetched is None else fetched.records,
         acquired_records=tuple(
             messages.AcquiredRecords(
