@@ -1,7 +1,8 @@
 """``__consumer_offsets``: the one log of the two coordinators of groups.
 
 Share groups and consumer groups live in one topic, each group in the partition of its id, and
-one read of it fills both coordinators.  A write that failed may have taken records of either
+one read of it fills both coordinators.  They share their ids, too: an id is of one kind of group
+until that group is deleted.  A write that failed may have taken records of either
 kind, so there is one place that notices (`forget_what_failed`), and it lets both begin anew.
 
     command ──▶ forget_what_failed ──▶ decide ──▶ append ──▶ replay ──▶ durable ──▶ reply
@@ -12,10 +13,12 @@ kind, so there is one place that notices (`forget_what_failed`), and it lets bot
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from sharegroup.broker.coordinator_log import CoordinatorLog, KeyAndValue
+from sharegroup.errors import GroupIdNotFound
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.storage.tickets import Ticket
 
@@ -23,6 +26,13 @@ log = logging.getLogger(__name__)
 
 TYPE_BYTES = 2
 """A record's key begins with its type."""
+
+
+class Kind(Enum):
+    """The kinds of groups, as ListGroups calls their types."""
+
+    SHARE = "Share"
+    CLASSIC = "Classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +47,54 @@ class Reading:
     finish: Callable[[], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A coordinator as the log knows it.
+
+    Records of its types are ``begin()``'s whenever the log is read; ``has`` says whether a group
+    of this kind exists.
+    """
+
+    kind: Kind
+    record_types: frozenset[int]
+    begin: Callable[[], Reading]
+    has: Callable[[GroupId], bool]
+
+
 class GroupLog:
     """See the module's text."""
 
-    __slots__ = ("_log", "_readers")
+    __slots__ = ("_keepers", "_log")
 
     def __init__(self, log_: CoordinatorLog) -> None:
         self._log = log_
-        self._readers: list[tuple[frozenset[int], Callable[[], Reading]]] = []
+        self._keepers: list[Keeper] = []
 
-    def read_by(self, record_types: Iterable[int], begin: Callable[[], Reading]) -> None:
-        """From now on, records of these types are ``begin()``'s whenever the log is read."""
-        self._readers.append((frozenset(record_types), begin))
+    def kept_by(self, keeper: Keeper) -> None:
+        """Every coordinator says so once, before anything is read."""
+        self._keepers.append(keeper)
+
+    def kind_of(self, group_id: GroupId) -> Kind | None:
+        """None: there is no group of this id."""
+        return next((one.kind for one in self._keepers if one.has(group_id)), None)
+
+    def check_kind(self, group_id: GroupId, kind: Kind) -> None:
+        """Raise GroupIdNotFound when the id is that of a group of another kind."""
+        found = self.kind_of(group_id)
+        if found not in (None, kind):
+            raise GroupIdNotFound(
+                f"group {group_id!r} is a {found.value.lower()} group, not a "
+                f"{kind.value.lower()} group"
+            )
 
     def load(self) -> None:
         """Read everything; a type that nobody reads is of a version that is not this one."""
         by_type: dict[int, Reading] = {}
         readings = []
-        for record_types, begin in self._readers:
-            reading = begin()
+        for keeper in self._keepers:
+            reading = keeper.begin()
             readings.append(reading)
-            by_type.update(dict.fromkeys(record_types, reading))
+            by_type.update(dict.fromkeys(keeper.record_types, reading))
         for key, value in self._log.records():
             found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
             if found is not None:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from sharegroup.broker.catalog import Topic
 from sharegroup.broker.clock import Clock, Timer
 from sharegroup.broker.config_values import reset_duration_ms
-from sharegroup.broker.group_log import GroupLog, Reading
+from sharegroup.broker.group_log import GroupLog, Keeper, Kind, Reading
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.persister import Persister
 from sharegroup.broker.share_group_records import decode, encode
@@ -95,7 +95,14 @@ class ShareGroupCoordinator:
         self._groups = ShareGroups()
         self._timer: tuple[int, Timer] | None = None
         topics.on_deleted(self._topic_deleted)
-        log_.read_by(RecordType, self._begin_reading)
+        log_.kept_by(
+            Keeper(
+                Kind.SHARE,
+                frozenset(RecordType),
+                self._begin_reading,
+                lambda group_id: group_id in self._groups,
+            )
+        )
 
     def agree(self) -> None:
         """The log was read: make the share coordinator's state agree with it."""
@@ -116,6 +123,7 @@ class ShareGroupCoordinator:
         self._log.forget_what_failed(request.group_id)
         limits = self._settings.group_limits(request.group_id)
         self._groups.check_heartbeat(request, limits=limits)
+        self._log.check_kind(request.group_id, Kind.SHARE)
         pictures = self._pictures(request)
         tickets = self._initialize(request.group_id, self._groups.uninitialized(request, pictures))
         records, reply = self._groups.heartbeat(
@@ -161,6 +169,7 @@ class ShareGroupCoordinator:
         """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
         self._log.forget_what_failed(group_id)
         self._log.check_writable(group_id)
+        self._log.check_kind(group_id, Kind.SHARE)
         pictures = {topic.name: _picture(topic) for topic in topics}
         records, altered = self._groups.alter_offsets(group_id, offsets, pictures)
         tickets: list[Ticket | None] = [
