@@ -78,6 +78,12 @@ class MessageTooLarge(KafkaError):
     code = 10
 
 
+class OffsetMetadataTooLarge(KafkaError):
+    """The note beside a committed offset is too long."""
+
+    code = 12
+
+
 class NetworkException(KafkaError):
     """The connection broke before the answer came."""
 
@@ -118,6 +124,12 @@ class InvalidRequiredAcks(KafkaError):
     code = 21
 
 
+class IllegalGeneration(KafkaError):
+    """The generation is not the group's."""
+
+    code = 22
+
+
 class InconsistentGroupProtocol(KafkaError):
     """The group uses another protocol."""
 
@@ -134,6 +146,18 @@ class UnknownMemberId(KafkaError):
     """The group has no such member."""
 
     code = 25
+
+
+class InvalidSessionTimeout(KafkaError):
+    """The session timeout is outside of what the broker allows."""
+
+    code = 26
+
+
+class RebalanceInProgress(KafkaError):
+    """The group is between two assignments: join again."""
+
+    code = 27
 
 
 class TopicAuthorizationFailed(KafkaError):
@@ -245,6 +269,18 @@ class InvalidProducerEpoch(KafkaError):
     code = 47
 
 
+class InvalidTransactionState(KafkaError):
+    """The producer's transaction is not in a state for this."""
+
+    code = 48
+
+
+class TransactionCoordinatorFenced(KafkaError):
+    """A newer transaction coordinator has written for this producer."""
+
+    code = 52
+
+
 class KafkaStorageError(KafkaError):
     """The disk failed or is full."""
 
@@ -317,10 +353,22 @@ class OffsetNotAvailable(KafkaError):
     retriable = True
 
 
+class MemberIdRequired(KafkaError):
+    """Join again with the member id that comes with this."""
+
+    code = 79
+
+
 class GroupMaxSizeReached(KafkaError):
     """The group has as many members as it may have."""
 
     code = 81
+
+
+class FencedInstanceId(KafkaError):
+    """Another member has joined with this instance id since."""
+
+    code = 82
 
 
 class GroupSubscribedToTopic(KafkaError):
@@ -421,15 +469,19 @@ BY_CODE: dict[int, type[KafkaError]] = {
         NotLeaderOrFollower,
         RequestTimedOut,
         MessageTooLarge,
+        OffsetMetadataTooLarge,
         NetworkException,
         CoordinatorLoadInProgress,
         CoordinatorNotAvailable,
         NotCoordinator,
         InvalidTopic,
         InvalidRequiredAcks,
+        IllegalGeneration,
         InconsistentGroupProtocol,
         InvalidGroupId,
         UnknownMemberId,
+        InvalidSessionTimeout,
+        RebalanceInProgress,
         TopicAuthorizationFailed,
         GroupAuthorizationFailed,
         ClusterAuthorizationFailed,
@@ -448,6 +500,8 @@ BY_CODE: dict[int, type[KafkaError]] = {
         OutOfOrderSequenceNumber,
         DuplicateSequenceNumber,
         InvalidProducerEpoch,
+        InvalidTransactionState,
+        TransactionCoordinatorFenced,
         KafkaStorageError,
         SaslAuthenticationFailed,
         UnknownProducerId,
@@ -459,7 +513,9 @@ BY_CODE: dict[int, type[KafkaError]] = {
         UnknownLeaderEpoch,
         UnsupportedCompressionType,
         OffsetNotAvailable,
+        MemberIdRequired,
         GroupMaxSizeReached,
+        FencedInstanceId,
         GroupSubscribedToTopic,
         InvalidRecord,
         UnstableOffsetCommit,
