@@ -17,6 +17,7 @@ from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.broker.clock import Clock, SystemClock
 from sharegroup.broker.config import Config
 from sharegroup.broker.coordinator_log import CoordinatorLog
+from sharegroup.broker.features import Features
 from sharegroup.broker.group_log import GroupLog
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
@@ -161,9 +162,10 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     group_log.load()
     share_group_coordinator.agree()
     topics.on_visible(waiting.wake)
-    return Parts(
+    parts = Parts(
         node=node,
         config=config,
+        features=Features(topics.catalog),
         clock=clock,
         topics=topics,
         waiting=waiting,
@@ -175,6 +177,8 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         share_sessions=ShareSessions(config.share_group.sessions_max),
         group_settings=settings,
     )
+    parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
+    return parts
 
 
 async def _background(parts: Parts, directory: LogDirectory) -> None:
@@ -202,6 +206,13 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.fetch_sessions.release_connection(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         share_requests.release(parts, closed)
+
+
+def _share_groups_off(parts: Parts) -> None:
+    """`share.version` is 0 now: sessions end, and memory holds no share partition any more."""
+    parts.share_sessions.close_all()
+    for group_id in {live.key.group_id for live in parts.share_partitions}:
+        parts.share_partitions.drop_group(group_id)
 
 
 async def _make_internal_topics(topics: Topics, config: Config) -> None:

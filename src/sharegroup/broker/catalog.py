@@ -25,6 +25,9 @@ CONSUMER_OFFSETS = TopicName("__consumer_offsets")
 SHARE_GROUP_STATE = TopicName("__share_group_state")
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE})
 
+LEVELS_BEFORE = {"group.version": 1, "metadata.version": 33, "share.version": 1}
+"""The levels of features of a data directory that does not say."""
+
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -47,11 +50,22 @@ class Topic:
 class Catalog:
     """See the module's text."""
 
-    __slots__ = ("_broker", "_groups", "_ids", "_topics", "cluster_id", "producer_ids_end")
+    __slots__ = (
+        "_broker",
+        "_groups",
+        "_ids",
+        "_topics",
+        "cluster_id",
+        "feature_levels",
+        "features_epoch",
+        "producer_ids_end",
+    )
 
     def __init__(self) -> None:
         self.cluster_id = ""
         self.producer_ids_end = 0
+        self.feature_levels: Mapping[str, int] = LEVELS_BEFORE
+        self.features_epoch = 0
         self._topics: dict[TopicName, Topic] = {}
         self._ids: dict[TopicId, TopicName] = {}
         self._groups: dict[GroupId, dict[str, str]] = {}
@@ -109,6 +123,12 @@ class Catalog:
 
     def events(self) -> Iterator[Event]:
         """The shortest history that leads to this catalog."""
+        if self.features_epoch:
+            yield {
+                "event": "features",
+                "levels": dict(self.feature_levels),
+                "epoch": self.features_epoch,
+            }
         yield {"event": "cluster", "id": self.cluster_id}
         if self.producer_ids_end:
             yield {"event": "producer_ids", "end": self.producer_ids_end}
@@ -130,6 +150,9 @@ class Catalog:
         match event["event"]:
             case "cluster":
                 self.cluster_id = event["id"]
+            case "features":
+                self.feature_levels = event["levels"]
+                self.features_epoch = event["epoch"]
             case "producer_ids":
                 self.producer_ids_end = event["end"]
             case "topic_created":

@@ -55,6 +55,7 @@ MODULES = {
     37: "create_partitions",
     42: "delete_groups",
     44: "incremental_alter_configs",
+    57: "update_features",
     60: "describe_cluster",
     76: "share_group_heartbeat",
     77: "share_group_describe",
@@ -160,6 +161,7 @@ def _answer(
     parts: Parts, handler: _Handler, header: RequestHeader, context: Context, request: Any
 ) -> Reply | asyncio.Future[Reply]:
     try:
+        parts.features.check_served(header.api_key)
         result = handler.handle(parts, context, request)
     except KafkaError as error:
         result = handler.refuse(request, error)

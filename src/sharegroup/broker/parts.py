@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.clock import Clock
+from sharegroup.broker.features import Features
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.topics import Topics
@@ -35,6 +36,7 @@ class Parts:
 
     node: Node
     config: LiveConfig
+    features: Features
     clock: Clock
     topics: Topics
     waiting: WaitingRoom

@@ -159,6 +159,12 @@ class ShareSessions:
         keys = tuple(self._by_connection.get(connection_id, ()))
         return tuple(self._close(key) for key in keys)
 
+    def close_all(self) -> None:
+        """Every session ends; nothing is released."""
+        self._sessions.clear()
+        self._by_connection.clear()
+        self._group_sizes.clear()
+
     def _open(
         self,
         key: SessionKey,

@@ -62,6 +62,7 @@ APIS: dict[int, Api] = {
         Api(37, "CreatePartitions", 0, 3, flexible=2),
         Api(42, "DeleteGroups", 0, 2, flexible=2),
         Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1),
+        Api(57, "UpdateFeatures", 0, 2, flexible=0),
         Api(60, "DescribeCluster", 0, 2, flexible=0),
         Api(76, "ShareGroupHeartbeat", 1, 1, flexible=1),
         Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
@@ -85,7 +86,6 @@ PEER_APIS: dict[int, Api] = {
         Api(17, "SaslHandshake", 0, 1, flexible=2),
         Api(36, "SaslAuthenticate", 0, 2, flexible=2),
         Api(47, "OffsetDelete", 0, 0, flexible=1),
-        Api(57, "UpdateFeatures", 2, 2, flexible=0),
         Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )
 }

@@ -1,4 +1,4 @@
-"""ApiVersions (18): which APIs this broker serves, in which versions."""
+"""ApiVersions (18): which APIs this broker serves in which versions, and its features."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
 from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.features import FEATURES
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.wire.apis import APIS, Api
 
-SHARE_VERSION_LEVEL = 1
-"""The level of Kafka's feature ``share.version``: 1 is share groups without dead letters."""
+VERSION_WITH_LEVEL_0 = 4
+"""Older clients cannot read a range of levels that begins at 0 (KAFKA-17492): it is left out."""
 
 
 def handle(parts: Parts, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    level = i16(SHARE_VERSION_LEVEL)
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=tuple(_entry(api) for api in APIS.values()),
         throttle_time=NO_THROTTLE,
-        supported_features=(
-            SupportedFeatureKey(name="share.version", min_version=i16(0), max_version=level),
+        supported_features=tuple(
+            SupportedFeatureKey(
+                name=one.name, min_version=i16(one.oldest), max_version=i16(one.newest)
+            )
+            for one in FEATURES
+            if one.oldest > 0 or context.api_version >= VERSION_WITH_LEVEL_0
         ),
-        finalized_features_epoch=i64(0),
-        finalized_features=(
+        finalized_features_epoch=i64(parts.features.epoch),
+        finalized_features=tuple(
             FinalizedFeatureKey(
-                name="share.version", min_version_level=level, max_version_level=level
-            ),
+                name=name, min_version_level=i16(level), max_version_level=i16(level)
+            )
+            for name, level in parts.features.finalized.items()
         ),
     )
 
