@@ -1,12 +1,12 @@
 """Between what the share coordinator decides and the bytes of ``__share_group_state``.
 
 Inside, ranges are half-open and records are core's; on disk they are Kafka's ShareSnapshot and
-ShareUpdate, whose last offsets are inclusive.
+ShareUpdate, whose last offsets are inclusive.  Updates, by far the most, go by `share_update`.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, assert_never
 
 from sharegroup.broker.coordinator_log import KeyAndValue
@@ -21,25 +21,22 @@ from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.wire import share_state_records as wire
 from sharegroup.wire.coordinator_records import (
     SHARE_STATE_RECORDS,
-    decode_record,
+    decode_key,
+    decode_value,
     encode_key,
     encode_value,
 )
+from sharegroup.wire.share_update import UpdateFields, decode_update, encode_update
+
+KEYS_MAX = 4096
+"""Keys that are remembered in both forms: a log has millions of records of the same few."""
 
 
 def encode(record: ShareStateRecord) -> KeyAndValue:
     """Key and value as they are stored."""
     match record:
         case ShareUpdate():
-            return _key(wire.ShareUpdateKey, record.key), encode_value(
-                wire.ShareUpdateValue(
-                    snapshot_epoch=record.snapshot_epoch,
-                    leader_epoch=record.leader_epoch,
-                    start_offset=record.start_offset,
-                    delivery_complete_count=record.delivery_complete_count,
-                    state_batches=tuple(map(_stored, record.batches)),
-                )
-            )
+            return _key(wire.ShareUpdateKey, record.key), _update_value(record)
         case ShareSnapshot():
             return _key(wire.ShareSnapshotKey, record.key), encode_value(
                 wire.ShareSnapshotValue(
@@ -61,25 +58,15 @@ def encode(record: ShareStateRecord) -> KeyAndValue:
 
 def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:
     """The record, or None for a type that this version does not know."""
-    decoded = decode_record(SHARE_STATE_RECORDS, key, value)
-    if decoded is None:
+    known = _known_key(key)
+    if known is None:
         return None
-    stored_key, stored = decoded
-    own_key = SharePartitionKey(
-        GroupId(stored_key.group_id), TopicId(stored_key.topic_id), stored_key.partition
-    )
-    if stored is None:
+    key_class, own_key = known
+    if value is None:
         return ShareTombstone(own_key)
-    batches = tuple(map(_loaded, stored.state_batches))
-    if isinstance(stored, wire.ShareUpdateValue):
-        return ShareUpdate(
-            own_key,
-            stored.snapshot_epoch,
-            stored.leader_epoch,
-            stored.start_offset,
-            stored.delivery_complete_count,
-            batches,
-        )
+    if key_class is wire.ShareUpdateKey:
+        return _update(own_key, value)
+    stored = decode_value(wire.ShareSnapshotValue, value)
     return ShareSnapshot(
         key=own_key,
         snapshot_epoch=stored.snapshot_epoch,
@@ -89,16 +76,71 @@ def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:
         delivery_complete_count=stored.delivery_complete_count,
         create_timestamp=stored.create_timestamp,
         write_timestamp=stored.write_timestamp,
-        batches=batches,
+        batches=tuple(map(_loaded, stored.state_batches)),
     )
 
 
-@lru_cache(maxsize=4096)
+def _update_value(update: ShareUpdate) -> bytes:
+    value = encode_update(
+        UpdateFields(
+            update.snapshot_epoch,
+            update.leader_epoch,
+            update.start_offset,
+            update.delivery_complete_count,
+            [(first, end - 1, state, count) for first, end, state, count in update.batches],
+        )
+    )
+    if value is not None:
+        return value
+    return encode_value(
+        wire.ShareUpdateValue(
+            snapshot_epoch=update.snapshot_epoch,
+            leader_epoch=update.leader_epoch,
+            start_offset=update.start_offset,
+            delivery_complete_count=update.delivery_complete_count,
+            state_batches=tuple(map(_stored, update.batches)),
+        )
+    )
+
+
+def _update(key: SharePartitionKey, value: bytes) -> ShareUpdate:
+    found = decode_update(value)
+    if found is not None:
+        snapshot_epoch, leader_epoch, start_offset, complete, stored = found
+        batches = tuple(
+            [
+                StateBatch(first, last + 1, _state(code), count)
+                for first, last, code, count in stored
+            ]
+        )
+        return ShareUpdate(key, snapshot_epoch, leader_epoch, start_offset, complete, batches)
+    whole = decode_value(wire.ShareUpdateValue, value)
+    return ShareUpdate(
+        key,
+        whole.snapshot_epoch,
+        whole.leader_epoch,
+        whole.start_offset,
+        whole.delivery_complete_count,
+        tuple(map(_loaded, whole.state_batches)),
+    )
+
+
+@lru_cache(maxsize=KEYS_MAX)
 def _key(key_class: type[Any], key: SharePartitionKey) -> bytes:
     """The bytes of a key; a share partition that is acknowledged has the same ones every time."""
     return encode_key(
         key_class(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition)
     )
+
+
+@lru_cache(maxsize=KEYS_MAX)
+def _known_key(key: bytes) -> tuple[type[Any], SharePartitionKey] | None:
+    """The class of a key and what it names; None for a type that is not known."""
+    message = decode_key(SHARE_STATE_RECORDS, key)
+    if message is None:
+        return None
+    own = SharePartitionKey(GroupId(message.group_id), TopicId(message.topic_id), message.partition)
+    return type(message), own
 
 
 def _stored(batch: StateBatch) -> wire.StateBatch:
@@ -114,6 +156,10 @@ def _loaded(batch: wire.StateBatch) -> StateBatch:
     return StateBatch(
         batch.first_offset,
         batch.last_offset + 1,
-        RecordState(batch.delivery_state),
+        _state(batch.delivery_state),
         batch.delivery_count,
     )
+
+
+_state = cache(RecordState)
+"""A state by its code; an enumeration's own look-up takes five times as long."""

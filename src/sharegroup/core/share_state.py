@@ -350,7 +350,7 @@ class ShareStates:
         if state.update_count < self._updates_per_snapshot:
             return update
         batches = combined(batches_of(state.runs), update.batches, start_offset=update.start_offset)
-        return _snapshot(state, replace(update, batches=batches), wall_ms)
+        return _snapshot(state, update._replace(batches=batches), wall_ms)
 
 
 def _snapshot(state: _ShareState, everything: ShareUpdate, wall_ms: int) -> ShareSnapshot:

@@ -6,6 +6,7 @@ Named after Kafka's, with the fields of key and value; offsets are half-open ran
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.core.delivery import StateBatch
 from sharegroup.ids import SharePartitionKey
@@ -26,9 +27,11 @@ class ShareSnapshot:
     batches: tuple[StateBatch, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShareUpdate:
-    """What changed since the snapshot of the same epoch and the updates after it."""
+class ShareUpdate(NamedTuple):
+    """What changed since the snapshot of the same epoch and the updates after it.
+
+    A plain tuple, because every acknowledgement makes one and every start reads them all.
+    """
 
     key: SharePartitionKey
     snapshot_epoch: int

@@ -65,20 +65,35 @@ def decode_record(
     Raises DecodeError for bytes that are no such record, and for a version that is not known:
     what cannot be read must not be skipped.
     """
-    record_type = int.from_bytes(key[:PREFIX_BYTES], "big", signed=True)
-    if len(key) < PREFIX_BYTES or record_type not in classes:
-        return None
-    key_class, value_class = classes[record_type]
-    key_message = _keys.get((key_class, key))
+    key_message = decode_key(classes, key)
     if key_message is None:
-        key_message = _remember(key_class, bytes(key))
+        return None
     if value is None:
         return key_message, None
+    value_class = classes[_record_type(key)][1]
+    return key_message, decode_value(value_class, value)
+
+
+def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
+    """The message of a key; None for a type that is not in ``classes``."""
+    record_type = _record_type(key)
+    if len(key) < PREFIX_BYTES or record_type not in classes:
+        return None
+    key_class, _ = classes[record_type]
+    return _keys.get((key_class, key)) or _remember(key_class, bytes(key))
+
+
+def decode_value(value_class: type[Any], value: bytes) -> Any:
+    """The message of a value."""
     if value[:PREFIX_BYTES] != VERSION:
         raise DecodeError(
             f"{value_class.__name__}: expected version 0, found {bytes(value[:PREFIX_BYTES])!r}"
         )
-    return key_message, _whole(value_class, value)
+    return _whole(value_class, value)
+
+
+def _record_type(key: bytes) -> int:
+    return int.from_bytes(key[:PREFIX_BYTES], "big", signed=True)
 
 
 _keys: dict[tuple[type[Any], bytes], Any] = {}

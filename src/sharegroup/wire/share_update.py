@@ -1,0 +1,115 @@
+"""The value of a share update, put into bytes and read by hand: the record written most.
+
+Every acknowledgement writes one and every start reads them all, a million in seconds.  They are
+short and of few shapes, so that each takes one call of `struct`:
+
+    version  snapshot epoch  leader epoch  start offset   count+1   batches             tags
+    int16    int32           int32         int64          uvarint   20 bytes each       one, or none
+
+    a batch: first offset int64, last offset int64, state int8, count int16, no tags
+    the tag: 0, of 4 bytes: delivery complete count int32
+
+Whatever has another shape is left to the compiled decoder of `share_state_records`, which reads
+all that Kafka may write; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct, error
+from typing import NamedTuple
+
+BATCHES_MAX = 126
+"""Above that the count takes two bytes."""
+
+_HEAD = "hiiqB"
+_BATCH = "qqbhB"
+_TAG = "BBBi"
+_NO_TAGS = 0
+_ONE_TAG = 1
+_SIZE_OF_COUNT = 4
+_COUNT_UNKNOWN = -1
+
+_head = Struct(">" + _HEAD)
+_batch = Struct(">" + _BATCH)
+_tag = Struct(">" + _TAG)
+
+Batch = tuple[int, int, int, int]
+"""First offset, last offset, delivery state and delivery count."""
+
+
+class UpdateFields(NamedTuple):
+    """A share update as plain numbers; -1 for a delivery complete count that is not known."""
+
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[Batch]
+
+
+def encode_update(fields: UpdateFields) -> bytes | None:
+    """The value, with its version; None where it has too many batches for this form."""
+    snapshot_epoch, leader_epoch, start_offset, complete, batches = fields
+    count = len(batches)
+    if count > BATCHES_MAX:
+        return None
+    head = (0, snapshot_epoch, leader_epoch, start_offset, count + 1)
+    flat = [number for batch in batches for number in (*batch, _NO_TAGS)]
+    if complete == _COUNT_UNKNOWN:
+        return _whole(count, tagged=False).pack(*head, *flat, _NO_TAGS)
+    return _whole(count, tagged=True).pack(*head, *flat, _ONE_TAG, 0, _SIZE_OF_COUNT, complete)
+
+
+def decode_update(value: bytes) -> UpdateFields | None:
+    """The fields of a value; None where it has another shape, or is none at all."""
+    try:
+        return _one_batch(value) or _any_batches(value)
+    except error:
+        return None
+
+
+def _one_batch(value: bytes) -> UpdateFields | None:
+    """Nearly every update: one batch and a count."""
+    whole = _whole(1, tagged=True)
+    if len(value) != whole.size:
+        return None
+    found = whole.unpack(value)
+    version, snapshot_epoch, leader_epoch, start_offset, count = found[:5]
+    first, last, state, deliveries, batch_tags, tags, tag, size, complete = found[5:]
+    if (version, count, batch_tags, tags, tag, size) != (0, 2, 0, _ONE_TAG, 0, _SIZE_OF_COUNT):
+        return None
+    batch = (first, last, state, deliveries)
+    return UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, (batch,))
+
+
+def _any_batches(value: bytes) -> UpdateFields | None:
+    version, snapshot_epoch, leader_epoch, start_offset, count = _head.unpack_from(value)
+    batches_end = _head.size + (count - 1) * _batch.size
+    if version != 0 or not 1 <= count <= BATCHES_MAX + 1 or batches_end >= len(value):
+        return None
+    found = list(_batch.iter_unpack(value[_head.size : batches_end]))
+    if any(batch[4] != _NO_TAGS for batch in found):
+        return None
+    complete = _count_at(value, batches_end)
+    if complete is None:
+        return None
+    batches = tuple((first, last, state, times) for first, last, state, times, _ in found)
+    return UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, batches)
+
+
+def _count_at(value: bytes, position: int) -> int | None:
+    """The delivery complete count, which ends the value; None if something else does."""
+    if value[position:] == bytes((_NO_TAGS,)):
+        return _COUNT_UNKNOWN
+    if len(value) - position != _tag.size:
+        return None
+    tags, tag, size, complete = _tag.unpack_from(value, position)
+    return complete if (tags, tag, size) == (_ONE_TAG, 0, _SIZE_OF_COUNT) else None
+
+
+@lru_cache(maxsize=2 * BATCHES_MAX + 2)
+def _whole(batches: int, *, tagged: bool) -> Struct:
+    """A value with so many batches, in one format."""
+    return Struct(">" + _HEAD + _BATCH * batches + (_TAG if tagged else "B"))
