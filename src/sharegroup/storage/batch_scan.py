@@ -15,16 +15,24 @@ from typing import NamedTuple
 import crc32c
 
 from sharegroup.storage.files import Buffer
-from sharegroup.wire.batches import CHECKED_AT, CRC_AT, HEADER_BYTES, LENGTH_END, MAGIC
+from sharegroup.wire.batches import (
+    CHECKED_AT,
+    CONTROL,
+    CRC_AT,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    TRANSACTIONAL,
+)
 from sharegroup.wire.batches import stamp as stamp_batch
 
 LEADER_EPOCH = 0
 """One broker, one leadership: the epoch never changes."""
 
-_NEEDED = struct.Struct(">qi4xb6xi8xqqhi4x")
-"""base offset, length, magic, last offset delta, largest timestamp, producer id, producer
-epoch, base sequence: the fields of the header that storage needs, and no others, because
-recovery and cold reads unpack them for every batch"""
+_NEEDED = struct.Struct(">qi4xb4xhi8xqqhi4x")
+"""base offset, length, magic, attributes, last offset delta, largest timestamp, producer id,
+producer epoch, base sequence: the fields of the header that storage needs, and no others,
+because recovery and cold reads unpack them for every batch"""
 assert _NEEDED.size == HEADER_BYTES
 
 _CRC = struct.Struct(">I")
@@ -41,10 +49,21 @@ class PlacedBatch(NamedTuple):
     size: int
     base_offset: int
     end_offset: int
+    attributes: int
     max_timestamp: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds a marker and no records for consumers."""
+        return self.attributes & CONTROL != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return self.attributes & TRANSACTIONAL != 0
 
     @property
     def offset_count(self) -> int:
@@ -70,13 +89,14 @@ def placed_in(data: Buffer, *, position: int, limit: int) -> PlacedBatch | None:
     """
     if len(data) < HEADER_BYTES:
         return None
-    base_offset, length, magic, last_offset_delta, *rest = _NEEDED.unpack_from(data)
+    base_offset, length, magic, attributes, last_offset_delta, *rest = _NEEDED.unpack_from(data)
     size = length + LENGTH_END
     if magic != MAGIC or base_offset < 0 or last_offset_delta < 0:
         return None
     if size < HEADER_BYTES or position + size > limit:
         return None
-    return PlacedBatch(position, size, base_offset, base_offset + last_offset_delta + 1, *rest)
+    end_offset = base_offset + last_offset_delta + 1
+    return PlacedBatch(position, size, base_offset, end_offset, attributes, *rest)
 
 
 def header_at(read: Read, position: int, *, limit: int) -> PlacedBatch | None:

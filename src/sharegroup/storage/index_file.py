@@ -6,9 +6,6 @@ An index is a file of fixed-size entries, ascending in their first field.
     .timeindex  timestamp (int64), relative offset (int32)    largest timestamp so far
 
 The relative offset is that of a batch's last record, counted from the segment's base.
-Entries are collected in memory and written in blocks, at every checkpoint: an index says
-nothing that the log does not say, so it need not be on disk before the log's next recovery
-point.  What is lost in a crash is written again by recovery.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from sharegroup.storage.entry_file import EntryFile
 from sharegroup.storage.stored_file import StoredFile
 
 OFFSET_ENTRY = struct.Struct(">ii")
@@ -32,21 +30,24 @@ class IndexEntry(NamedTuple):
 class IndexFile:
     """See the module's text."""
 
-    __slots__ = ("_entry", "_file", "_pending", "_written")
+    __slots__ = ("_entries", "_layout")
 
-    def __init__(self, file: StoredFile, entry: struct.Struct) -> None:
+    def __init__(self, file: StoredFile, layout: struct.Struct) -> None:
         """The empty index; `load` takes in what a file holds."""
-        self._file = file
-        self._entry = entry
-        self._written = 0
-        self._pending: list[IndexEntry] = []
+        self._layout = layout
+        self._entries = EntryFile(file, layout, IndexEntry._make)
 
     def __len__(self) -> int:
-        return self._written + len(self._pending)
+        return len(self._entries)
+
+    @property
+    def entries(self) -> EntryFile[IndexEntry]:
+        """Where they are kept."""
+        return self._entries
 
     @property
     def file(self) -> StoredFile:
-        return self._file
+        return self._entries.file
 
     @property
     def last(self) -> IndexEntry | None:
@@ -54,32 +55,19 @@ class IndexFile:
         return self.entry(len(self) - 1) if len(self) else None
 
     def entry(self, number: int) -> IndexEntry:
-        if number >= self._written:
-            return self._pending[number - self._written]
-        size = self._entry.size
-        key, value = self._entry.unpack(self._file.read(size, number * size))
-        return IndexEntry(key, value)
+        return self._entries[number]
 
     def append(self, key: int, value: int) -> None:
         """Add an entry, in memory."""
-        self._pending.append(IndexEntry(key, value))
+        self._entries.append(IndexEntry(key, value))
 
     def flush(self) -> None:
         """Write what is only in memory."""
-        if not self._pending:
-            return
-        block = b"".join(self._entry.pack(*entry) for entry in self._pending)
-        self._file.fd(create=True)
-        self._file.write(block, self._written * self._entry.size)
-        self._written += len(self._pending)
-        self._pending.clear()
+        self._entries.flush()
 
     def load(self, *, value_max: int) -> None:
         """Take in the entries of an existing file, as far as they may be believed."""
-        size = self._file.size()
-        self._written = sound_entries(self._file.read(size, 0), self._entry, value_max=value_max)
-        if self._written * self._entry.size < size:
-            self._file.truncate(self._written * self._entry.size)
+        self._entries.load(lambda data: sound_entries(data, self._layout, value_max=value_max))
 
     def count_through(self, key: int) -> int:
         """How many entries have a key of at most ``key``."""
@@ -99,17 +87,11 @@ class IndexFile:
 
     def reset(self) -> None:
         """Begin anew, whatever is in the file."""
-        self._pending.clear()
-        self._written = 0
+        self._entries.reset()
 
     def truncate(self, count: int) -> None:
         """Keep the first ``count`` entries."""
-        if count >= self._written:
-            del self._pending[count - self._written :]
-            return
-        self._pending.clear()
-        self._written = count
-        self._file.truncate(count * self._entry.size)
+        self._entries.truncate(count)
 
 
 def sound_entries(data: bytes, entry: struct.Struct, *, value_max: int) -> int:

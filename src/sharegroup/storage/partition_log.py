@@ -1,19 +1,25 @@
 """The log of one partition: record batches in segments, appended at the end, read anywhere.
 
-Three offsets, in this order:
+Four offsets, in this order:
 
-    start_offset <= high_watermark <= end_offset
-    |  readable  |   written, not   |
-    |            |   yet durable    |
+    start_offset <= last_stable_offset <= high_watermark <= end_offset
+    |           readable              |                |
+    |  decided   | of transactions    | written, not   |
+    |            | that may be open   | yet durable    |
 
 ``append`` assigns offsets and writes at once, in the order of the calls; the batch becomes
 readable when it is durable, and then its `Ticket` is done.  With ``Durability.OS`` written
 counts as durable.
 
+Transactions are known by their batches and markers (`core.producer_state`).  Whoever wants
+committed records only reads up to the last stable offset and leaves out what
+`aborted_transactions` names.
+
 When the disk fails, what was not durable is cut off and its tickets fail, appends raise
 `KafkaStorageError` until the disk works again (`fence`), and reads go on.
 
-Finding and reading batches is in `log_reader`, what happens at start in `recovery`.
+Finding and reading batches is in `log_reader`, what happens at start in `recovery`, the files
+are the business of `segments`.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
+from sharegroup.core.producer_state import ProducedBatch, ProducerStates
 from sharegroup.errors import (
     KafkaError,
     KafkaStorageError,
@@ -31,17 +37,21 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicPartition, topic_id_text
 from sharegroup.storage.batch_scan import PlacedBatch, header_of, stamp
-from sharegroup.storage.boundaries import BatchMap, BatchSpans
+from sharegroup.storage.boundaries import BatchSpans
 from sharegroup.storage.fence import Fence
 from sharegroup.storage.folders import folder_name, remove_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
+from sharegroup.storage.producers import check_batch, count_in, marker_of
 from sharegroup.storage.recovery import LoadedLog
-from sharegroup.storage.segment import NO_TIMESTAMP, Segment, SegmentEnd
+from sharegroup.storage.segment import NO_TIMESTAMP, Segment
+from sharegroup.storage.segments import Segments
 from sharegroup.storage.stored_file import StoredFile
 from sharegroup.storage.syncer import SyncWork
 from sharegroup.storage.tickets import Ticket, TicketQueue
 from sharegroup.storage.timestamps import first_not_older
+from sharegroup.storage.transaction_index import overlapping
+from sharegroup.wire.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 
@@ -58,16 +68,8 @@ class Checkpoint:
     directories: tuple[str, ...]
     producers: bytes | None
     """The producer snapshot at ``point``; None if the last one still holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A place in the log: everything before it was written by the time it was taken."""
-
-    offset: int
-    segment: Segment | None
-    segment_end: SegmentEnd | None
-    """None where there is no segment."""
+    new_files: tuple[Segment, ...]
+    """Segments with index files whose names are durable with ``directories``."""
 
 
 class PartitionLog:
@@ -78,8 +80,6 @@ class PartitionLog:
         "_fence",
         "_folder",
         "_is_closed",
-        "_map",
-        "_new_names",
         "_parts",
         "_pending",
         "_producers",
@@ -87,7 +87,6 @@ class PartitionLog:
         "_segments",
         "_subscribers",
         "_syncing",
-        "_unsynced",
         "end_offset",
         "high_watermark",
         "key",
@@ -112,18 +111,15 @@ class PartitionLog:
         self.recovery_point = loaded.recovery_point
         self._parts = parts
         self._folder = f"{parts.root}/{folder_name(key)}"
-        self._segments = loaded.segments
+        self._segments = Segments(parts, self._folder, str(self), loaded.segments)
         self._producers = loaded.producers
-        self._map = BatchMap()
-        if self._segments:
-            self._map.begin(self._segments[-1])
-        self._reader = LogReader(str(self), self._segments, self._map, loaded.verified_from)
+        self._reader = LogReader(
+            str(self), self._segments.all, self._segments.map, loaded.verified_from
+        )
         self._pending = TicketQueue()
-        self._unsynced: dict[StoredFile, None] = {}
-        self._new_names: dict[str, None] = {}
-        self._durable = self._mark()
+        self._durable = self._segments.mark(self.end_offset)
         self._syncing = self._durable
-        self._fence = Fence(parts, self._folder, str(self), active_end=self._active_end)
+        self._fence = Fence(parts, self._folder, str(self), active_end=self._segments.active_end)
         self._subscribers: list[Callable[[], None]] = []
         self._is_closed = False
 
@@ -142,10 +138,32 @@ class PartitionLog:
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size
+
+    @property
+    def last_stable_offset(self) -> int:
+        """All transactions that begin before this offset are durably decided."""
+        undecided = self._producers.first_unstable_offset
+        if undecided is None or undecided >= self.high_watermark:
+            return self.high_watermark
+        return max(undecided, self.start_offset)
+
+    def aborted_transactions(self, first: int, end: int) -> tuple[tuple[int, int, int], ...]:
+        """(producer id, first offset, marker's offset) of all that overlap ``[first, end)``.
+
+        ``end`` must not be above the last stable offset: beyond it nothing is decided.
+        """
+        indexes = (segment.aborted for segment in self._segments.from_offset(first))
+        try:
+            return tuple(
+                (entry.producer_id, entry.first_offset, entry.last_offset)
+                for entry in overlapping(indexes, first=first, end=end)
+            )
+        except OSError as error:
+            raise KafkaStorageError(f"{self} offset={first}: aborted: {error}") from error
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the high watermark has moved."""
+        """Call ``callback`` whenever another range can be read: its start or its end moved."""
         self._subscribers.append(callback)
 
     # Appending
@@ -157,34 +175,21 @@ class PartitionLog:
         producer sends again is not written: the ticket has the offsets of the first time.
         """
         header = header_of(batch)
-        if header.producer_id == NO_PRODUCER_ID:
-            return self._write(batch, header)
-        duplicate = self._check_producer(header)
-        if duplicate is not None:
-            return self._duplicate_ticket(duplicate)
-        ticket = self._write(batch, header)
-        self._producers.append(
-            header.producer_id,
-            epoch=header.producer_epoch,
-            batch=ProducedBatch(header.base_sequence, ticket.base_offset, ticket.end_offset),
-            now_ms=now_ms,
-        )
-        if self._parts.durability is Durability.OS:
-            self._producers.settle(self.high_watermark)
-        return ticket
+        marker = marker_of(header, batch)
+        repeated = self._check_producer(header, marker)
+        if repeated is not None:
+            return self._duplicate_ticket(repeated)
+        return self._write(batch, header, marker, now_ms=now_ms)
 
     def check_writable(self) -> None:
         """Raise KafkaStorageError while appends are refused; that has the disk tried again."""
         self._fence.check()
 
-    def _check_producer(self, header: PlacedBatch) -> ProducedBatch | None:
+    def _check_producer(
+        self, header: PlacedBatch, marker: TransactionMarker | None
+    ) -> ProducedBatch | None:
         try:
-            return self._producers.check(
-                header.producer_id,
-                epoch=header.producer_epoch,
-                base_sequence=header.base_sequence,
-                count=header.offset_count,
-            )
+            return check_batch(self._producers, header, marker)
         except KafkaError as error:
             raise type(error)(f"{self}: {error}") from error
 
@@ -196,57 +201,45 @@ class PartitionLog:
             self._pending.add(ticket)
         return ticket
 
-    def _write(self, batch: bytearray, header: PlacedBatch) -> Ticket:
-        """Stamp, write and index."""
+    def _write(
+        self,
+        batch: bytearray,
+        header: PlacedBatch,
+        marker: TransactionMarker | None,
+        *,
+        now_ms: int,
+    ) -> Ticket:
+        """Stamp, write, index and count in."""
         if self._is_closed:
             raise UnknownTopicOrPartition(f"{self}: the log is closed or was deleted")
         self._fence.check()
         base_offset, end_offset = self.end_offset, self.end_offset + header.offset_count
         try:
-            segment = self._segment_for(header.size, end_offset)
+            segment = self._segments.for_append(
+                header.size, first=base_offset, end=end_offset, segment_bytes=self.segment_bytes
+            )
             placed = stamp(batch, header, base_offset=base_offset, position=segment.size)
             segment.append(batch, placed)
         except OSError as error:
             raise self._refuse(error) from error
-        self._map.append(placed)
+        self._segments.appended(segment, placed)
         self.end_offset = end_offset
-        self._unsynced[segment.log] = None
+        count_in(self._producers, placed, marker, segment=segment, now_ms=now_ms)
         self._parts.appended(header.size)
         ticket = Ticket(base_offset, end_offset)
         if self._parts.durability is Durability.OS:
             ticket.settle()
-            self._advance()
+            self._advance_to(end_offset)
         else:
             self._pending.add(ticket)
             self._parts.syncer.request(self)
         return ticket
 
-    def _segment_for(self, size: int, end_offset: int) -> Segment:
-        """The segment that takes ``size`` bytes more; a new one where the active is full."""
-        if self._segments:
-            active = self._segments[-1]
-            if active.has_room(size, end_offset, segment_bytes=self.segment_bytes):
-                return active
-            active.flush_indexes()
-        else:
-            self._parts.files.make_directory(self._folder)
-            self._new_names[self._parts.root] = None
-        segment = Segment(self._parts.opened, self._folder, self.end_offset)
-        segment.log.fd(create=True)
-        segment.log.truncate(0)
-        self._new_names[self._folder] = None
-        self._segments.append(segment)
-        self._map.begin(segment)
-        return segment
-
     # Durability
 
     def begin_sync(self) -> SyncWork:
-        work = SyncWork(tuple(self._unsynced), tuple(self._new_names))
-        self._syncing = self._mark()
-        self._unsynced.clear()
-        self._new_names.clear()
-        return work
+        self._syncing = self._segments.mark(self.end_offset)
+        return self._segments.begin_sync()
 
     def synced(self) -> None:
         if self._is_closed:
@@ -265,61 +258,27 @@ class PartitionLog:
         self._pending.fail(f"{self}: a sync failed: {error}")
         self._cut_to_durable()
 
-    def _advance(self) -> None:
-        self._advance_to(self.end_offset)
-
     def _advance_to(self, offset: int) -> None:
         """Everything before ``offset`` is durable: show it and say so."""
         self.high_watermark = offset
         self._producers.settle(offset)
         self._pending.settle(offset)
+        self._tell()
+
+    def _tell(self) -> None:
         for callback in self._subscribers:
             callback()
 
-    def _mark(self) -> _Mark:
-        active = self._segments[-1] if self._segments else None
-        return _Mark(self.end_offset, active, None if active is None else active.end())
-
-    def _active_end(self) -> tuple[str, int] | None:
-        if not self._segments:
-            return None
-        return self._segments[-1].log.path, self._segments[-1].size
-
     def _cut_to_durable(self) -> None:
-        """Take back everything that is not durable, in memory and, if possible, on disk."""
-        mark = self._durable
-        self.end_offset = mark.offset
-        self._producers.undo_from(mark.offset)
-        while self._segments and self._segments[-1] is not mark.segment:
-            self._drop_newest_segment()
-        if self._segments:
-            active = self._segments[-1]
-            assert mark.segment_end is not None
-            try:
-                active.truncate(mark.segment_end)
-            except OSError as error:
-                # It is done again before the fence goes.
-                log.warning("event=truncate_failed %s error=%r", self, str(error))
-            self._unsynced[active.log] = None
-            self._map.truncate(active)
-
-    def _drop_newest_segment(self) -> None:
-        segment = self._segments.pop()
-        self._map.forget(segment)
-        self._unsynced.pop(segment.log, None)
-        segment.close()
-        self._fence.doom(file.path for file in segment.files)
+        """Take back everything that is not durable."""
+        self.end_offset = self._durable.offset
+        self._producers.undo_from(self._durable.offset)
+        self._fence.doom(self._segments.cut_to(self._durable))
 
     def _refuse(self, error: OSError) -> KafkaStorageError:
         """Fence the log after a failed write; what was written before it is not affected."""
         self._fence.put_up(f"a write failed: {error}")
-        if self._segments:
-            active = self._segments[-1]
-            try:
-                active.log.truncate(active.size)
-            except OSError as second:
-                # It is done again before the fence goes.
-                log.warning("event=truncate_failed %s error=%r", self, str(second))
+        self._segments.cut_unwritten()
         return KafkaStorageError(f"{self} offset={self.end_offset}: a write failed: {error}")
 
     # Reading
@@ -363,21 +322,22 @@ class PartitionLog:
 
     def begin_checkpoint(self) -> Checkpoint:
         """Write what is only in memory; what must be synced before the new recovery point."""
-        if self._segments:
-            self._segments[-1].flush_indexes()  # The others were, when they were full.
-        files = [file for s in self._segments for file in s.index_files if file.unsynced_bytes]
-        names: tuple[str, ...] = ()
+        segments = self._segments
+        if segments.active is not None:
+            segments.active.flush_indexes()  # The others were, when they were closed.
+        files = [file for s in segments.all for file in s.index_files if file.unsynced_bytes]
+        new = tuple(segment for segment in segments.all if segment.has_new_files)
+        names: tuple[str, ...] = (self._folder,) if new else ()
         if self._parts.durability is Durability.OS:
             # Nobody has synced the log itself so far.
-            files += self._unsynced
-            names = tuple(self._new_names)
-            self._unsynced.clear()
-            self._new_names.clear()
+            work = segments.begin_sync()
+            files += work.files
+            names += work.directories
         for file in files:
             file.begin_sync()
         point = self.high_watermark
         snapshot = self._producers.snapshot(point) if self._producers.changed else None
-        return Checkpoint(self, point, tuple(files), names, snapshot)
+        return Checkpoint(self, point, tuple(files), names, snapshot, new)
 
     def end_checkpoint(self, checkpoint: Checkpoint, *, done: bool) -> None:
         """The recovery point is durable, or could not be made so."""
@@ -385,25 +345,29 @@ class PartitionLog:
             file.end_sync()
         if done:
             self.recovery_point = checkpoint.point
+            for segment in checkpoint.new_files:
+                segment.names_are_durable()
             return
         self._producers.changed = True
         if self._parts.durability is Durability.OS and not self._is_closed:
-            self._unsynced.update((s.log, None) for s in self._segments)
-            self._new_names.update((name, None) for name in checkpoint.directories)
+            self._segments.unsynced.update((s.log, None) for s in self._segments.all)
+            self._segments.new_names.update((name, None) for name in checkpoint.directories)
             self._fence.put_up("a checkpoint could not be made durable")
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older; None if all are."""
         try:
             return first_not_older(
-                self._segments, timestamp_ms, start=self.start_offset, end=self.high_watermark
+                self._segments.all, timestamp_ms, start=self.start_offset, end=self.high_watermark
             )
         except OSError as error:
             raise KafkaStorageError(f"{self} timestamp={timestamp_ms}: {error}") from error
 
     def latest_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp, None if empty."""
-        visible = [s.max_timestamp for s in self._segments if s.end_offset <= self.high_watermark]
+        visible = [
+            s.max_timestamp for s in self._segments.all if s.end_offset <= self.high_watermark
+        ]
         durable = self._durable.segment_end
         if durable is not None:
             visible.append(durable.max_timestamp)
@@ -426,6 +390,7 @@ class PartitionLog:
                 raise KafkaStorageError(f"{self}: the new start offset: {error}") from error
             self.start_offset = max(self.start_offset, offset)
             self._drop_segments_before(self.start_offset)
+            self._tell()
         return self.start_offset
 
     def retained_from(
@@ -437,7 +402,7 @@ class PartitionLog:
         the active one stays.
         """
         start, size = self.start_offset, self.size
-        for segment in self._segments[:-1]:
+        for segment in self._segments.all[:-1]:
             too_old = retention_ms is not None and now_ms - segment.max_timestamp > retention_ms
             size -= segment.size
             too_many = retention_bytes is not None and size >= retention_bytes
@@ -447,13 +412,7 @@ class PartitionLog:
         return min(start, self.high_watermark)
 
     def _drop_segments_before(self, offset: int) -> None:
-        files, paths = self._parts.files, []
-        while len(self._segments) > 1 and self._segments[0].end_offset <= offset:
-            segment = self._segments.pop(0)
-            self._map.forget(segment)
-            self._unsynced.pop(segment.log, None)
-            segment.close()
-            paths += [file.path for file in segment.files]
+        files, paths = self._parts.files, self._segments.drop_before(offset)
         if paths:
             self._parts.syncer.later(lambda: remove_files(files, paths))
 
@@ -462,5 +421,4 @@ class PartitionLog:
         self._is_closed = True
         self._parts.syncer.withdraw(self)
         self._pending.fail(f"{self}: the log was closed")
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()

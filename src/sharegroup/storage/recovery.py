@@ -11,8 +11,9 @@ Above it, a batch that is not whole, or does not follow the one before, is where
 stopped: the log is cut there.  Below it such a batch would be damage; it is left in place, the
 read that meets it fails, and everything around it stays readable (`log_reader`).
 
-Index entries and producers of the scanned part are taken in again.  A producer snapshot is
-made durable before every recovery point, so state is that of the newest snapshot plus the scan.
+Index entries, producers and transactions of the scanned part are taken in again.  A producer
+snapshot is made durable before every recovery point, so state is that of the newest snapshot
+plus the scan.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
+from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducerStates
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.batch_scan import PlacedBatch, is_whole, placed_in
 from sharegroup.storage.boundaries import load_window
 from sharegroup.storage.checkpoint_files import read_file
-from sharegroup.storage.files import Files
+from sharegroup.storage.files import Buffer, Files
+from sharegroup.storage.producers import count_in, marker_of
 from sharegroup.storage.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.stored_file import OpenFiles
 from sharegroup.wire.batches import HEADER_BYTES
+from sharegroup.wire.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,9 @@ SCAN_BYTES = 1 << 20
 """Recovery reads the log in pieces of this size."""
 
 _OFFSET = struct.Struct(">q")
+
+Produced = tuple[PlacedBatch, TransactionMarker | None, Segment | None]
+"""A batch of a producer, its marker, and the segment whose index lacks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ class _Scan:
     first_offset: int
     batches: int = 0
     cut_bytes: int = 0
-    produced: list[PlacedBatch] = field(default_factory=list)
+    produced: list[Produced] = field(default_factory=list)
     """The batches of producers that have an id."""
 
 
@@ -123,6 +129,7 @@ def _open_trusted(files: Files, segments: list[Segment], recovery_point: int) ->
     last_relative = segment.end_offset - 1 - segment.base_offset
     segment.index.truncate(segment.index.count_through(last_relative))
     segment.forget_times_from(segment.end_offset)
+    segment.aborted.entries.truncate(segment.aborted.count_before(segment.end_offset))
     return active
 
 
@@ -134,6 +141,8 @@ def _load_indexes(files: Files, segment: Segment) -> None:
         index.load(value_max=segment.size)
     if files.exists(time_index.file.path):
         time_index.load(value_max=RELATIVE_OFFSET_MAX)
+    if files.exists(segment.aborted.file.path):
+        segment.aborted.load()
     if not found and segment.size > INDEX_INTERVAL_BYTES:
         _index_anew(segment)
 
@@ -189,6 +198,7 @@ def _scan_from(segments: list[Segment], active: int, scan: _Scan) -> None:
         if number > active:
             segment.index.reset()
             segment.time_index.reset()
+            segment.aborted.entries.reset()
         file_size = segment.log.size()
         follows = number == active or segment.base_offset == expected
         if follows and not segment.is_sealed:
@@ -239,7 +249,8 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
         segment.add_to_indexes(header)
         scan.batches += 1
         if header.producer_id != NO_PRODUCER_ID:
-            scan.produced.append(header)
+            marker = _marker(header, chunk[at : at + header.size])
+            scan.produced.append((header, marker, segment))
 
 
 def _producers(
@@ -270,19 +281,14 @@ def _producers(
         break
     else:
         known_to = segments[0].base_offset if damaged else known_to
-    for batch in chain(_produced_below(segments, scan, known_to), scan.produced):
+    for batch, marker, segment in chain(_produced_below(segments, scan, known_to), scan.produced):
         if batch.base_offset >= known_to:
-            states.append(
-                batch.producer_id,
-                epoch=batch.producer_epoch,
-                batch=ProducedBatch(batch.base_sequence, batch.base_offset, batch.end_offset),
-                now_ms=now_ms,
-            )
+            count_in(states, batch, marker, segment=segment, now_ms=now_ms)
     states.settle(end_offset)
     return states
 
 
-def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iterator[PlacedBatch]:
+def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iterator[Produced]:
     """Batches of producers from ``known_to`` to where the scan began, by their headers."""
     for segment in segments:
         if known_to < segment.end_offset and segment.base_offset < scan.first_offset:
@@ -290,7 +296,23 @@ def _produced_below(segments: list[Segment], scan: _Scan, known_to: int) -> Iter
                 if batch.base_offset >= scan.first_offset:
                     return
                 if batch.producer_id != NO_PRODUCER_ID:
-                    yield batch
+                    yield batch, _marker_in(segment, batch), None
+
+
+def _marker_in(segment: Segment, batch: PlacedBatch) -> TransactionMarker | None:
+    if not batch.is_control:
+        return None
+    data = segment.log.read(batch.size, batch.position)
+    return _marker(batch, data) if is_whole(data) else None
+
+
+def _marker(batch: PlacedBatch, data: Buffer) -> TransactionMarker | None:
+    """A marker that cannot be understood must not keep the log from being opened."""
+    try:
+        return marker_of(batch, data)
+    except CorruptMessage as error:
+        log.warning("event=marker_ignored offset=%d reason=%r", batch.base_offset, str(error))
+        return None
 
 
 def _base_offset(segment: Segment) -> int:

@@ -1,4 +1,4 @@
-"""One segment of a log: a ``.log`` file of record batches and its two sparse indexes.
+"""One segment of a log: a ``.log`` file of record batches and its indexes.
 
 File names are the base offset in twenty digits, as in Kafka.  A segment knows its files, how
 many bytes of the log are in use, which offsets they hold, and the largest timestamp.
@@ -6,13 +6,16 @@ many bytes of the log are in use, which offsets they hold, and the largest times
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sharegroup.storage.batch_scan import PlacedBatch, header_at, headers
+from sharegroup.storage.entry_file import EntryFile
 from sharegroup.storage.files import Buffer
 from sharegroup.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, IndexFile
 from sharegroup.storage.stored_file import OpenFiles, StoredFile
+from sharegroup.storage.transaction_index import TransactionIndex
 
 INDEX_INTERVAL_BYTES = 4096
 """A batch gets index entries when this much log lies behind the last one (Kafka's default)."""
@@ -35,6 +38,7 @@ class SegmentEnd(NamedTuple):
     max_timestamp_offset: int
     index_entries: int
     time_entries: int
+    aborted_transactions: int
 
 
 class Segment:
@@ -42,6 +46,7 @@ class Segment:
 
     __slots__ = (
         "_unindexed_bytes",
+        "aborted",
         "base_offset",
         "end_offset",
         "index",
@@ -56,13 +61,11 @@ class Segment:
     def __init__(self, opened: OpenFiles, folder: str, base_offset: int) -> None:
         """The empty segment; `recovery` fills in what its files hold."""
         self.base_offset = base_offset
-        self.log = StoredFile(opened, f"{folder}/{segment_name(base_offset, '.log')}")
-        self.index = IndexFile(
-            StoredFile(opened, f"{folder}/{segment_name(base_offset, '.index')}"), OFFSET_ENTRY
-        )
-        self.time_index = IndexFile(
-            StoredFile(opened, f"{folder}/{segment_name(base_offset, '.timeindex')}"), TIME_ENTRY
-        )
+        name = f"{folder}/{segment_name(base_offset, '')}"
+        self.log = StoredFile(opened, f"{name}.log")
+        self.index = IndexFile(StoredFile(opened, f"{name}.index"), OFFSET_ENTRY)
+        self.time_index = IndexFile(StoredFile(opened, f"{name}.timeindex"), TIME_ENTRY)
+        self.aborted = TransactionIndex(StoredFile(opened, f"{name}.txnindex"))
         self.size = 0
         self.end_offset = base_offset
         self.max_timestamp = NO_TIMESTAMP
@@ -72,12 +75,26 @@ class Segment:
         self._unindexed_bytes = 0
 
     @property
-    def files(self) -> tuple[StoredFile, StoredFile, StoredFile]:
-        return self.log, self.index.file, self.time_index.file
+    def files(self) -> tuple[StoredFile, ...]:
+        return self.log, *self.index_files
 
     @property
-    def index_files(self) -> tuple[StoredFile, StoredFile]:
-        return self.index.file, self.time_index.file
+    def index_files(self) -> tuple[StoredFile, ...]:
+        return self.index.file, self.time_index.file, self.aborted.file
+
+    @property
+    def has_new_files(self) -> bool:
+        """Whether an index file was made whose name may not be durable yet."""
+        return any(entries.is_new for entries in self._indexes)
+
+    def names_are_durable(self) -> None:
+        """The folder was synced after the last `flush_indexes`."""
+        for entries in self._indexes:
+            entries.is_new = False
+
+    @property
+    def _indexes(self) -> tuple[EntryFile[Any], ...]:
+        return self.index.entries, self.time_index.entries, self.aborted.entries
 
     def has_room(self, size: int, end_offset: int, *, segment_bytes: int) -> bool:
         """Whether ``size`` bytes up to ``end_offset`` belong in this segment."""
@@ -115,8 +132,8 @@ class Segment:
     def flush_indexes(self) -> None:
         """Write the index entries that are only in memory; the time index to the end."""
         self.add_time_entry()
-        self.index.flush()
-        self.time_index.flush()
+        for entries in self._indexes:
+            entries.flush()
 
     def end(self) -> SegmentEnd:
         """The end as it is now, for `truncate`."""
@@ -127,6 +144,7 @@ class Segment:
             self.max_timestamp_offset,
             len(self.index),
             len(self.time_index),
+            len(self.aborted),
         )
 
     def truncate(self, end: SegmentEnd) -> None:
@@ -135,13 +153,11 @@ class Segment:
         self.size, self.end_offset = end.size, end.end_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self._unindexed_bytes = 0
-        try:
-            self.index.truncate(end.index_entries)
-        finally:
-            try:
-                self.time_index.truncate(end.time_entries)
-            finally:
-                self.log.truncate(end.size)
+        with contextlib.ExitStack() as every:  # All are tried, whichever fails.
+            every.callback(self.log.truncate, end.size)
+            every.callback(self.aborted.entries.truncate, end.aborted_transactions)
+            every.callback(self.time_index.truncate, end.time_entries)
+            every.callback(self.index.truncate, end.index_entries)
 
     def forget_times_from(self, end_offset: int) -> None:
         """Take entries at or after ``end_offset`` out of the time index."""

@@ -1,0 +1,81 @@
+"""A file of entries of one fixed size beside a segment: what all of its indexes have in common.
+
+Entries are collected in memory and written in blocks, at every checkpoint: an index says
+nothing that the log does not say, so it need not be on disk before the log's next recovery
+point.  What is lost in a crash is written again by recovery.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sharegroup.storage.stored_file import StoredFile
+
+Fields = tuple[int, ...]
+Entry = TypeVar("Entry", bound=Fields)
+
+
+class EntryFile(Generic[Entry]):
+    """See the module's text.  ``make`` turns the fields of an entry into one."""
+
+    __slots__ = ("_layout", "_make", "_pending", "_written", "file", "is_new")
+
+    def __init__(
+        self, file: StoredFile, layout: struct.Struct, make: Callable[[Fields], Entry]
+    ) -> None:
+        """Without entries; `load` takes in what the file holds."""
+        self.file = file
+        self._layout = layout
+        self._make = make
+        self._written = 0
+        self._pending: list[Entry] = []
+        self.is_new = False
+        """The file was made since somebody last made its name durable."""
+
+    def __len__(self) -> int:
+        return self._written + len(self._pending)
+
+    def __getitem__(self, number: int) -> Entry:
+        if number >= self._written:
+            return self._pending[number - self._written]
+        size = self._layout.size
+        return self._make(self._layout.unpack(self.file.read(size, number * size)))
+
+    def append(self, entry: Entry) -> None:
+        """Add an entry, in memory."""
+        self._pending.append(entry)
+
+    def flush(self) -> None:
+        """Write what is only in memory."""
+        if not self._pending:
+            return
+        block = b"".join(self._layout.pack(*entry) for entry in self._pending)
+        if self._written == 0:
+            self.is_new = True
+        self.file.fd(create=True)
+        self.file.write(block, self._written * self._layout.size)
+        self._written += len(self._pending)
+        self._pending.clear()
+
+    def load(self, sound: Callable[[bytes], int]) -> None:
+        """Take in an existing file, as many entries from its first as ``sound`` believes."""
+        size = self.file.size()
+        self._written = sound(self.file.read(size, 0))
+        if self._written * self._layout.size < size:
+            self.file.truncate(self._written * self._layout.size)
+
+    def reset(self) -> None:
+        """Begin anew, whatever is in the file."""
+        self._pending.clear()
+        self._written = 0
+
+    def truncate(self, count: int) -> None:
+        """Keep the first ``count`` entries."""
+        if count >= self._written:
+            del self._pending[count - self._written :]
+            return
+        self._pending.clear()
+        self._written = count
+        self.file.truncate(count * self._layout.size)

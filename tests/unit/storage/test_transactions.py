@@ -1,0 +1,236 @@
+"""How far a log is decided, and what of it was aborted; before and after a crash."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    KafkaStorageError,
+    TransactionCoordinatorFenced,
+)
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.parts import Durability
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.unit.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    abort,
+    batch,
+    commit,
+    open_log,
+    run,
+    transactional,
+)
+
+A, B = 41, 42
+TXN_INDEX = f"{FOLDER}/00000000000000000000.txnindex"
+
+
+async def append(log: PartitionLog, *batches: bytearray) -> None:
+    for one in batches:
+        await log.append(one, now_ms=NOW_MS)
+
+
+async def two_transactions(log: PartitionLog) -> None:
+    """Offsets 0-1 A, 2 plain, 3-4 B, 5 B aborts, 6 plain, 7 A commits."""
+    await append(
+        log,
+        transactional(2, producer=A),
+        batch(1),
+        transactional(2, producer=B),
+        abort(B),
+        batch(1),
+        commit(A),
+    )
+
+
+def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        seen = []
+        for one in (
+            batch(1),  # 0
+            transactional(1, producer=A),  # 1
+            transactional(1, producer=B),  # 2
+            transactional(1, producer=A, sequence=1),  # 3
+            commit(B),  # 4
+            commit(A),  # 5
+            batch(1),  # 6
+        ):
+            await log.append(one, now_ms=NOW_MS)
+            seen.append((log.last_stable_offset, log.high_watermark))
+        assert seen == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (6, 6), (7, 7)]
+
+    run(main())
+
+
+def test_a_marker_decides_nothing_before_it_is_durable() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        await append(log, transactional(2, producer=A))
+        ticket = log.append(commit(A), now_ms=NOW_MS)
+        later = log.append(batch(1), now_ms=NOW_MS)
+        assert (log.last_stable_offset, log.high_watermark, log.end_offset) == (0, 2, 4)
+        await ticket
+        await later
+        assert log.last_stable_offset == 4
+
+    run(main())
+
+
+def test_a_marker_that_the_disk_lost_leaves_its_transaction_open() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        _, log = open_log(disk)
+        await append(log, transactional(2, producer=A))
+        disk.fail_next_sync(2)
+        with pytest.raises(KafkaStorageError):
+            await log.append(abort(A), now_ms=NOW_MS)
+        assert (log.last_stable_offset, log.end_offset) == (0, 2)
+        assert log.aborted_transactions(0, 2) == ()
+
+    run(main())
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_aborted_transactions_are_those_that_overlap_a_range(durability: Durability) -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1), durability)
+        await two_transactions(log)
+        aborted = ((B, 3, 5),)
+        assert log.last_stable_offset == 8
+        assert log.aborted_transactions(0, 8) == aborted
+        assert log.aborted_transactions(5, 6) == aborted
+        assert log.aborted_transactions(0, 4) == aborted
+        assert log.aborted_transactions(0, 3) == ()
+        assert log.aborted_transactions(6, 8) == ()
+
+    run(main())
+
+
+def test_an_abort_is_found_from_the_segments_before_its_marker() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1), segment_bytes=100)
+        for number in range(5):
+            await append(log, transactional(1, producer=A, sequence=number))
+        await append(log, batch(1), abort(A), batch(1))
+        assert log.aborted_transactions(0, 1) == ((A, 0, 6),)
+        assert log.aborted_transactions(3, 4) == ((A, 0, 6),)
+        assert log.aborted_transactions(7, 8) == ()
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment_bytes", [100, 1 << 30])
+@pytest.mark.parametrize("checkpoint_after", [0, 1, 3, 4, 6])
+def test_transactions_are_the_same_after_a_crash(
+    clean: bool, segment_bytes: int, checkpoint_after: int
+) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=segment_bytes)
+        batches = [
+            transactional(2, producer=A),  # 0
+            transactional(2, producer=B),  # 2
+            abort(B),  # 4
+            transactional(1, producer=B, sequence=2),  # 5
+            batch(1),  # 6
+            abort(A, coordinator_epoch=3),  # 7
+            batch(1),  # 8
+        ]
+        for number, one in enumerate(batches):
+            await append(log, one)
+            if number == checkpoint_after:
+                await directory.checkpoint()
+        if clean:
+            await directory.close()
+        else:
+            directory.abandon()
+        disk.cut_power()
+        _, log = open_log(disk, segment_bytes=segment_bytes)
+        assert (log.last_stable_offset, log.high_watermark) == (5, 9)
+        assert log.aborted_transactions(0, 5) == ((B, 2, 4), (A, 0, 7))
+        with pytest.raises(TransactionCoordinatorFenced, match="of epoch 3"):
+            log.append(commit(A, coordinator_epoch=2), now_ms=NOW_MS)
+        await append(log, abort(B))
+        assert log.last_stable_offset == 10
+        assert log.aborted_transactions(5, 10) == ((A, 0, 7), (B, 5, 9))
+
+    run(main())
+
+
+def test_a_torn_marker_leaves_its_transaction_open() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await append(log, transactional(2, producer=A))
+        size = log.size
+        await append(log, abort(A))
+        directory.abandon()
+        disk.cut_power()
+        disk.truncate(disk.open(f"{FOLDER}/00000000000000000000.log"), size + 30)
+        _, log = open_log(disk)
+        assert (log.end_offset, log.last_stable_offset) == (2, 0)
+        assert log.aborted_transactions(0, 2) == ()
+
+    run(main())
+
+
+def test_the_start_of_the_log_is_decided_even_within_a_transaction() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        await append(log, transactional(4, producer=A), batch(2))
+        await log.delete_before(3)
+        assert (log.start_offset, log.last_stable_offset) == (3, 3)
+
+    run(main())
+
+
+def test_a_marker_without_a_transaction_changes_nothing() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        await append(log, abort(A), batch(1))
+        assert log.last_stable_offset == 2
+        assert log.aborted_transactions(0, 2) == ()
+
+    run(main())
+
+
+def test_a_marker_of_an_older_epoch_is_refused() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        await append(log, transactional(1, producer=A, epoch=2))
+        with pytest.raises(InvalidProducerEpoch, match="has epoch 2 here, the marker has 1"):
+            log.append(commit(A, epoch=1), now_ms=NOW_MS)
+        assert log.end_offset == 1
+
+    run(main())
+
+
+def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        await append(log, transactional(1, producer=A))
+        plain = batch(1, producer_id=A, producer_epoch=0, base_sequence=1)
+        with pytest.raises(InvalidTransactionState, match="open since offset 0"):
+            log.append(plain, now_ms=NOW_MS)
+        assert log.end_offset == 1
+
+    run(main())
+
+
+def test_a_log_without_transactions_has_no_index_of_them() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await append(log, batch(1), transactional(1, producer=A), commit(A))
+        await directory.checkpoint()
+        assert not disk.exists(TXN_INDEX)
+        await append(log, transactional(1, producer=A, sequence=1), abort(A))
+        await directory.checkpoint()
+        assert disk.size(disk.open(TXN_INDEX)) == 34
+
+    run(main())
