@@ -1,0 +1,265 @@
+"""What one test of the spec has at hand: topics, records, groups and their members.
+
+A scene talks to the broker as anybody could, over the wire alone.  Where the broker does
+something in its own time (a new topic, a new setting) the scene waits until it can be seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kio.schema.create_topics.v7 import request as create_topics
+from kio.schema.delete_records.v2 import request as delete_records
+from kio.schema.delete_topics.v6 import request as delete_topics
+from kio.schema.describe_configs.v4 import request as describe_configs
+from kio.schema.describe_share_group_offsets.v1 import request as describe_offsets
+from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.schema.list_offsets.v7 import request as list_offsets
+from kio.schema.metadata.v13 import request as metadata
+from kio.schema.produce.v12 import request as produce
+from kio.schema.share_group_describe.v1 import request as share_group_describe
+
+from sharegroup.wire.records import NewRecord, encode_batch
+from tests.spec.connection import Connection
+from tests.spec.member import Member
+from tests.spec.messages import Topic
+from tests.spec.peer import Kind, Peer
+
+WAIT_SECONDS_MAX = 15.0
+POLL_SECONDS = 0.01
+GROUP_RESOURCE, TOPIC_RESOURCE = 32, 2
+LATEST, EARLIEST = -1, -2
+ALTER_SET, ALTER_DELETE = 0, 1
+TIMEOUT = timedelta(seconds=10)
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T], wanted: str) -> T:
+    """The first value that is true; asked again and again until the limit."""
+    limit = time.monotonic() + WAIT_SECONDS_MAX
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"not within {WAIT_SECONDS_MAX} s: {wanted}; {value!r}"
+        time.sleep(POLL_SECONDS)
+    return value
+
+
+class Scene:
+    """See the module's text; leaving it closes what it connected."""
+
+    def __init__(self, peer: Peer, name: str) -> None:
+        self.peer = peer
+        self.name = name
+        self._numbers = count(1)
+        self._connections: list[Connection] = []
+        self.admin = self.connect()
+        """A connection for whatever has no member."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for connection in self._connections:
+            connection.socket.close()
+
+    @property
+    def kind(self) -> Kind:
+        return self.peer.kind
+
+    def connect(self) -> Connection:
+        connection = Connection(self.peer.port)
+        self._connections.append(connection)
+        return connection
+
+    def ask(self, message: Any) -> Any:
+        return self.admin.ask(message)
+
+    def new_name(self, kind: str) -> str:
+        return f"{self.name}.{kind}{next(self._numbers)}"
+
+    # Topics and records.
+
+    def topic(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> Topic:
+        """A new topic, ready to be written; ``configs`` have ``_`` for the dots."""
+        name = name or self.new_name("topic")
+        values = tuple(
+            create_topics.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        )
+        topic = create_topics.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=(),
+            configs=values,
+        )
+        request = create_topics.CreateTopicsRequest(topics=(topic,), timeout=TIMEOUT)
+        [answer] = self.ask(request).topics
+        assert answer.error_code == 0, answer
+        return self.known_topic(name, partitions)
+
+    def known_topic(self, name: str, partitions: int) -> Topic:
+        """A topic of so many partitions, when the broker leads all of them."""
+
+        def look() -> Topic | None:
+            one = self.metadata(name)
+            led = [partition for partition in one.partitions if partition.error_code == 0]
+            return Topic(name, one.topic_id, partitions) if len(led) == partitions else None
+
+        return wait_for(look, f"{partitions} partitions of {name}")
+
+    def metadata(self, name: str) -> Any:
+        """What the broker says of one topic."""
+        request = metadata.MetadataRequest(
+            topics=(metadata.MetadataRequestTopic(topic_id=None, name=name),),
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        )
+        return self.ask(request).topics[0]
+
+    def delete_topic(self, topic: Topic) -> None:
+        state = delete_topics.DeleteTopicState(name=topic.name, topic_id=None)
+        request = delete_topics.DeleteTopicsRequest(topics=(state,), timeout=TIMEOUT)
+        assert self.ask(request).responses[0].error_code == 0
+        wait_for(lambda: self.metadata(topic.name).error_code == 3, f"{topic.name} to be gone")
+
+    def produce(
+        self, topic: Topic, *batches: int, partition: int = 0, at_ms: int | None = None
+    ) -> None:
+        """Batches of so many records each; a record's value is its number in its batch."""
+        now = int(time.time() * 1000) if at_ms is None else at_ms
+        for size in batches:
+            records = [NewRecord(None, b"%d" % number, now) for number in range(size)]
+            self.produce_batch(topic, encode_batch(records), partition=partition)
+
+    def produce_batch(self, topic: Topic, batch: bytes | bytearray, *, partition: int = 0) -> int:
+        """One batch as it is; the offset it was given."""
+        one = produce.PartitionProduceData(index=partition, records=bytes(batch))
+        request = produce.ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout=TIMEOUT,
+            topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+        )
+
+        def attempt() -> Any:
+            answer = self.ask(request).responses[0].partition_responses[0]
+            return None if answer.error_code in {3, 6} else answer
+
+        answer = wait_for(attempt, f"{topic.name}-{partition} to be led")
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
+    def delete_records(self, topic: Topic, before: int, *, partition: int = 0) -> None:
+        """Move the log's start."""
+        one = delete_records.DeleteRecordsPartition(partition_index=partition, offset=before)
+        request = delete_records.DeleteRecordsRequest(
+            topics=(delete_records.DeleteRecordsTopic(name=topic.name, partitions=(one,)),),
+            timeout=TIMEOUT,
+        )
+        [answer] = self.ask(request).topics[0].partitions
+        assert (answer.error_code, answer.low_watermark) == (0, before), answer
+
+    def offset(self, topic: Topic, timestamp: int = LATEST, *, partition: int = 0) -> int:
+        """What ListOffsets says."""
+        one = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = list_offsets.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=(list_offsets.ListOffsetsTopic(name=topic.name, partitions=(one,)),),
+        )
+        return int(self.ask(request).topics[0].partitions[0].offset)
+
+    # Groups and settings.
+
+    def group(self, **configs: str) -> str:
+        """A new group id; it starts at the earliest record unless it is said otherwise."""
+        group = self.new_name("group")
+        values = {"share_auto_offset_reset": "earliest", **configs}
+        self.alter_group(group, **values)
+        return group
+
+    def alter_group(self, group: str, **configs: str) -> None:
+        """Set configs of a group; returns when the broker shows them."""
+        wanted = {key.replace("_", "."): value for key, value in configs.items()}
+        answer = self.alter_configs(GROUP_RESOURCE, group, wanted)
+        assert answer.error_code == 0, answer
+        wait_for(
+            lambda: wanted.items() <= self.configs(GROUP_RESOURCE, group).items(),
+            f"{wanted} of group {group}",
+        )
+
+    def alter_configs(
+        self, kind: int, name: str, configs: dict[str, str], operation: int = ALTER_SET
+    ) -> Any:
+        """The answer to IncrementalAlterConfigs for one resource."""
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=tuple(
+                alter_configs.AlterableConfig(name=key, config_operation=operation, value=value)
+                for key, value in configs.items()
+            ),
+        )
+        request = alter_configs.IncrementalAlterConfigsRequest(
+            resources=(resource,), validate_only=False
+        )
+        return self.ask(request).responses[0]
+
+    def described_configs(self, kind: int, name: str) -> Any:
+        """The answer to DescribeConfigs for one resource."""
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+        request = describe_configs.DescribeConfigsRequest(
+            resources=(resource,), include_synonyms=True, include_documentation=True
+        )
+        return self.ask(request).results[0]
+
+    def configs(self, kind: int, name: str) -> dict[str, str | None]:
+        """The values of a resource by name."""
+        return {one.name: one.value for one in self.described_configs(kind, name).configs}
+
+    def member(self, group: str, *topics: Topic) -> Member:
+        """A member on a connection of its own, joined when topics are given."""
+        member = Member(self.connect(), group)
+        return member.join(*topics) if topics else member
+
+    def describe(self, group: str) -> Any:
+        """The answer to ShareGroupDescribe for one group."""
+        request = share_group_describe.ShareGroupDescribeRequest(
+            group_ids=(group,), include_authorized_operations=False
+        )
+        return self.ask(request).groups[0]
+
+    def group_offsets(
+        self, group: str, topics: Iterable[tuple[str, Sequence[int]]] | None = None
+    ) -> Any:
+        """The answer to DescribeShareGroupOffsets for one group; None asks for all topics."""
+        wanted = None
+        if topics is not None:
+            wanted = tuple(
+                describe_offsets.DescribeShareGroupOffsetsRequestTopic(
+                    topic_name=name, partitions=tuple(partitions)
+                )
+                for name, partitions in topics
+            )
+        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=wanted)
+        return self.ask(describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,))).groups[0]
+
+    def start_and_lag(self, group: str, topic: Topic, partition: int = 0) -> tuple[int, int]:
+        """What the group's state says of one partition."""
+        answer = self.group_offsets(group, [(topic.name, [partition])])
+        [one] = answer.topics[0].partitions
+        assert one.error_code == 0, one
+        return one.start_offset, one.lag

@@ -1,0 +1,283 @@
+"""What a ShareFetch is answered with, and when (docs/spec.md, «fetch»)."""
+
+from __future__ import annotations
+
+import struct
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kio.schema.share_fetch.v1 import request as share_fetch_v1
+
+from sharegroup.wire.encoder import encode_request
+from tests.spec.member import Member
+from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
+from tests.spec.scene import Scene
+
+INVALID, UNKNOWN_TOPIC_ID, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 42, 100, 3, -1
+
+
+def reader(scene: Scene, partitions: int = 1, **configs: str) -> tuple[Topic, Member]:
+    """A topic and the one member of a group that reads it."""
+    topic = scene.topic(partitions)
+    member = scene.member(scene.group(**configs), topic).until_assigned(partitions)
+    return topic, member
+
+
+def test_fetch_1_acquired_records_come_as_they_were_produced(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 3)
+    answer = member.fetch(wait_ms=5000)
+    assert answer.acquired == [(0, 2, 1)]
+    assert answer.values() == {0: b"0", 1: b"1", 2: b"2"}
+    assert answer.errors == {0: 0}
+
+
+def test_fetch_2_group_and_member_id_are_needed(scene: Scene) -> None:
+    _, member = reader(scene)
+    for wrong in ({"group_id": None}, {"member_id": None}, {"member_id": ""}):
+        assert member.fetch(**wrong).error == INVALID
+    assert member.fetch(member_id="m" * 37).error == INVALID
+    assert member.fetch(member_id="m" * 36).error == 0
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_fetch_3_version_that_is_not_served_closes_the_connection(
+    scene: Scene, version: int
+) -> None:
+    _, member = reader(scene)
+    frame = bytearray(b"".join(encode_request(1, "spec", member.fetch_request())))
+    struct.pack_into(">h", frame, 6, version)
+    member.connection.send(bytes(frame))
+    assert member.connection.answer() is None
+
+
+def test_fetch_4_nothing_to_take_is_answered_when_the_wait_is_over(scene: Scene) -> None:
+    _, member = reader(scene)
+    member.open()
+    request = member.begin_fetch(wait_ms=300)
+    assert member.connection.is_silent(0.2)
+    answer = member.finish_fetch(request)
+    assert (answer.error, answer.partitions) == (0, {})
+
+
+def test_fetch_5_waiting_fetch_is_answered_when_a_record_comes(scene: Scene) -> None:
+    topic, member = reader(scene)
+    member.open()
+    request = member.begin_fetch(wait_ms=10_000)
+    assert member.connection.is_silent(0.1)
+    scene.produce(topic, 2)
+    assert member.finish_fetch(request).acquired == [(0, 1, 1)]
+
+
+def test_fetch_6_less_than_min_bytes_waits_and_is_taken_at_the_end(scene: Scene) -> None:
+    topic, member = reader(scene)
+    member.open()
+    scene.produce(topic, 2)
+    request = member.begin_fetch(wait_ms=300, min_bytes=100_000)
+    assert member.connection.is_silent(0.2)
+    assert member.finish_fetch(request).acquired == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize("limit", ["max_records", "max_bytes"])
+def test_fetch_7_asking_for_nothing_is_answered_at_once(scene: Scene, limit: str) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 2)
+    member.open()
+    answer = member.fetch(wait_ms=10_000, **{limit: 0})
+    assert (answer.error, answer.acquired) == (0, [])
+
+
+def test_fetch_8_number_of_records_finishes_its_log_batch(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 4, 4)
+    assert member.take(max_records=2) == [(0, 3, 1)]
+    assert member.take(max_records=2) == [(4, 7, 1)]
+
+
+def test_fetch_9_record_limit_is_exact_within_a_log_batch(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 5)
+    answer = member.fetch(wait_ms=5000, max_records=2, strict=True)
+    assert answer.acquired == [(0, 1, 1)]
+    assert sorted(answer.values()) == [0, 1, 2, 3, 4], "log batches come whole"
+    assert member.take(max_records=2, strict=True) == [(2, 3, 1)]
+    assert member.take(max_records=2, strict=True) == [(4, 4, 1)]
+
+
+def test_fetch_10_record_limit_is_over_all_partitions_of_the_request(scene: Scene) -> None:
+    topic, member = reader(scene, 2)
+    member.load()
+    for partition in (0, 1):
+        scene.produce(topic, 4, partition=partition)
+    answer = member.fetch(strict=True, max_records=6)
+    assert sorted(answer.acquired) == [(0, 1, 1), (0, 3, 1)]
+    assert member.take(max_records=6, strict=True) == [(2, 3, 1)]
+
+
+def test_fetch_11_ranges_are_cut_between_log_batches_at_the_batch_size(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 2, 2, 2, 2)
+    assert member.take(8, batch_size=3) == [(0, 3, 1), (4, 7, 1)]
+
+
+def test_fetch_12_answer_says_how_long_locks_of_the_group_hold(scene: Scene) -> None:
+    _, member = reader(scene)
+    assert member.fetch().lock_ms == 30_000
+    scene.alter_group(member.group, share_record_lock_duration_ms="20000")
+    assert member.fetch().lock_ms == 20_000
+    assert member.fetch(epoch=77).lock_ms == 0
+
+
+@pytest.mark.parametrize("mode", [2, -1, 127])
+def test_fetch_13_acquire_mode_is_known(scene: Scene, mode: int) -> None:
+    _, member = reader(scene)
+    answer = member.fetch(share_acquire_mode=mode)
+    assert answer.error == {"ours": INVALID, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]
+
+
+def test_fetch_14_version_1_is_served(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 2)
+    request = share_fetch_v1.ShareFetchRequest(
+        group_id=member.group,
+        member_id=member.member_id,
+        share_session_epoch=0,
+        max_wait=milliseconds(5000),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        max_records=10,
+        batch_size=10,
+        topics=named(share_fetch_v1, "Fetch", topic.partitions(), {}),
+        forgotten_topics_data=(),
+    )
+    [one] = member.connection.ask(request).responses[0].partitions
+    [acquired] = one.acquired_records
+    assert (acquired.first_offset, acquired.last_offset, acquired.delivery_count) == (0, 1, 1)
+
+
+def test_fetch_15_unknown_topic_id_is_that_partitions_error(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    named_partitions = [*topic.partitions(), (uuid4(), 5)]
+    answer = member.fetch(partitions=named_partitions, wait_ms=5000)
+    assert answer.errors == {0: 0, 5: UNKNOWN_TOPIC_ID}
+    assert answer.acquired == [(0, 0, 1)]
+
+
+def test_fetch_16_unknown_partition_is_that_partitions_error(scene: Scene) -> None:
+    topic, member = reader(scene)
+    answer = member.fetch(partitions=[(topic.id, 7)])
+    assert (answer.error, answer.errors) == (0, {7: UNKNOWN_PARTITION})
+
+
+def test_fetch_17_group_that_does_not_read_the_topic_is_an_error(scene: Scene) -> None:
+    """Its state was never initialised."""
+    topic = scene.topic()
+    stranger = scene.member(scene.group())
+    stranger.topics = (topic,)
+    answer = stranger.fetch(wait_ms=1000)
+    assert answer.errors == {0: {"ours": INVALID, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]}
+
+
+def test_fetch_18_whoever_asks_in_the_groups_name_is_served(scene: Scene) -> None:
+    """Neither membership nor assignment is asked for."""
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    stranger = scene.member(member.group)
+    stranger.topics = (topic,)
+    assert stranger.take() == [(0, 0, 1)]
+
+
+def test_fetch_19_record_larger_than_max_bytes_comes_all_the_same(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 100, 100)
+    assert member.take(max_bytes=1) == [(0, 99, 1)]
+
+
+def test_fetch_20_leader_is_named_with_its_errors_only(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    [one] = member.fetch(wait_ms=5000).partitions.values()
+    assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (0, 0)
+
+
+def test_fetch_21_released_record_and_a_waiting_fetch(scene: Scene) -> None:
+    """Ours is answered at once; Kafka's when its wait is over."""
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    assert member.take() == [(0, 0, 1)]
+    other = scene.member(member.group, topic).open()
+    request = other.begin_fetch(wait_ms=700)
+    assert other.connection.is_silent(0.1)
+    assert member.acknowledge([(0, 0, RELEASE)]).outcome == 0
+    assert other.connection.is_silent(0.4) is {"ours": False, "kafka": True}[scene.kind]
+    assert other.finish_fetch(request).acquired == [(0, 0, 2)]
+
+
+def test_fetch_22_acknowledgements_ride_on_a_fetch(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1, 1)
+    assert member.take(max_records=1) == [(0, 0, 1)]
+    answer = member.fetch([(0, 0, ACCEPT)], wait_ms=5000)
+    assert (answer.ack_errors, answer.errors) == ({0: 0}, {0: 0})
+    assert answer.acquired == [(1, 1, 1)]
+    assert scene.start_and_lag(member.group, topic)[1] == 1
+
+
+def test_fetch_23_refused_acknowledgement_does_not_touch_the_fetch(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1, 1)
+    assert member.take(max_records=1) == [(0, 0, 1)]
+    answer = member.fetch([(1, 0, ACCEPT)])
+    assert (answer.ack_errors, answer.errors) == ({0: INVALID}, {0: 0})
+    assert answer.acquired == [(1, 1, 1)]
+
+
+def test_fetch_24_result_of_an_acknowledgement_comes_without_records_too(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    member.take()
+    answer = member.fetch([(0, 0, ACCEPT)])
+    [one] = answer.partitions.values()
+    assert (one.error_code, one.acknowledge_error_code, one.acquired_records) == (0, 0, ())
+    assert not one.records
+
+
+def test_fetch_25_what_was_given_back_comes_before_what_is_new(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1, 1, 1)
+    assert member.take(3, batch_size=1) == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
+    scene.produce(topic, 1)
+    assert member.acknowledge([(1, 1, RELEASE)]).outcome == 0
+    assert member.take(2) == [(1, 1, 2), (3, 3, 1)]
+
+
+def test_fetch_26_one_answer_has_records_of_many_partitions(scene: Scene) -> None:
+    topic, member = reader(scene, 3)
+    member.load()
+    for partition in range(3):
+        scene.produce(topic, 2, partition=partition)
+    assert member.fetch().by_partition == {number: [(0, 1, 1)] for number in range(3)}
+
+
+def test_fetch_27_answer_may_begin_below_what_was_acquired(scene: Scene) -> None:
+    """Whole log batches come; the ranges say which of their records are the member's."""
+    topic, member = reader(scene)
+    scene.produce(topic, 4)
+    assert member.take(4) == [(0, 3, 1)]
+    assert member.acknowledge([(0, 3, ACCEPT, ACCEPT, RELEASE, ACCEPT)]).outcome == 0
+    answer = member.fetch(wait_ms=5000)
+    assert answer.acquired == [(2, 2, 2)]
+    assert sorted(answer.values()) == [0, 1, 2, 3]
+
+
+def throttle(answer: Any) -> timedelta:
+    found: timedelta = answer.raw.throttle_time
+    return found
+
+
+def test_fetch_28_nobody_is_throttled_without_a_quota(scene: Scene) -> None:
+    _, member = reader(scene)
+    assert throttle(member.fetch(epoch=OPEN)) == timedelta(0)
