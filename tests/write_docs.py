@@ -28,6 +28,7 @@ from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+STATE_APIS = "sharegroup.share.state.apis.enable"
 MADE = "<!-- Made by `python -m tests.write_docs` from the code; do not edit. -->"
 
 COMMON = """\
@@ -189,13 +190,15 @@ def range_of(fact: Mapping[str, Any]) -> str:
 def protocol() -> Iterator[str]:
     yield "# Protocol"
     yield f"\n{MADE}\n"
-    yield "The requests that are served. What is not here is not advertised.\n"
+    yield "The requests that are served. What is not here is not advertised."
+    yield f"Those marked with * only with `{STATE_APIS}` ([ADR 0010](adr/0010-state-apis.md)).\n"
     yield "| key | request | versions | handler |"
     yield "|---|---|---|---|"
     for api in APIS.values():
         name = MODULES[api.key]
         handler = f"[{name}](../src/sharegroup/broker/handlers/{name}.py)"
-        yield f"| {api.key} | {api.name} | {api.oldest} to {api.newest} | {handler} |"
+        mark = " *" if api.between_brokers else ""
+        yield f"| {api.key} | {api.name}{mark} | {api.oldest} to {api.newest} | {handler} |"
 
 
 def command_line() -> Iterator[str]:

@@ -61,6 +61,11 @@ MODULES = {
     77: "share_group_describe",
     78: "share_fetch",
     79: "share_acknowledge",
+    83: "initialize_share_group_state",
+    84: "read_share_group_state",
+    85: "write_share_group_state",
+    86: "delete_share_group_state",
+    87: "read_share_group_state_summary",
     90: "describe_share_group_offsets",
     91: "alter_share_group_offsets",
     92: "delete_share_group_offsets",
@@ -124,7 +129,7 @@ def dispatch(
     except DecodeError as error:
         raise CloseConnection(f"request header: {error}") from error
     api = APIS.get(header.api_key)
-    if api is None:
+    if api is None or (api.between_brokers and not parts.config.server.share_state_apis):
         raise CloseConnection(f"api key {header.api_key} is not served")
     if not api.oldest <= header.api_version <= api.newest:
         if header.api_key == API_VERSIONS:

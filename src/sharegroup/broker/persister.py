@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from sharegroup.core.delivery import Delta
-from sharegroup.core.share_state import NO_SUMMARY, PersistedState, StateSummary
+from sharegroup.core.share_state import NO_SUMMARY, PersistedState, StateSummary, named
 from sharegroup.errors import InvalidRequest
-from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
+from sharegroup.ids import SharePartitionKey, TopicId
 from sharegroup.storage.tickets import Ticket
 
 
@@ -88,10 +88,7 @@ class NoPersister:
     def read(self, key: SharePartitionKey) -> PersistedState:
         summary = self._summaries.get(key)
         if summary is None:
-            raise InvalidRequest(
-                f"group {key.group_id!r}, topic id {topic_id_text(key.topic_id)}, partition "
-                f"{key.partition}: the share partition was never initialized"
-            )
+            raise InvalidRequest(f"{named(key)}: the share partition was never initialized")
         return PersistedState(summary.state_epoch, summary.start_offset, 0, ())
 
     def write(self, key: SharePartitionKey, state_epoch: int, delta: Delta) -> Ticket:

@@ -75,6 +75,12 @@ class ServerConfig:
     partitions_max: int = key(
         "sharegroup.partitions.max", 20_000, "Partitions of all topics together.", low=1
     )
+    share_state_apis: bool = key(
+        "sharegroup.share.state.apis.enable",
+        False,
+        "Serve the requests of the share coordinator, 83 to 87, to whoever can connect: they read "
+        "and rewrite the delivery state of every group.",
+    )
     producer_expiration_ms: int = key(
         "producer.id.expiration.ms",
         86_400_000,

@@ -2,7 +2,10 @@
 
 It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``: a command gives
 records, the records are appended and replayed at once, and whoever asked is answered when they
-are durable (ADR 0005).  It lives in the same process as those who ask, so there are no RPCs.
+are durable (ADR 0005).  Share partitions live in the same process and ask it as their
+`Persister`, by plain calls.  Whoever asks over the network (ADR 0010) speaks as a leader of some
+epoch and uses the methods with ``leader_epoch``; the share partitions here lead in whatever epoch
+is the newest, and are loaded again when somebody else has written.
 """
 
 from __future__ import annotations
@@ -16,15 +19,13 @@ from sharegroup.broker.coordinator_log import CoordinatorLog
 from sharegroup.broker.share_state_records import decode, encode
 from sharegroup.broker.topics import Topics
 from sharegroup.core.delivery import Delta
-from sharegroup.core.share_state import PersistedState, ShareStates, StateSummary
+from sharegroup.core.share_state import PersistedState, ShareStates, StateSummary, named
 from sharegroup.core.share_state_records import Records
+from sharegroup.errors import UnknownTopicOrPartition
 from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
 from sharegroup.storage.tickets import Ticket
 
 log = logging.getLogger(__name__)
-
-LEADER_EPOCH = 0
-"""One broker leads every partition, for ever."""
 
 
 class ShareCoordinator:
@@ -73,29 +74,42 @@ class ShareCoordinator:
         records = self._states.initialize(
             key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
         )
+        self.check_exists(key)
         return self._apply(key, records)
 
     def read(self, key: SharePartitionKey) -> PersistedState:
         """What the share partition is made from, or why it cannot be."""
+        return self.read_as(key, leader_epoch=self._states.leader_epoch(key))
+
+    def read_as(self, key: SharePartitionKey, *, leader_epoch: int) -> PersistedState:
+        """The same for a leader of this epoch, who fences those before it from now on."""
         self._forget_what_failed(key)
         records, state = self._states.read(
-            key, leader_epoch=LEADER_EPOCH, wall_ms=self._clock.wall_ms()
+            key, leader_epoch=leader_epoch, wall_ms=self._clock.wall_ms()
         )
-        assert not records, "the leader epoch never changes, so there is nothing to write"
+        self.check_exists(key)
+        self._apply(key, records)
         return state
 
     def write(self, key: SharePartitionKey, state_epoch: int, delta: Delta) -> Ticket:
         """Write what changed; the order of calls is the order in the log."""
+        return self.write_as(key, state_epoch, delta, leader_epoch=self._states.leader_epoch(key))
+
+    def write_as(
+        self, key: SharePartitionKey, state_epoch: int, delta: Delta, *, leader_epoch: int
+    ) -> Ticket:
+        """The same for a leader of this epoch."""
         self._forget_what_failed(key)
         records = self._states.write(
             key,
             state_epoch=state_epoch,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=leader_epoch,
             start_offset=delta.start_offset,
             delivery_complete_count=delta.delivery_complete_count,
             batches=delta.batches,
             wall_ms=self._clock.wall_ms(),
         )
+        self.check_exists(key)
         ticket = self._apply(key, records)
         assert ticket is not None, "a write always has a record"
         return ticket
@@ -129,6 +143,20 @@ class ShareCoordinator:
             if ticket is not None:
                 tickets.append(ticket)
         return tickets
+
+    def delete_one(self, key: SharePartitionKey) -> Ticket | None:
+        """Forget a share partition of a topic that exists; None when nothing was known of it."""
+        self._forget_what_failed(key)
+        records = self._states.delete(key)
+        self.check_exists(key)
+        return self._apply(key, records)
+
+    def check_exists(self, key: SharePartitionKey) -> None:
+        """Raise UnknownTopicOrPartition where there is nothing that a state could be of."""
+        topic = self._topics.catalog.by_id(key.topic_id)
+        if topic is None or key.partition >= topic.partition_count:
+            known = "no topic" if topic is None else f"{topic.partition_count} partitions"
+            raise UnknownTopicOrPartition(f"{named(key)}: there is {known} with this id")
 
     def _forget_what_failed(self, key: SharePartitionKey) -> None:
         if self._log.was_cut(self._partition(key)):

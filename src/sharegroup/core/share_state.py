@@ -157,7 +157,7 @@ class ShareStates:
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int, wall_ms: int
     ) -> Records:
         """Begin anew at ``start_offset``; nothing to do if that was done already."""
-        _check_epochs(key, state_epoch=state_epoch)
+        _check_numbers(key, state_epoch=state_epoch)
         state = self._states.get(key)
         snapshot_epoch = 0
         if state is not None:
@@ -186,7 +186,7 @@ class ShareStates:
         The answer may be given once the records are durable; there are none for a leader
         that is known already.
         """
-        _check_epochs(key, leader_epoch=leader_epoch)
+        _check_numbers(key, leader_epoch=leader_epoch)
         state = self._initialized(key)
         _check_leader_epoch(key, state, leader_epoch)
         persisted = PersistedState(
@@ -223,7 +223,7 @@ class ShareStates:
         The start offset never goes back, and of two counts at one start offset the greater
         holds: writes may overtake each other.
         """
-        _check_epochs(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
+        _check_numbers(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
         state = self._initialized(key)
         _check_leader_epoch(key, state, leader_epoch)
         _check_state_epoch(key, state, state_epoch)
@@ -244,6 +244,7 @@ class ShareStates:
 
     def read_summary(self, key: SharePartitionKey) -> StateSummary:
         """Start offset and count, whoever leads; `NO_SUMMARY` where nothing was initialized."""
+        _check_numbers(key)
         state = self._states.get(key)
         if state is None:
             return NO_SUMMARY
@@ -256,6 +257,7 @@ class ShareStates:
 
     def delete(self, key: SharePartitionKey) -> Records:
         """Forget the share partition; nothing to do where nothing is known."""
+        _check_numbers(key)
         return (ShareTombstone(key),) if key in self._states else ()
 
     def cut(self, key: SharePartitionKey, log_end: int, *, wall_ms: int) -> Records:
@@ -340,7 +342,7 @@ class ShareStates:
     def _initialized(self, key: SharePartitionKey) -> _ShareState:
         state = self._states.get(key)
         if state is None:
-            raise InvalidRequest(f"{_named(key)}: the share partition was never initialized")
+            raise InvalidRequest(f"{named(key)}: the share partition was never initialized")
         return state
 
     def _in_turn(
@@ -392,10 +394,10 @@ def _from_nothing(update: ShareUpdate, log_offset: int) -> _ShareState:
     )
 
 
-def _check_epochs(key: SharePartitionKey, *, state_epoch: int = 0, leader_epoch: int = 0) -> None:
+def _check_numbers(key: SharePartitionKey, *, state_epoch: int = 0, leader_epoch: int = 0) -> None:
     if key.partition < 0 or state_epoch < 0 or leader_epoch < 0:
         raise InvalidRequest(
-            f"{_named(key)}: partition, state epoch and leader epoch must be 0 or more, not "
+            f"{named(key)}: partition, state epoch and leader epoch must be 0 or more, not "
             f"state epoch {state_epoch} and leader epoch {leader_epoch}"
         )
 
@@ -403,7 +405,7 @@ def _check_epochs(key: SharePartitionKey, *, state_epoch: int = 0, leader_epoch:
 def _check_leader_epoch(key: SharePartitionKey, state: _ShareState, leader_epoch: int) -> None:
     if leader_epoch < state.leader_epoch_max:
         raise FencedLeaderEpoch(
-            f"{_named(key)}: leader epoch {leader_epoch} is over, a leader of epoch "
+            f"{named(key)}: leader epoch {leader_epoch} is over, a leader of epoch "
             f"{state.leader_epoch_max} was here"
         )
 
@@ -411,12 +413,13 @@ def _check_leader_epoch(key: SharePartitionKey, state: _ShareState, leader_epoch
 def _check_state_epoch(key: SharePartitionKey, state: _ShareState, state_epoch: int) -> None:
     if state_epoch < state.state_epoch:
         raise FencedStateEpoch(
-            f"{_named(key)}: state epoch {state_epoch} is over, the state was initialized again "
+            f"{named(key)}: state epoch {state_epoch} is over, the state was initialized again "
             f"in epoch {state.state_epoch}"
         )
 
 
-def _named(key: SharePartitionKey) -> str:
+def named(key: SharePartitionKey) -> str:
+    """A share partition in an error's text."""
     return (
         f"group {key.group_id!r}, topic id {topic_id_text(key.topic_id)}, partition {key.partition}"
     )

@@ -34,6 +34,8 @@ class Api:
     flexible: int
     advertised_from: int | None = None
     """The oldest version that ApiVersions names; None means ``oldest``."""
+    between_brokers: bool = False
+    """Kafka's clients never ask it: served and advertised only on request (ADR 0010)."""
 
     @property
     def oldest_advertised(self) -> int:
@@ -68,6 +70,11 @@ APIS: dict[int, Api] = {
         Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
         Api(78, "ShareFetch", 1, 2, flexible=1),
         Api(79, "ShareAcknowledge", 1, 2, flexible=1),
+        Api(83, "InitializeShareGroupState", 0, 0, flexible=0, between_brokers=True),
+        Api(84, "ReadShareGroupState", 0, 0, flexible=0, between_brokers=True),
+        Api(85, "WriteShareGroupState", 0, 1, flexible=0, between_brokers=True),
+        Api(86, "DeleteShareGroupState", 0, 0, flexible=0, between_brokers=True),
+        Api(87, "ReadShareGroupStateSummary", 0, 1, flexible=0, between_brokers=True),
         Api(90, "DescribeShareGroupOffsets", 0, 1, flexible=0),
         Api(91, "AlterShareGroupOffsets", 0, 0, flexible=0),
         Api(92, "DeleteShareGroupOffsets", 0, 0, flexible=0),

@@ -26,7 +26,11 @@ VERSION_WITH_LEVEL_0 = 4
 def handle(parts: Parts, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
-        api_keys=tuple(_entry(api) for api in APIS.values()),
+        api_keys=tuple(
+            _entry(api)
+            for api in APIS.values()
+            if not api.between_brokers or parts.config.server.share_state_apis
+        ),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
             SupportedFeatureKey(
