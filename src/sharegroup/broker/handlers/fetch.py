@@ -1,7 +1,9 @@
 """Fetch (1): record batches from given offsets on, for consumers without a share group.
 
 Whole batches are sent as they lie in the log, from the one that holds the offset; nothing at
-or above the high watermark.  With nothing to send, the request waits until there are
+or above the high watermark.  Who reads committed records only gets nothing at or above the last
+stable offset, and a list of the aborted transactions among what it gets: it leaves their
+records out itself.  With nothing to send, the request waits until there are
 ``min_bytes`` or its time is up.  Sessions (KIP-227) are `sharegroup.core.fetch_session`.
 """
 
@@ -36,11 +38,16 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.wire.apis import response_module
+from sharegroup.wire.batches import scan
 
 NATIVE = True
 TOPIC_ID_VERSION = 13
 ERROR_VERSION = 7
 LEADER_EPOCH = 0
+READ_COMMITTED = 1
+
+Aborted = tuple[tuple[int, int], ...]
+"""Producer ids, each with the first offset of an aborted transaction."""
 
 
 class Read(NamedTuple):
@@ -48,8 +55,11 @@ class Read(NamedTuple):
 
     error: KafkaError | None
     high_watermark: int
+    last_stable_offset: int
     start_offset: int
     records: bytes
+    aborted: Aborted | None
+    """None for who reads uncommitted records too."""
 
 
 def handle(parts: Parts, context: Context, request: Any) -> Any:
@@ -76,12 +86,13 @@ def refuse(request: Any, error: KafkaError) -> Any:
 class _Fetch:
     """One request, looked at now and maybe again."""
 
-    __slots__ = ("_connection", "_parts", "_plan", "_request")
+    __slots__ = ("_committed_only", "_connection", "_parts", "_plan", "_request")
 
     def __init__(self, parts: Parts, context: Context, request: Any, plan: FetchPlan) -> None:
         self._parts = parts
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        self._committed_only = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self._plan = plan
 
     def look(self, *, last: bool) -> Any:
@@ -125,20 +136,25 @@ class _Fetch:
         try:
             log = self._log(key)
             _check_epoch(key, wanted.leader_epoch)
-            visible = (log.start_offset, log.high_watermark)
-            if not visible[0] <= wanted.fetch_offset <= log.end_offset:
+            offset, end = wanted.fetch_offset, log.high_watermark
+            if not log.start_offset <= offset <= log.end_offset:
                 raise OffsetOutOfRange(
-                    f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "
-                    f"holds {visible[0]} to {visible[1]}"
+                    f"{key[0]}-{key[1]}: offset {offset} is outside the log, which "
+                    f"holds {log.start_offset} to {end}"
                 )
+            if self._committed_only:
+                end = log.last_stable_offset
             records = b""
-            if wanted.fetch_offset < log.high_watermark and (bytes_max > 0 or whole_batch):
-                records = log.read(wanted.fetch_offset, bytes_max=max(0, bytes_max))
+            if offset < end and (bytes_max > 0 or whole_batch):
+                records = log.read(offset, end=end, bytes_max=max(0, bytes_max))
                 if len(records) > bytes_max and not whole_batch:
                     records = b""
+            aborted = _aborted(log, offset, end, records) if self._committed_only else None
         except KafkaError as error:
-            return Read(error, -1, -1, b"")
-        return Read(None, log.high_watermark, log.start_offset, records)
+            return Read(error, -1, -1, -1, b"", None)
+        return Read(
+            None, log.high_watermark, log.last_stable_offset, log.start_offset, records, aborted
+        )
 
     def _respond(self, reads: dict[FetchKey, Read]) -> Any:
         messages = _messages(self._request.__version__)
@@ -161,6 +177,7 @@ class _Messages:
         self.FetchResponse = module.FetchResponse
         self._topic = module.FetchableTopicResponse
         self._partition = module.PartitionData
+        self._aborted = getattr(module, "AbortedTransaction", None)
         self._names = {field.name for field in dataclasses.fields(module.PartitionData)}
         self._version = version
 
@@ -169,12 +186,20 @@ class _Messages:
             "partition_index": index,
             "error_code": ErrorCode.none if read.error is None else error_code(read.error),
             "high_watermark": read.high_watermark,
-            "last_stable_offset": read.high_watermark,
+            "last_stable_offset": read.last_stable_offset,
             "log_start_offset": read.start_offset,
-            "aborted_transactions": None,
+            "aborted_transactions": self._transactions(read.aborted),
             "records": read.records,
         }
         return self._partition(**{name: fields[name] for name in fields if name in self._names})
+
+    def _transactions(self, aborted: Aborted | None) -> tuple[Any, ...] | None:
+        if aborted is None or self._aborted is None:
+            return None
+        return tuple(
+            self._aborted(producer_id=producer_id, first_offset=first)
+            for producer_id, first in aborted
+        )
 
     def response(self, session_id: int, topics: dict[UUID | str, list[Any]]) -> Any:
         which = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
@@ -219,6 +244,14 @@ def _topic(one: Any) -> UUID | str:
         name: str = one.topic
         return name
     return one.topic_id or UUID(int=0)
+
+
+def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborted:
+    """The aborted transactions that reach into what was read."""
+    found = log.aborted_transactions(offset, end) if records else ()
+    if found:  # Only then it is worth looking where the records end.
+        end = max(header.end_offset for _, header in scan(records))
+    return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
 
 
 def _check_epoch(key: FetchKey, epoch: int) -> None:

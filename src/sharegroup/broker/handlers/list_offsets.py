@@ -1,4 +1,7 @@
-"""ListOffsets (2): the first offset at or after a time, or one of the special ones."""
+"""ListOffsets (2): the first offset at or after a time, or one of the special ones.
+
+For who reads committed records only, the log ends at its last stable offset.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,19 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 NOT_FOUND = (-1, -1)
+READ_COMMITTED = 1
 
 
 def handle(parts: Parts, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    committed_only = request.isolation_level == READ_COMMITTED
     return ListOffsetsResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _partition(parts, TopicName(topic.name), one) for one in topic.partitions
+                    _partition(parts, TopicName(topic.name), one, committed_only=committed_only)
+                    for one in topic.partitions
                 ),
             )
             for topic in request.topics
@@ -55,11 +61,12 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 
 
 def _partition(
-    parts: Parts, name: TopicName, wanted: ListOffsetsPartition
+    parts: Parts, name: TopicName, wanted: ListOffsetsPartition, *, committed_only: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         _, log = parts.topics.named(name, wanted.partition_index)
-        timestamp, offset = _find(log, wanted.timestamp)
+        end = log.last_stable_offset if committed_only else log.high_watermark
+        timestamp, offset = _find(log, wanted.timestamp, end)
     except KafkaError as error:
         return _failed(wanted.partition_index, error)
     return ListOffsetsPartitionResponse(
@@ -71,17 +78,19 @@ def _partition(
     )
 
 
-def _find(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """(timestamp, offset); -1 for what there is not."""
+def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
+    """(timestamp, offset) below ``end``; -1 for what there is not."""
     if timestamp == LATEST:
-        return -1, log.high_watermark
+        return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.start_offset
-    if timestamp == MAX_TIMESTAMP:
-        return log.latest_timestamp() or NOT_FOUND
     if timestamp <= LATEST_TIERED:
         return NOT_FOUND
-    return log.offset_for_timestamp(timestamp) or NOT_FOUND
+    if timestamp == MAX_TIMESTAMP:
+        found = log.latest_timestamp()
+    else:
+        found = log.offset_for_timestamp(timestamp)
+    return NOT_FOUND if found is None or found[1] >= end else found
 
 
 def _failed(partition: i32, error: KafkaError) -> ListOffsetsPartitionResponse:
