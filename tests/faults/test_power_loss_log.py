@@ -25,6 +25,7 @@ from sharegroup.ids import TopicId
 from sharegroup.storage import fence
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 
@@ -32,6 +33,7 @@ SEEDS = 167
 POWER_LOSSES = 3
 LOGS = 3
 PRODUCER = 77
+LIMITS = SegmentLimits(bytes=3000, ms=604_800_000)
 TOPICS = [TopicId(UUID(int=number + 1)) for number in range(LOGS)]
 
 
@@ -78,7 +80,7 @@ async def live_and_die(seed: int) -> None:
 
 def opened(disk: PowerLossDisk) -> tuple[LogDirectory, list[PartitionLog]]:
     directory = LogDirectory.open("/top/data", files=disk, wall_ms=lambda: 1)
-    return directory, [directory.create(topic, 0, segment_bytes=3000) for topic in TOPICS]
+    return directory, [directory.create(topic, 0, limits=LIMITS) for topic in TOPICS]
 
 
 async def produce(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from sharegroup.broker.catalog import Catalog, Event, Topic, decode_event, encode_event
 from sharegroup.broker.features import FIRST_LEVELS
 from sharegroup.broker.live_config import LiveConfig
+from sharegroup.broker.log_config import LogConfig, TopicConfig
 from sharegroup.errors import (
     InvalidPartitions,
     PolicyViolation,
@@ -26,6 +27,8 @@ from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.retention import Retention
+from sharegroup.storage.segment import SegmentLimits
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +40,11 @@ JOURNAL_EVENTS_SPARE = 1_000
 class LogSettings:
     """What holds for a topic: its own settings, or else the broker's."""
 
-    segment_bytes: int
+    segments: SegmentLimits
     message_bytes_max: int
     append_time: bool
+    retention: Retention
+    """How much is kept; nothing of it applies to a topic that is only compacted."""
 
 
 class Topics:
@@ -100,11 +105,15 @@ class Topics:
     def settings(self, topic: Topic) -> LogSettings:
         own, broker = topic.config, self._config.log
         return LogSettings(
-            segment_bytes=own.segment_bytes or broker.segment_bytes,
+            segments=SegmentLimits(
+                bytes=own.segment_bytes or broker.segment_bytes,
+                ms=own.segment_ms or broker.effective_segment_ms,
+            ),
             message_bytes_max=(
                 broker.message_bytes_max if own.message_bytes_max is None else own.message_bytes_max
             ),
             append_time=(own.timestamp_type or broker.timestamp_type) == "LogAppendTime",
+            retention=_retention(own, broker),
         )
 
     def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:
@@ -130,7 +139,7 @@ class Topics:
         if found is not None:
             return found
         made = self._directory.create(
-            topic.topic_id, partition, segment_bytes=self.settings(topic).segment_bytes
+            topic.topic_id, partition, limits=self.settings(topic).segments
         )
         key = TopicPartition(topic.topic_id, partition)
         made.subscribe(lambda: self._visible(key))
@@ -139,10 +148,22 @@ class Topics:
     def expire_producers(self, unused_since_ms: int) -> None:
         """Forget idempotent producers that were last heard of before that wall-clock time."""
         for topic in self.catalog.topics():
-            for partition in range(topic.partition_count):
-                touched = self._directory.get(topic.topic_id, partition)
-                if touched is not None:
-                    touched.producers.expire(unused_since_ms)
+            for log_ in self.opened(topic):
+                log_.producers.expire(unused_since_ms)
+
+    def opened(self, topic: Topic) -> Iterator[PartitionLog]:
+        """The logs of the topic's partitions that somebody touched."""
+        for partition in range(topic.partition_count):
+            found = self._directory.get(topic.topic_id, partition)
+            if found is not None:
+                yield found
+
+    async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Move the starts of logs up, durably, internal topics' too; closed segments go.
+
+        `PartitionLog.roll` closes the active segment, so that it can go the next time.
+        """
+        await self._directory.delete_before(offsets)
 
     def is_touched(self, topic: Topic, partition: int) -> bool:
         """Whether the partition's log was ever made."""
@@ -212,11 +233,9 @@ class Topics:
 
     def apply_settings(self, topic: Topic) -> None:
         """Let the topic's open logs have the settings that hold now."""
-        segment_bytes = self.settings(topic).segment_bytes
-        for partition in range(topic.partition_count):
-            found = self._directory.get(topic.topic_id, partition)
-            if found is not None:
-                found.segment_bytes = segment_bytes
+        limits = self.settings(topic).segments
+        for log_ in self.opened(topic):
+            log_.segment_limits = limits
 
     def _check_room(self, name: TopicName, partitions: int) -> None:
         most = self._config.server.partitions_max
@@ -230,3 +249,14 @@ class Topics:
     async def _happen(self, event: Event) -> None:
         await self._journal.append(encode_event(event))
         self.catalog.replay(event)
+
+
+def _retention(own: TopicConfig, broker: LogConfig) -> Retention:
+    """-1 is how the configuration says that there is no limit."""
+    if "delete" not in (
+        broker.cleanup_policy if own.cleanup_policy is None else own.cleanup_policy
+    ):
+        return Retention()
+    ms = broker.effective_retention_ms if own.retention_ms is None else own.retention_ms
+    size = broker.retention_bytes if own.retention_bytes is None else own.retention_bytes
+    return Retention(None if ms < 0 else ms, None if size < 0 else size)

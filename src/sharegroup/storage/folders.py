@@ -39,6 +39,16 @@ def remove_folder(files: Files, folder: str) -> None:
         log.warning("event=remove_failed path=%s error=%r", folder, str(error))
 
 
+def remove_old_files(files: Files, folder: str, paths: list[str]) -> None:
+    """Blocking: delete files of a log, once the names of those that take their place stay."""
+    try:
+        files.sync_directory(folder)
+    except OSError as error:
+        log.warning("event=remove_postponed folder=%s error=%r", folder, str(error))
+        return
+    remove_files(files, paths)
+
+
 def remove_files(files: Files, paths: list[str]) -> None:
     """Blocking: delete files that may be gone already; failures are logged."""
     for path in paths:

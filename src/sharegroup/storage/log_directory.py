@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicPartition
@@ -30,13 +30,13 @@ from sharegroup.storage.files import Files, RealFiles
 from sharegroup.storage.folders import folder_name, partition_of, remove_folder
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.partition_log import (
-    SEGMENT_BYTES_DEFAULT,
+    SEGMENT_LIMITS_DEFAULT,
     Checkpoint,
     PartitionLog,
 )
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.recovery import SNAPSHOT_SUFFIX, load_log
-from sharegroup.storage.segment import segment_name
+from sharegroup.storage.segment import SegmentLimits, segment_name
 from sharegroup.storage.stored_file import OpenFiles
 from sharegroup.storage.syncer import MakeSyncer, Syncer
 
@@ -94,7 +94,7 @@ class LogDirectory:
             syncer=syncer,
             durability=durability,
             appended=self._appended,
-            save_start_offset=self._save_start_offset,
+            save_start_offsets=self._save_start_offsets,
         )
         self._wall_ms = wall_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -162,7 +162,11 @@ class LogDirectory:
         return self._logs.get(TopicPartition(topic_id, partition))
 
     def create(
-        self, topic_id: TopicId, partition: int, *, segment_bytes: int = SEGMENT_BYTES_DEFAULT
+        self,
+        topic_id: TopicId,
+        partition: int,
+        *,
+        limits: SegmentLimits = SEGMENT_LIMITS_DEFAULT,
     ) -> PartitionLog:
         """Open the log of a partition: recovered from its folder, or empty."""
         key = TopicPartition(topic_id, partition)
@@ -177,7 +181,7 @@ class LogDirectory:
             )
         except OSError as error:
             raise KafkaStorageError(f"{folder_name(key)}: could not be opened: {error}") from error
-        opened = PartitionLog(self._parts, key, loaded, segment_bytes=segment_bytes)
+        opened = PartitionLog(self._parts, key, loaded, limits=limits)
         self._logs[key] = opened
         return opened
 
@@ -307,9 +311,29 @@ class LogDirectory:
         if self._bytes_since_checkpoint >= CHECKPOINT_BYTES:
             self._bytes_due.set()
 
-    async def _save_start_offset(self, key: TopicPartition, offset: int) -> None:
-        offsets = {**self._start_offsets, key: offset}
-        files, root = self._parts.files, self._parts.root
+    async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Move the starts of many logs up at once, durably: one file is written for all.
+
+        Logs that are gone by now are passed over.  OffsetOutOfRange where one has less.
+        """
+        for key, offset in offsets.items():
+            if key in self._logs:
+                self._logs[key].check_deletion(offset)
+        try:
+            await self._save_start_offsets(offsets)
+        except OSError as error:
+            raise KafkaStorageError(f"{self._parts.root}: new start offsets: {error}") from error
+        for key, offset in offsets.items():
+            if key in self._logs:
+                self._logs[key].begin_at(offset)
+
+    async def _save_start_offsets(self, moved: Mapping[TopicPartition, int]) -> None:
+        """Write the file; a start never moves back, whoever is saved last."""
+        offsets, files, root = dict(self._start_offsets), self._parts.files, self._parts.root
+        for key, offset in moved.items():
+            if key not in self._logs:
+                continue  # The topic is gone.
+            offsets[key] = max(offset, offsets.get(key, 0))
         self._start_offsets = offsets
         await self._parts.syncer.in_thread(
             lambda: write_checkpoint(files, root, START_OFFSETS_FILE, offsets)

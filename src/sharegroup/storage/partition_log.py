@@ -24,6 +24,7 @@ are the business of `segments`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,12 +40,13 @@ from sharegroup.ids import TopicPartition, topic_id_text
 from sharegroup.storage.batch_scan import PlacedBatch, header_of, stamp
 from sharegroup.storage.boundaries import BatchSpans
 from sharegroup.storage.fence import Fence
-from sharegroup.storage.folders import folder_name, remove_files
+from sharegroup.storage.folders import folder_name, remove_old_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
 from sharegroup.storage.producers import check_batch, count_in, marker_of
 from sharegroup.storage.recovery import LoadedLog
-from sharegroup.storage.segment import NO_TIMESTAMP, Segment
+from sharegroup.storage.retention import Retention, retained_from
+from sharegroup.storage.segment import NO_TIMESTAMP, Segment, SegmentLimits
 from sharegroup.storage.segments import Segments
 from sharegroup.storage.stored_file import StoredFile
 from sharegroup.storage.syncer import SyncWork
@@ -55,7 +57,7 @@ from sharegroup.wire.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
 
-SEGMENT_BYTES_DEFAULT = 1_073_741_824
+SEGMENT_LIMITS_DEFAULT = SegmentLimits(bytes=1_073_741_824, ms=604_800_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class PartitionLog:
         "high_watermark",
         "key",
         "recovery_point",
-        "segment_bytes",
+        "segment_limits",
         "start_offset",
     )
 
@@ -101,10 +103,10 @@ class PartitionLog:
         key: TopicPartition,
         loaded: LoadedLog,
         *,
-        segment_bytes: int = SEGMENT_BYTES_DEFAULT,
+        limits: SegmentLimits = SEGMENT_LIMITS_DEFAULT,
     ) -> None:
         self.key = key
-        self.segment_bytes = segment_bytes
+        self.segment_limits = limits
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
         self.high_watermark = loaded.end_offset
@@ -216,13 +218,13 @@ class PartitionLog:
         base_offset, end_offset = self.end_offset, self.end_offset + header.offset_count
         try:
             segment = self._segments.for_append(
-                header.size, first=base_offset, end=end_offset, segment_bytes=self.segment_bytes
+                header, first=base_offset, limits=self.segment_limits
             )
             placed = stamp(batch, header, base_offset=base_offset, position=segment.size)
             segment.append(batch, placed)
         except OSError as error:
             raise self._refuse(error) from error
-        self._segments.appended(segment, placed)
+        self._segments.appended(segment, placed, now_ms=now_ms)
         self.end_offset = end_offset
         count_in(self._producers, placed, marker, segment=segment, now_ms=now_ms)
         self._parts.appended(header.size)
@@ -378,43 +380,58 @@ class PartitionLog:
 
     async def delete_before(self, offset: int) -> int:
         """Move the start of the log up to ``offset``, durably; the start offset then."""
+        self.check_deletion(offset)
+        if offset > self.start_offset:
+            try:
+                await self._parts.save_start_offsets({self.key: offset})
+            except OSError as error:
+                raise KafkaStorageError(f"{self}: the new start offset: {error}") from error
+            self.begin_at(offset)
+        return self.start_offset
+
+    def check_deletion(self, offset: int) -> None:
+        """Raise OffsetOutOfRange where the log cannot begin at ``offset``."""
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
                 f"{self}: records up to offset {offset} cannot be deleted; "
                 f"the log is {self.start_offset} to {self.high_watermark}"
             )
-        if offset > self.start_offset:
-            try:
-                await self._parts.save_start_offset(self.key, offset)
-            except OSError as error:
-                raise KafkaStorageError(f"{self}: the new start offset: {error}") from error
-            self.start_offset = max(self.start_offset, offset)
-            self._drop_segments_before(self.start_offset)
-            self._tell()
-        return self.start_offset
 
-    def retained_from(
-        self, *, now_ms: int, retention_ms: int | None, retention_bytes: int | None
-    ) -> int:
-        """Where the log would begin if old segments went (None: no such limit).
+    def begin_at(self, offset: int) -> None:
+        """Let the log begin at ``offset``, which is saved as its start, and free what is before.
 
-        A segment is old when its newest record is, or when those behind it have enough bytes;
-        the active one stays.
+        An active segment without a record that is kept is closed first, or it would stay.
         """
-        start, size = self.start_offset, self.size
-        for segment in self._segments.all[:-1]:
-            too_old = retention_ms is not None and now_ms - segment.max_timestamp > retention_ms
-            size -= segment.size
-            too_many = retention_bytes is not None and size >= retention_bytes
-            if not (too_old or too_many):
-                break
-            start = max(start, segment.end_offset)
-        return min(start, self.high_watermark)
-
-    def _drop_segments_before(self, offset: int) -> None:
-        files, paths = self._parts.files, self._segments.drop_before(offset)
+        if self._is_closed or offset <= self.start_offset:
+            return
+        self.start_offset = offset
+        if offset == self.end_offset:
+            # Where the disk refuses, the fence says so, and the segment goes another time.
+            with contextlib.suppress(KafkaStorageError):
+                self.roll()
+        files, folder = self._parts.files, self._folder
+        paths = self._segments.drop_before(offset)
         if paths:
-            self._parts.syncer.later(lambda: remove_files(files, paths))
+            self._parts.syncer.later(lambda: remove_old_files(files, folder, paths))
+        self._tell()
+
+    def roll(self) -> None:
+        """Close the active segment, unless it is empty: `delete_before` frees closed ones only."""
+        active = self._segments.active
+        if active is None or not active.size or self._is_closed:
+            return
+        self._fence.check()
+        try:
+            self._segments.roll(self.end_offset)
+        except OSError as error:
+            raise self._refuse(error) from error
+
+    def retained_from(self, retention: Retention, *, now_ms: int) -> int:
+        """Where the log would begin if what need not be kept went; see `storage.retention`."""
+        found = retained_from(
+            self._segments.all, retention, now_ms=now_ms, high_watermark=self.high_watermark
+        )
+        return self.start_offset if found is None else max(found, self.start_offset)
 
     def close(self) -> None:
         """Give the files back; tickets that are not done fail."""

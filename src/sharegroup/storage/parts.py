@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from sharegroup.ids import TopicPartition
@@ -32,8 +32,8 @@ class StorageParts:
     durability: Durability
     appended: Callable[[int], None]
     """Told how many bytes were appended to any log: a checkpoint comes due by bytes."""
-    save_start_offset: Callable[[TopicPartition, int], Awaitable[None]]
-    """Make a log's start offset durable."""
+    save_start_offsets: Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
+    """Make the start offsets of some logs durable."""
 
     @property
     def files(self) -> Files:

@@ -81,6 +81,8 @@ def load_log(
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan)
     end_offset = segments[-1].end_offset
+    for segment in segments:
+        segment.touched_ms = now_ms
     states = _producers(opened.files, folder, names, segments, scan, now_ms=now_ms)
     if scan.batches or scan.cut_bytes:
         _make_durable(opened.files, folder, segments[active:])

@@ -29,6 +29,13 @@ def segment_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+class SegmentLimits(NamedTuple):
+    """When a segment is closed: at this size, or when its records span this time."""
+
+    bytes: int
+    ms: int
+
+
 class SegmentEnd(NamedTuple):
     """How far a segment goes, in its file, in offsets and in its indexes."""
 
@@ -45,6 +52,7 @@ class Segment:
     """See the module's text."""
 
     __slots__ = (
+        "_first_timestamp",
         "_unindexed_bytes",
         "aborted",
         "base_offset",
@@ -56,6 +64,7 @@ class Segment:
         "max_timestamp_offset",
         "size",
         "time_index",
+        "touched_ms",
     )
 
     def __init__(self, opened: OpenFiles, folder: str, base_offset: int) -> None:
@@ -72,6 +81,9 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.is_sealed = False
         """The end of the file is damaged, so nothing may be written behind it."""
+        self.touched_ms = 0
+        """When somebody last wrote to it, or when it was found at the start of the broker."""
+        self._first_timestamp: int | None = None
         self._unindexed_bytes = 0
 
     @property
@@ -96,14 +108,24 @@ class Segment:
     def _indexes(self) -> tuple[EntryFile[Any], ...]:
         return self.index.entries, self.time_index.entries, self.aborted.entries
 
-    def has_room(self, size: int, end_offset: int, *, segment_bytes: int) -> bool:
-        """Whether ``size`` bytes up to ``end_offset`` belong in this segment."""
+    def has_room(self, batch: PlacedBatch, end_offset: int, limits: SegmentLimits) -> bool:
+        """Whether ``batch``, up to ``end_offset``, belongs in this segment."""
         if self.is_sealed:
             return False
         if self.size == 0:
             return True
-        fits = self.size + size <= min(segment_bytes, SEGMENT_BYTES_MAX)
-        return fits and end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+        fits = self.size + batch.size <= min(limits.bytes, SEGMENT_BYTES_MAX)
+        near = end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+        young = self.first_timestamp < 0 or batch.max_timestamp - self.first_timestamp <= limits.ms
+        return fits and near and young
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp in the segment's first batch."""
+        if self._first_timestamp is None:
+            first = self.header_at(0)
+            self._first_timestamp = NO_TIMESTAMP if first is None else first.max_timestamp
+        return self._first_timestamp
 
     def append(self, buffer: Buffer, batch: PlacedBatch) -> None:
         """Write ``buffer``, which is ``batch``, at the end.  An OSError changes nothing."""
@@ -153,6 +175,8 @@ class Segment:
         self.size, self.end_offset = end.size, end.end_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
         self._unindexed_bytes = 0
+        if end.size == 0:
+            self._first_timestamp = None
         with contextlib.ExitStack() as every:  # All are tried, whichever fails.
             every.callback(self.log.truncate, end.size)
             every.callback(self.aborted.entries.truncate, end.aborted_transactions)

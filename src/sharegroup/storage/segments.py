@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sharegroup.storage.batch_scan import PlacedBatch
 from sharegroup.storage.boundaries import BatchMap
 from sharegroup.storage.parts import StorageParts
-from sharegroup.storage.segment import Segment, SegmentEnd
+from sharegroup.storage.segment import Segment, SegmentEnd, SegmentLimits
 from sharegroup.storage.stored_file import StoredFile
 from sharegroup.storage.syncer import SyncWork
 
@@ -76,10 +76,10 @@ class Segments:
         """The segments that hold ``offset`` or what comes after it."""
         return (segment for segment in self.all if segment.end_offset > offset)
 
-    def for_append(self, size: int, *, first: int, end: int, segment_bytes: int) -> Segment:
-        """The segment that takes ``size`` bytes of ``[first, end)``; a new one if need be."""
+    def for_append(self, batch: PlacedBatch, *, first: int, limits: SegmentLimits) -> Segment:
+        """The segment that takes ``batch`` from offset ``first`` on; a new one if need be."""
         active = self.active
-        if active is not None and active.has_room(size, end, segment_bytes=segment_bytes):
+        if active is not None and active.has_room(batch, first + batch.offset_count, limits):
             return active
         return self.roll(first)
 
@@ -99,8 +99,9 @@ class Segments:
         self.map.begin(segment)
         return segment
 
-    def appended(self, segment: Segment, batch: PlacedBatch) -> None:
+    def appended(self, segment: Segment, batch: PlacedBatch, *, now_ms: int) -> None:
         """``batch`` was written to the active segment."""
+        segment.touched_ms = now_ms
         self.map.append(batch)
         self.unsynced[segment.log] = None
 

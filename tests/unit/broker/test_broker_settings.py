@@ -73,11 +73,11 @@ def test_changed_segment_size_holds_for_logs_that_are_open() -> None:
             _, log = running.running.parts.topics.named(TopicName("orders"), 0)
             change = [AlterConfig("log.segment.bytes", "1048576")]
             await admin.incremental_alter_configs({THIS_BROKER: change})
-            assert log.segment_bytes == 1_048_576
+            assert log.segment_limits.bytes == 1_048_576
             own = [AlterConfig("segment.bytes", "2097152")]
             topic = ConfigResource(ResourceType.TOPIC, "orders")
             await admin.incremental_alter_configs({topic: own})
-            assert log.segment_bytes == 2_097_152
+            assert log.segment_limits.bytes == 2_097_152
 
     asyncio.run(run())
 

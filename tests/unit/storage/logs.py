@@ -11,6 +11,7 @@ from sharegroup.ids import TopicId
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
+from sharegroup.storage.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import encode_batch
@@ -72,7 +73,11 @@ def open_log(
     segment_bytes: int = 1 << 30,
 ) -> tuple[LogDirectory, PartitionLog]:
     directory = open_directory(disk, durability)
-    return directory, directory.create(TOPIC, 0, segment_bytes=segment_bytes)
+    return directory, directory.create(TOPIC, 0, limits=limits(segment_bytes))
+
+
+def limits(segment_bytes: int, *, ms: int = 604_800_000) -> SegmentLimits:
+    return SegmentLimits(bytes=segment_bytes, ms=ms)
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -193,26 +193,6 @@ def test_delete_before_moves_the_start_and_removes_whole_segments() -> None:
     run(main())
 
 
-def test_old_segments_are_named_by_age_and_by_size() -> None:
-    async def main() -> None:
-        one = len(batch(1))
-        _, log = open_log(PowerLossDisk(1), segment_bytes=one)
-        for timestamp in (1000, 2000, 3000, 4000):
-            await log.append(batch(1, timestamp=timestamp), now_ms=NOW_MS)
-
-        def kept(now_ms: int, retention_ms: int | None, retention_bytes: int | None) -> int:
-            return log.retained_from(
-                now_ms=now_ms, retention_ms=retention_ms, retention_bytes=retention_bytes
-            )
-
-        assert kept(5000, None, None) == 0
-        assert kept(5000, 2500, None) == 2
-        assert kept(99_000, 1, None) == 3  # The active segment stays.
-        assert kept(5000, None, one * 2) == 2
-
-    run(main())
-
-
 def test_subscribers_hear_of_every_move_of_the_high_watermark() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
