@@ -55,3 +55,15 @@ class SystemClock:
         # early would find nothing due and have to be set again.
         delay_ms = max(0, when_ms - self.now_ms()) + 1
         return self._loop.call_later(delay_ms / 1000, callback)
+
+
+async def sleep_ms(clock: Clock, duration_ms: int) -> None:
+    """Return when so much time has passed on ``clock``; for jobs that run now and then."""
+    over = asyncio.get_running_loop().create_future()
+    timer = clock.call_at_ms(
+        clock.now_ms() + duration_ms, lambda: None if over.done() else over.set_result(None)
+    )
+    try:
+        await over
+    finally:
+        timer.cancel()
