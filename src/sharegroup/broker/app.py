@@ -138,11 +138,12 @@ async def run_until(
 async def _build(started: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
     config = LiveConfig(started)
     topics = Topics(config, directory, directory.journal("catalog.journal"))
-    config.apply(topics.catalog.broker_settings())
+    config.apply(*config.tenable(*topics.catalog.broker_settings()))
     await topics.start()
     await _make_internal_topics(topics, started)
     waiting = WaitingRoom(clock)
-    settings = GroupSettings(config, topics.catalog)
+    features = Features(topics.catalog)
+    settings = GroupSettings(config, topics.catalog, features)
     share_coordinator = ShareCoordinator(
         CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
     )
@@ -165,7 +166,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     parts = Parts(
         node=node,
         config=config,
-        features=Features(topics.catalog),
+        features=features,
         clock=clock,
         topics=topics,
         waiting=waiting,

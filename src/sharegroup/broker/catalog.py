@@ -69,7 +69,7 @@ class Catalog:
         self._topics: dict[TopicName, Topic] = {}
         self._ids: dict[TopicId, TopicName] = {}
         self._groups: dict[GroupId, dict[str, str]] = {}
-        self._broker: dict[str, str] = {}
+        self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # By «of all».
 
     def topic(self, name: TopicName) -> Topic:
         topic = self._topics.get(name)
@@ -98,9 +98,9 @@ class Catalog:
     def group_config(self, group_id: GroupId) -> GroupConfig:
         return parse_part(GroupConfig, self.group_settings(group_id))
 
-    def broker_settings(self) -> Mapping[str, str]:
-        """What was set at run time, over what the broker was started with."""
-        return self._broker
+    def broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What was set at run time: of this broker, and of all that have nothing of their own."""
+        return self._broker[False], self._broker[True]
 
     def create_topic(
         self, name: TopicName, topic_id: TopicId, *, partitions: int, settings: Mapping[str, str]
@@ -142,8 +142,9 @@ class Catalog:
             }
         for group_id, settings in self._groups.items():
             yield {"event": "group_settings", "group": group_id, "settings": settings}
-        if self._broker:
-            yield {"event": "broker_settings", "settings": self._broker}
+        for default, settings in self._broker.items():
+            if settings:
+                yield {"event": "broker_settings", "settings": settings, "default": default}
 
     def replay(self, event: Event) -> None:
         """Let ``event`` have happened."""
@@ -171,7 +172,7 @@ class Catalog:
                 if not event["settings"]:
                     del self._groups[event["group"]]
             case "broker_settings":
-                self._broker = event["settings"]
+                self._broker[event.get("default", False)] = event["settings"]
             case other:
                 raise ValueError(
                     f"catalog event {other!r} is not known to this version of sharegroup; "

@@ -18,6 +18,7 @@ from sharegroup.broker.group_config import (
     CoordinatorConfig,
     GroupConfig,
     ShareGroupConfig,
+    check_share_groups,
 )
 from sharegroup.broker.log_config import LogConfig, TopicConfig
 from sharegroup.broker.server_config import ServerConfig
@@ -58,7 +59,9 @@ class Config:
         known = set().union(*(part.names for part in _PARTS))
         if unknown := sorted(set(values) - known - COMPATIBLE):
             raise InvalidConfig(f"unknown configuration {', '.join(unknown)}; see docs/config.md")
-        return cls(**parts)
+        config = cls(**parts)
+        check_share_groups(config.share_group)
+        return config
 
 
 COMPATIBLE = frozenset(

@@ -151,8 +151,6 @@ def _parse_list(entry: Field[Any], text: str) -> tuple[str, ...]:
     values = list_values(text)
     for value in values:
         _check_choice(entry, value)
-    if len(set(values)) < len(values):
-        raise InvalidConfig(f"{name} names an entry twice: {text!r}")
     if len(values) < (low or 0) or (high is not None and len(values) > high):
         raise InvalidConfig(f"{name} must have {_range_text(low, high)} entries, not {text!r}")
     return values
@@ -194,8 +192,8 @@ def check_dead_letter_topic(text: str) -> None:
 
 
 def list_values(text: str) -> tuple[str, ...]:
-    """The entries of a list, which stand between commas."""
-    return tuple(value.strip() for value in text.split(",") if value.strip())
+    """The entries of a list, which stand between commas, once each."""
+    return tuple(dict.fromkeys(value.strip() for value in text.split(",") if value.strip()))
 
 
 def reset_duration_ms(text: str) -> int:

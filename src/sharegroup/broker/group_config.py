@@ -7,9 +7,11 @@ the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharegroup.broker.config_values import INT_MAX, Kind, key
+from sharegroup.broker.config_values import INT_MAX, Kind, entries, key
+from sharegroup.errors import InvalidConfig
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"
 NO_OP_PERSISTER = "org.apache.kafka.server.share.persister.NoOpStatePersister"
@@ -175,6 +177,39 @@ class ShareGroupConfig:
         "dlq.",
         "What the name of a dead letter topic must begin with; empty: anything.",
     )
+
+
+BOUNDED = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "assignment_interval_ms",
+    "delivery_count_max",
+    "lock_ms",
+    "in_flight_max",
+)
+"""The fields that have a least and a most beside them."""
+
+
+def check_share_groups(config: ShareGroupConfig) -> None:
+    """Raise InvalidConfig when values contradict each other, each of them in its own range."""
+    names = {entry.name: entry.metadata["name"] for entry in entries(type(config))}
+    for field in BOUNDED:
+        for lower, higher in ((f"{field}_min", field), (field, f"{field}_max")):
+            _check_order(config, names, lower, higher)
+    _check_order(config, names, "members_max", "sessions_max")
+    if config.session_timeout_ms <= config.heartbeat_interval_ms:
+        raise InvalidConfig(
+            f"{names['session_timeout_ms']}={config.session_timeout_ms} must be larger than "
+            f"{names['heartbeat_interval_ms']}={config.heartbeat_interval_ms}"
+        )
+
+
+def _check_order(
+    config: ShareGroupConfig, names: Mapping[str, str], lower: str, higher: str
+) -> None:
+    low, high = getattr(config, lower), getattr(config, higher)
+    if low > high:
+        raise InvalidConfig(f"{names[lower]}={low} must not be larger than {names[higher]}={high}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ of connections and the internal topics are fixed from start to stop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,10 @@ from sharegroup.broker.config import (
     ShareGroupConfig,
 )
 from sharegroup.broker.config_values import entries, parse_value
+from sharegroup.broker.group_config import check_share_groups
 from sharegroup.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
 
 DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
 
@@ -28,12 +32,13 @@ DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
 class LiveConfig:
     """See the module's text.  Ask it anew each time; the parts it hands out never change."""
 
-    __slots__ = ("_current", "_own", "_started")
+    __slots__ = ("_current", "_default", "_own", "_started")
 
     def __init__(self, started: Config) -> None:
         self._started = started
         self._current = started
         self._own: Mapping[str, str] = {}
+        self._default: Mapping[str, str] = {}
 
     @property
     def server(self) -> ServerConfig:
@@ -57,27 +62,56 @@ class LiveConfig:
 
     @property
     def own(self) -> Mapping[str, str]:
-        """What was set while a broker ran, by name."""
+        """What was set of this broker while one ran, by name."""
         return self._own
+
+    @property
+    def default(self) -> Mapping[str, str]:
+        """What was set of all brokers, and holds where this one has nothing of its own."""
+        return self._default
 
     @property
     def started(self) -> Config:
         """What this broker was started with."""
         return self._started
 
-    def check(self, own: Mapping[str, str]) -> Config:
-        """The configuration with ``own`` over it, or InvalidConfig."""
+    def check(self, own: Mapping[str, str], default: Mapping[str, str]) -> Config:
+        """The configuration with both over what it was started with, or InvalidConfig."""
+        over = {**default, **own}
+        share_group = _overlaid(self._started.share_group, over)
+        check_share_groups(share_group)
         return replace(
             self._started,
-            log=_overlaid(self._started.log, own),
-            share_group=_checked(_overlaid(self._started.share_group, own)),
-            consumer_group=_overlaid(self._started.consumer_group, own),
+            log=_overlaid(self._started.log, over),
+            share_group=share_group,
+            consumer_group=_overlaid(self._started.consumer_group, over),
         )
 
-    def apply(self, own: Mapping[str, str]) -> None:
-        """Let ``own`` hold from now on."""
-        self._current = self.check(own)
-        self._own = dict(own)
+    def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
+        """Let both hold from now on."""
+        self._current = self.check(own, default)
+        self._own, self._default = dict(own), dict(default)
+
+    def tenable(
+        self, own: Mapping[str, str], default: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Both without what contradicts the values that the broker was started with this time.
+
+        A broker that does not start is worse than one with a default, and says nothing of why.
+        """
+        kept_own: dict[str, str] = {}
+        kept_default: dict[str, str] = {}
+        for kept, settings in ((kept_default, default), (kept_own, own)):
+            for name, value in settings.items():
+                kept[name] = value
+                try:
+                    self.check(kept_own, kept_default)
+                except InvalidConfig as error:
+                    log.warning(
+                        "event=stored_setting_left_out %s=%s error=%r", name, value, str(error)
+                    )
+                    del kept[name]
+        return kept_own, kept_default
 
 
 def is_dynamic(name: str) -> bool:
@@ -89,7 +123,7 @@ def is_dynamic(name: str) -> bool:
     )
 
 
-def check_dynamic(names: Mapping[str, str]) -> None:
+def check_dynamic(names: Iterable[str]) -> None:
     """Refuse keys that are fixed while the broker runs, and those that nobody knows."""
     fixed = sorted(name for name in names if not is_dynamic(name))
     if fixed:
@@ -107,12 +141,3 @@ def _overlaid(part: Any, own: Mapping[str, str]) -> Any:
         if entry.metadata["name"] in own
     }
     return replace(part, **changes)
-
-
-def _checked(part: ShareGroupConfig) -> ShareGroupConfig:
-    if part.session_timeout_ms <= part.heartbeat_interval_ms:
-        raise InvalidConfig(
-            f"group.share.session.timeout.ms={part.session_timeout_ms} must be larger than "
-            f"group.share.heartbeat.interval.ms={part.heartbeat_interval_ms}"
-        )
-    return part

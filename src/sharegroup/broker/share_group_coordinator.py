@@ -237,7 +237,7 @@ class ShareGroupCoordinator:
         log_ = self._topics.log_of(topic, key.partition)
         if not topic_is_new:
             return log_.start_offset
-        reset = self._settings.offset_reset(key.group_id)
+        reset = self._settings.own(key.group_id).auto_offset_reset
         if reset == "earliest":
             return log_.start_offset
         if reset == "latest":

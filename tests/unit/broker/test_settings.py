@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.broker.config import Config, ShareGroupConfig
+from sharegroup.broker.config import Config, GroupConfig, ShareGroupConfig
 from sharegroup.broker.config_values import reset_duration_ms
 from sharegroup.broker.live_config import LiveConfig, check_dynamic
-from sharegroup.broker.settings import (
+from sharegroup.broker.setting_changes import (
     Change,
     Operation,
-    Source,
-    changed,
+    capped,
+    changed_broker,
+    changed_group,
+    changed_topic,
     check_group,
+)
+from sharegroup.broker.settings import (
+    Source,
     describe_broker,
     describe_group,
     describe_topic,
+    of_all_brokers,
 )
 from sharegroup.errors import InvalidConfig, InvalidRequest
 
@@ -36,7 +42,7 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
 
 def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> None:
     live = LiveConfig(Config.parse({"message.max.bytes": "5000"}))
-    live.apply({"message.max.bytes": "6000", "group.share.max.size": "7"})
+    live.apply({"message.max.bytes": "6000", "group.share.max.size": "7"}, {})
     assert (live.log.message_bytes_max, live.share_group.members_max) == (6000, 7)
     setting = {one.name: one for one in describe_broker(live)}["message.max.bytes"]
     assert (setting.value, setting.source, setting.read_only) == (
@@ -44,15 +50,19 @@ def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> N
         Source.DYNAMIC_BROKER,
         False,
     )
-    live.apply({})
+    live.apply({}, {})
     assert live.log.message_bytes_max == 5000
 
 
 def test_fixed_and_wrong_settings_of_the_broker_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"listeners cannot be changed while the broker runs"):
-        check_dynamic({"listeners": "PLAINTEXT://127.0.0.1:1"})
-    with pytest.raises(InvalidConfig, match="must be larger"):
-        LiveConfig(Config()).check({"group.share.session.timeout.ms": "5000"})
+        check_dynamic(["listeners"])
+    with pytest.raises(
+        InvalidConfig,
+        match=r"group\.share\.min\.session\.timeout\.ms=45000 must not be larger than "
+        r"group\.share\.session\.timeout\.ms=5000",
+    ):
+        LiveConfig(Config()).check({"group.share.session.timeout.ms": "5000"}, {})
 
 
 def test_value_that_nobody_set_is_the_default() -> None:
@@ -111,19 +121,145 @@ def test_duration_that_is_no_number_of_milliseconds_is_refused(text: str) -> Non
         check_group({"share.auto.offset.reset": text}, ShareGroupConfig())
 
 
+LIVE = LiveConfig(Config())
+
+
 def test_alteration_sets_and_deletes_keys() -> None:
-    own = {"a": "1", "b": "2"}
-    outcome = changed(own, (Change("a", Operation.DELETE, None), Change("c", Operation.SET, "3")))
-    assert outcome == {"b": "2", "c": "3"}
-    assert own == {"a": "1", "b": "2"}
+    own = {"retention.ms": "1", "segment.ms": "2"}
+    changes = (
+        Change("retention.ms", Operation.DELETE, None),
+        Change("cleanup.policy", Operation.SET, "compact"),
+    )
+    outcome = changed_topic(LIVE, own, changes)
+    assert outcome == {"segment.ms": "2", "cleanup.policy": "compact"}
+    assert own == {"retention.ms": "1", "segment.ms": "2"}
 
 
-def test_key_named_twice_and_lists_are_refused() -> None:
-    twice = (Change("a", Operation.SET, "1"), Change("a", Operation.SET, "2"))
+def test_key_named_twice_and_lists_of_what_is_none_are_refused() -> None:
+    twice = (Change("retention.ms", 0, "1"), Change("retention.ms", 0, "2"))
     with pytest.raises(InvalidRequest, match="twice"):
-        changed({}, twice)
-    with pytest.raises(InvalidConfig, match="not a list"):
-        changed({}, (Change("a", Operation.APPEND, "1"),))
+        changed_topic(LIVE, {}, twice)
+    with pytest.raises(InvalidConfig, match=r"retention\.ms is not a list"):
+        changed_topic(LIVE, {}, (Change("retention.ms", Operation.APPEND, "1"),))
+    with pytest.raises(InvalidRequest, match="operation 0 needs a value"):
+        changed_group(LIVE, {}, (Change("share.isolation.level", Operation.SET, None),))
+
+
+def test_list_grows_from_what_holds_and_shrinks() -> None:
+    """Nobody set the policy: `delete` holds, and `compact` is added to that."""
+    outcome = changed_topic(LIVE, {}, (Change("cleanup.policy", Operation.APPEND, "compact"),))
+    assert outcome == {"cleanup.policy": "delete,compact"}
+    subtract = Change("cleanup.policy", Operation.SUBTRACT, "delete")
+    assert changed_topic(LIVE, outcome, (subtract,)) == {"cleanup.policy": "compact"}
+    append = Change("log.cleanup.policy", Operation.APPEND, "compact")
+    assert changed_broker(LIVE, {}, (append,)) == {"log.cleanup.policy": "delete,compact"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("cleanup.policy", "nonsense", "one of delete, compact, not 'nonsense'"),
+        ("min.cleanable.dirty.ratio", "1.5", "between 0 and 1, not 1.5"),
+        ("min.cleanable.dirty.ratio", "half", "must be a number, not 'half'"),
+        ("retention.ms", "-2", "at least -1, not -2"),
+        ("retention.ms", "9223372036854775808", "not 9223372036854775808"),
+        ("retention.ms", "1_000", "must be a whole number"),
+        ("errors.deadletterqueue.group.enable", "yes", "must be true or false, not 'yes'"),
+    ],
+)
+def test_topic_settings_out_of_range_are_refused_by_name(
+    name: str, value: str, message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=rf"{name} .*{message}"):
+        changed_topic(LIVE, {}, (Change(name, Operation.SET, value),))
+
+
+def test_group_value_that_the_broker_no_longer_allows_is_capped() -> None:
+    group = GroupConfig(lock_ms=60_000, delivery_count_max=2)
+    held, said = capped(group, ShareGroupConfig(lock_ms_max=40_000, delivery_count_max_min=3))
+    assert (held.lock_ms, held.delivery_count_max) == (40_000, 3)
+    assert said == {
+        "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 holds",
+        "share.delivery.count.limit": "2 is outside of 3 to 10; 3 holds",
+    }
+    assert capped(group, ShareGroupConfig()) == (group, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"group.share.record.lock.duration.ms": "1000"}, r"group\.share\.min\.record\.lock"),
+        ({"group.share.max.assignment.interval.ms": "10"}, r"interval\.ms=1000 must not be larger"),
+        ({"group.share.max.share.sessions": "10"}, r"size=200 must not be larger"),
+        ({"group.share.assignors": ""}, "must have exactly 1 entries"),
+        ({"group.share.delivery.count.limit": "11"}, "between 2 and 10"),
+        ({"log.cleaner.min.cleanable.ratio": "2"}, "between 0 and 1"),
+    ],
+)
+def test_broker_settings_that_contradict_each_other_are_refused(
+    values: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        Config.parse(values)
+
+
+def test_setting_of_one_broker_stands_above_that_of_all_brokers() -> None:
+    live = LiveConfig(Config())
+    name = "group.share.assignment.interval.ms"
+    live.apply({name: "700"}, {name: "500", "log.cleaner.backoff.ms": "1000"})
+    assert live.share_group.assignment_interval_ms == 700
+    assert live.log.cleaner_backoff_ms == 1_000
+    found = {one.name: one for one in describe_broker(live)}
+    assert found[name].synonyms == (
+        (name, "700", Source.DYNAMIC_BROKER),
+        (name, "500", Source.DYNAMIC_DEFAULT_BROKER),
+        (name, "1000", Source.DEFAULT),
+    )
+    of_all = {one.name: one.synonyms for one in of_all_brokers(found.values())}
+    assert of_all == {
+        name: ((name, "500", Source.DYNAMIC_DEFAULT_BROKER),),
+        "log.cleaner.backoff.ms": (
+            ("log.cleaner.backoff.ms", "1000", Source.DYNAMIC_DEFAULT_BROKER),
+        ),
+    }
+
+
+def test_stored_setting_that_contradicts_the_new_start_is_left_out() -> None:
+    live = LiveConfig(Config.parse({"group.share.max.assignment.interval.ms": "2000"}))
+    name = "group.share.assignment.interval.ms"
+    assert live.tenable({name: "3000", "group.share.max.size": "9"}, {name: "1500"}) == (
+        {"group.share.max.size": "9"},
+        {name: "1500"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected_ms", "expected_source"),
+    [
+        ({}, "604800000", Source.DEFAULT),
+        ({"log.retention.hours": "1"}, "3600000", Source.STATIC_BROKER),
+        (
+            {"log.retention.minutes": "2", "log.retention.hours": "1"},
+            "120000",
+            Source.STATIC_BROKER,
+        ),
+        ({"log.retention.ms": "5", "log.retention.minutes": "2"}, "5", Source.STATIC_BROKER),
+        ({"log.retention.hours": "-1"}, "-1", Source.STATIC_BROKER),
+    ],
+)
+def test_retention_holds_in_the_finest_unit_that_is_set(
+    values: dict[str, str], expected_ms: str, expected_source: Source
+) -> None:
+    live = LiveConfig(Config.parse(values))
+    [found] = [one for one in describe_topic(live, {}) if one.name == "retention.ms"]
+    assert (found.value, found.source) == (expected_ms, expected_source)
+    assert live.log.effective_retention_ms == int(expected_ms)
+
+
+def test_keys_of_kafkas_own_workings_are_not_listed() -> None:
+    names = {one.name for one in describe_broker(LIVE)}
+    assert "group.share.persister.class.name" not in names
+    assert "group.share.max.share.sessions" in names
 
 
 def test_server_properties_with_an_unknown_key_are_refused() -> None:

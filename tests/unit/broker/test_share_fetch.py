@@ -212,7 +212,7 @@ def test_full_broker_refuses_a_session_when_the_wait_is_over(tmp_path: Path) -> 
         broker.clock.advance(0.5)
         assert (await task).error_code == 133
 
-    run(scenario, tmp_path, group_share_max_share_sessions="1")
+    run(scenario, tmp_path, group_share_max_share_sessions="1", group_share_max_size="1")
 
 
 def test_strict_number_of_records_holds_over_all_partitions(tmp_path: Path) -> None:

@@ -78,12 +78,13 @@ def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[setting
         return settings.describe_group(parts.config, own)
     if wanted.resource_type == BROKER:
         check_is_this_broker(parts, name)
-        return settings.describe_broker(parts.config)
+        found = settings.describe_broker(parts.config)
+        return found if name else settings.of_all_brokers(found)
     raise InvalidRequest(f"configurations of resource type {wanted.resource_type} are not served")
 
 
 def check_is_this_broker(parts: Parts, name: str) -> None:
-    """An empty name stands for all brokers of the cluster."""
+    """An empty name stands for what was set of all brokers of the cluster."""
     if name not in ("", str(parts.node.node_id)):
         raise InvalidRequest(f"this is broker {parts.node.node_id}, not {name!r}")
 

@@ -18,7 +18,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from sharegroup.broker import settings
+from sharegroup.broker import setting_changes
 from sharegroup.broker.catalog import Event
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
@@ -60,7 +60,8 @@ def refuse(
 
 async def _alter(parts: Parts, resource: AlterConfigsResource, *, validate_only: bool) -> None:
     changes = tuple(
-        settings.Change(one.name, one.config_operation, one.value) for one in resource.configs
+        setting_changes.Change(one.name, one.config_operation, one.value)
+        for one in resource.configs
     )
     if resource.resource_type == TOPIC:
         await _alter_topic(parts, TopicName(resource.resource_name), changes, validate_only)
@@ -73,14 +74,13 @@ async def _alter(parts: Parts, resource: AlterConfigsResource, *, validate_only:
 
 
 async def _alter_topic(
-    parts: Parts, name: TopicName, changes: tuple[settings.Change, ...], validate_only: bool
+    parts: Parts, name: TopicName, changes: tuple[setting_changes.Change, ...], validate_only: bool
 ) -> None:
     def event() -> Event:
         topic = parts.topics.catalog.topic(name)
         if topic.is_internal:
             raise InvalidTopic(f"{name!r} is internal: its settings are the broker's")
-        outcome = settings.changed(topic.settings, changes)
-        settings.check_topic(outcome)
+        outcome = setting_changes.changed_topic(parts.config, topic.settings, changes)
         return {"event": "topic_settings", "name": name, "settings": outcome}
 
     if validate_only:
@@ -93,14 +93,17 @@ async def _alter_topic(
 
 
 async def _alter_group(
-    parts: Parts, group_id: GroupId, changes: tuple[settings.Change, ...], validate_only: bool
+    parts: Parts,
+    group_id: GroupId,
+    changes: tuple[setting_changes.Change, ...],
+    validate_only: bool,
 ) -> None:
     if not group_id:
         raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
 
     def event() -> Event:
-        outcome = settings.changed(parts.topics.catalog.group_settings(group_id), changes)
-        settings.check_group(outcome, parts.config.share_group)
+        own = parts.topics.catalog.group_settings(group_id)
+        outcome = setting_changes.changed_group(parts.config, own, changes)
         return {"event": "group_settings", "group": group_id, "settings": outcome}
 
     if validate_only:
@@ -111,22 +114,24 @@ async def _alter_group(
 
 
 async def _alter_broker(
-    parts: Parts, name: str, changes: tuple[settings.Change, ...], validate_only: bool
+    parts: Parts, name: str, changes: tuple[setting_changes.Change, ...], validate_only: bool
 ) -> None:
-    """Of this broker, or of all brokers (an empty name): with one broker the same."""
+    """Of this broker, or (an empty name) of all that have nothing of their own."""
     check_is_this_broker(parts, name)
+    catalog, default = parts.topics.catalog, not name
 
     def event() -> Event:
-        outcome = settings.changed(parts.topics.catalog.broker_settings(), changes)
-        check_dynamic(outcome)
-        parts.config.check(outcome)
-        return {"event": "broker_settings", "settings": outcome}
+        check_dynamic(change.name for change in changes)
+        own, of_all = parts.config.tenable(*catalog.broker_settings())
+        outcome = setting_changes.changed_broker(parts.config, of_all if default else own, changes)
+        parts.config.check(*((own, outcome) if default else (outcome, of_all)))
+        return {"event": "broker_settings", "settings": outcome, "default": default}
 
     if validate_only:
         event()
     else:
         await parts.topics.alter(event)
-        parts.config.apply(parts.topics.catalog.broker_settings())
+        parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
         parts.group_settings.all_changed()
         for topic in parts.topics.catalog.topics():
             parts.topics.apply_settings(topic)
