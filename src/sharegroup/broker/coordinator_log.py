@@ -16,8 +16,10 @@ from collections.abc import Iterator, Sequence
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.topics import Topics
 from sharegroup.ids import TopicName
+from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.batches import scan
+from sharegroup.wire.records import NewRecord, batch_records, encode_batch
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +74,8 @@ class CoordinatorLog:
         """The same of all partitions."""
         return any(self.was_cut(partition) for partition in self._last)
 
-    def records(self) -> Iterator[KeyAndValue]:
-        """Every record of every partition, each partition from its start.
+    def records(self) -> Iterator[tuple[int, bytes, bytes | None]]:
+        """Offset, key and value of every record of every partition, each from its start.
 
         What is not durable yet is among them: it was replayed before, and will not be told again.
         A cut counts as noticed only when all was read: who cannot read it has to try again, not
@@ -83,13 +85,21 @@ class CoordinatorLog:
         for partition in range(self.partition_count):
             if not self._topics.is_touched(topic, partition):
                 continue
-            log_ = self._topics.log_of(topic, partition)
-            offset = log_.start_offset
-            while offset < log_.end_offset:
-                data = log_.read_appended(offset, bytes_max=READ_BYTES)
-                for record in decode_records(data):
-                    offset = record.offset + 1
-                    if record.key is not None:
-                        yield bytes(record.key), record.value
+            yield from _records_of(self._topics.log_of(topic, partition))
         for partition in [one for one in self._last if self.was_cut(one)]:
             del self._last[partition]
+
+
+def _records_of(log_: PartitionLog) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """The records of one partition; compaction may have left batches with none."""
+    offset = log_.start_offset
+    while offset < log_.end_offset:
+        data = log_.read_appended(offset, bytes_max=READ_BYTES)
+        assert data, f"{log_}: nothing to read at {offset}, the log ends at {log_.end_offset}"
+        for position, header in scan(data):
+            offset = max(offset, header.end_offset)
+            if header.is_control:
+                continue
+            for record in batch_records(data, position, header):
+                if record.key is not None and record.offset >= log_.start_offset:
+                    yield record.offset, bytes(record.key), record.value

@@ -95,7 +95,7 @@ class GroupLog:
             reading = keeper.begin()
             readings.append(reading)
             by_type.update(dict.fromkeys(keeper.record_types, reading))
-        for key, value in self._log.records():
+        for _, key, value in self._log.records():
             found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
             if found is not None:
                 found.replay(key, value)

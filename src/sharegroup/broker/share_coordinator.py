@@ -167,16 +167,16 @@ class ShareCoordinator:
         if not records:
             return None
         ticket = self._log.append(self._partition(key), [encode(one) for one in records])
-        for record in records:
-            self._states.replay(record)
+        for offset, record in enumerate(records, ticket.base_offset):
+            self._states.replay(record, log_offset=offset)
         return ticket
 
     def _reload(self) -> None:
         states = self._no_states()
-        for key, value in self._log.records():
+        for offset, key, value in self._log.records():
             record = decode(key, value)
             if record is not None:
-                states.replay(record)
+                states.replay(record, log_offset=offset)
         self._states = states
 
     def _no_states(self) -> ShareStates:
