@@ -183,6 +183,19 @@ class Topics:
         log.info("event=topic_created topic=%s partitions=%d", name, partitions)
         return self.catalog.topic(name)
 
+    async def keep_internal(
+        self, name: TopicName, *, partitions: int, settings: Mapping[str, str]
+    ) -> None:
+        """Make an internal topic, or let one that an older broker made have these settings."""
+        found = self.catalog.find(name)
+        if found is None:
+            await self.create(name, partitions=partitions, settings=settings)
+        elif dict(found.settings) != dict(settings):
+            await self.alter(
+                lambda: {"event": "topic_settings", "name": name, "settings": dict(settings)}
+            )
+            self.apply_settings(self.catalog.topic(name))
+
     def check_new(self, name: TopicName, *, partitions: int, settings: Mapping[str, str]) -> None:
         """Raise what would keep `create` from making this topic."""
         if partitions < 1:
