@@ -11,7 +11,7 @@ is the newest, and are loaded again when somebody else has written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.config import CoordinatorConfig
@@ -151,6 +151,39 @@ class ShareCoordinator:
         self.check_exists(key)
         return self._apply(key, records)
 
+    def by_partition(self) -> dict[int, list[SharePartitionKey]]:
+        """Every share partition that is known, by the partition of the topic that holds it."""
+        if self._log.was_cut_anywhere():
+            self._reload_after_failure()
+        found: dict[int, list[SharePartitionKey]] = {}
+        for key in self._states:
+            found.setdefault(self._partition(key), []).append(key)
+        return found
+
+    def snapshot(self, keys: Sequence[SharePartitionKey]) -> Ticket | None:
+        """Say again what is known of these, all of one partition; None where nothing is."""
+        self._forget_what_failed(keys[0])
+        wall_ms = self._clock.wall_ms()
+        records = [one for key in keys for one in self._states.snapshot(key, wall_ms=wall_ms)]
+        return self._apply(keys[0], tuple(records))
+
+    def last_of(self, partition: int) -> Ticket | None:
+        """When this is durable, so is all of this partition of the topic."""
+        return self._log.last(partition)
+
+    def snapshot_bytes(self, key: SharePartitionKey) -> int:
+        """About what a snapshot of the share partition takes in the log."""
+        return self._states.snapshot_bytes(key)
+
+    def is_cold(self, key: SharePartitionKey) -> bool:
+        """Whether the share partition was not snapshotted for so long that it is due."""
+        since_ms = self._clock.wall_ms() - self._config.cold_snapshot_ms
+        return self._states.is_cold(key, since_ms=since_ms)
+
+    def needless_before(self, keys: Iterable[SharePartitionKey], *, log_end: int) -> int:
+        """Below this offset a partition that holds these share partitions is not needed."""
+        return self._states.needless_before(keys, log_end=log_end)
+
     def check_exists(self, key: SharePartitionKey) -> None:
         """Raise UnknownTopicOrPartition where there is nothing that a state could be of."""
         topic = self._topics.catalog.by_id(key.topic_id)
@@ -158,10 +191,19 @@ class ShareCoordinator:
             known = "no topic" if topic is None else f"{topic.partition_count} partitions"
             raise UnknownTopicOrPartition(f"{named(key)}: there is {known} with this id")
 
-    def _forget_what_failed(self, key: SharePartitionKey) -> None:
-        if self._log.was_cut(self._partition(key)):
+    def forget_what_failed(self) -> None:
+        """Know only what is durable or on its way, of all share partitions."""
+        if self._log.was_cut_anywhere():
             log.error("event=share_state_reloaded reason='a state write failed'")
             self._reload()
+
+    def _forget_what_failed(self, key: SharePartitionKey) -> None:
+        if self._log.was_cut(self._partition(key)):
+            self._reload_after_failure()
+
+    def _reload_after_failure(self) -> None:
+        log.error("event=share_state_reloaded reason='a state write failed'")
+        self._reload()
 
     def _apply(self, key: SharePartitionKey, records: Records) -> Ticket | None:
         if not records:

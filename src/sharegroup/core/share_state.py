@@ -46,6 +46,12 @@ UPDATES_PER_SNAPSHOT = 500
 """Kafka's share.coordinator.snapshot.update.records.per.snapshot."""
 
 
+SNAPSHOT_BYTES = 80
+"""What a snapshot without batches takes in the log, beside its group's id."""
+
+STATE_BATCH_BYTES = 20
+
+
 @dataclass(frozen=True, slots=True)
 class PersistedState:
     """What a share partition is made from; a start offset of `UNDECIDED` asks for the policy."""
@@ -305,6 +311,13 @@ class ShareStates:
         )
         again = _snapshot(state, everything, wall_ms)
         return (replace(again, create_timestamp=state.create_timestamp),)
+
+    def snapshot_bytes(self, key: SharePartitionKey) -> int:
+        """About what a snapshot of the share partition takes in the log."""
+        state = self._states.get(key)
+        if state is None:
+            return 0
+        return SNAPSHOT_BYTES + len(key.group_id) + STATE_BATCH_BYTES * len(state.runs)
 
     def is_cold(self, key: SharePartitionKey, *, since_ms: int) -> bool:
         """Whether the last snapshot of the share partition was written by that wall-clock time."""
