@@ -38,7 +38,7 @@ ISOLATED_FROM_MIN = 2
 def stretches(log: LogBatches) -> list[Range]:
     """The ranges that hold records, joined where one log batch follows right on another."""
     firsts, ends = log.firsts, log.ends
-    if firsts[1:] == ends[:-1]:  # No compaction here: one comparison in C.
+    if firsts and firsts[1:] == ends[:-1]:  # No holes here: one comparison in C.
         return [(firsts[0], ends[-1])]
     found: list[Range] = []
     for first, end in zip(firsts, ends, strict=True):
@@ -49,11 +49,11 @@ def stretches(log: LogBatches) -> list[Range]:
     return found
 
 
-def holes(position: int, found: list[Range]) -> list[Range]:
-    """The ranges at or above ``position``, below the last of the stretches, in none of them."""
-    reached = position
+def holes(log: LogBatches, found: list[Range]) -> list[Range]:
+    """The ranges from the log's position on, below its end, in none of the stretches."""
+    reached = log.position
     between: list[Range] = []
-    for first, end in found:
+    for first, end in (*found, (log.end, log.end)):
         if reached < first:
             between.append((reached, first))
         reached = max(reached, end)

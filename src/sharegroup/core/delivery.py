@@ -19,9 +19,10 @@ tuples, because the hot paths build and compare them by the hundred thousand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from sharegroup.ids import MemberId
@@ -81,6 +82,9 @@ STATE_AFTER: dict[int, RecordState] = {
 
 NOBODY = MemberId("")
 
+DELIVERIES_KEPT_MAX = 256
+"""Different values of runs that nobody holds: a state and a count, which is hardly above ten."""
+
 
 class Delivery(NamedTuple):
     """What is known of each record of a run.
@@ -126,17 +130,23 @@ def settled(
     if ack == Ack.REJECT:
         return ended(delivery, Reason.REJECTED, limits)
     if state is not AVAILABLE:
-        return Delivery(state, delivery.delivery_count)
+        return _nobodys(state, delivery.delivery_count)
     if delivery.delivery_count >= limits.delivery_count_max:
         return ended(delivery, failure, limits)
-    return Delivery(AVAILABLE, delivery.delivery_count, told_apart=told_apart)
+    return _nobodys(AVAILABLE, delivery.delivery_count, told_apart)
 
 
 def ended(delivery: Delivery, reason: Reason, limits: Limits) -> Delivery:
     """A record that failed for good: kept until it is copied where the group wants that."""
     if limits.dead_letters:
         return Delivery(ARCHIVING, delivery.delivery_count, reason=reason)
-    return Delivery(ARCHIVED, delivery.delivery_count)
+    return _nobodys(ARCHIVED, delivery.delivery_count)
+
+
+@lru_cache(maxsize=DELIVERIES_KEPT_MAX)
+def _nobodys(state: RecordState, delivery_count: int, told_apart: bool = False) -> Delivery:
+    """One object for all runs that stand so: 96 bytes less for each."""
+    return Delivery(state, delivery_count, told_apart=told_apart)
 
 
 def renewed(delivery: Delivery, *, lock_until_ms: int) -> Delivery:
@@ -167,6 +177,21 @@ class StateBatch(NamedTuple):
     end: int
     state: RecordState
     delivery_count: int
+
+
+def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
+    """Ascending batches as they are written: equal neighbours as one, none below the start."""
+    found: list[StateBatch] = []
+    for batch in batches:
+        if batch.end <= start_offset:
+            continue
+        if found:
+            last = found[-1]
+            if last.end == batch.first and last[2:] == batch[2:]:
+                found[-1] = last._replace(end=batch.end)
+                continue
+        found.append(batch)
+    return tuple(found)
 
 
 class DeadLetter(NamedTuple):
@@ -200,12 +225,19 @@ class LogBatches(NamedTuple):
 
     ``firsts[i]`` is the first offset of the i-th batch and ``ends[i]`` the one after its last.
     The first batch may begin below ``position``.  An offset at or above ``position`` and below
-    the last end that no batch covers holds no record: compaction removed it.
+    ``end`` that no batch covers holds no record for members: compaction removed it, it marks
+    the end of a transaction, or its transaction was aborted and the group reads committed ones.
     """
 
     position: int
     firsts: Sequence[int]
     ends: Sequence[int]
+    looked_until: int = 0  # Up to where there is nothing else; 0: to the end of the last batch.
+
+    @property
+    def end(self) -> int:
+        """The first offset of which nothing is known."""
+        return max(self.looked_until, self.ends[-1] if self.ends else 0)
 
 
 class Acquisition(NamedTuple):

@@ -64,6 +64,11 @@ class OffsetRuns(Generic[V]):
         """All runs in order; the map must not change meanwhile."""
         return self.between(self.start, self._end)
 
+    @property
+    def head(self) -> V:
+        """The value of the first run, which there must be."""
+        return self._values[0]
+
     def at(self, offset: int) -> Run[V]:
         """The whole run that ``offset`` lies in."""
         assert self.start <= offset < self._end, f"{offset} is outside [{self.start}, {self._end})"
@@ -75,7 +80,10 @@ class OffsetRuns(Generic[V]):
     def between(self, first: int, end: int) -> Iterator[Run[V]]:
         """Runs within ``[first, end)``, the outer two clipped to it."""
         firsts, values = self._firsts, self._values
-        first, end = max(first, self.start), min(end, self._end)
+        if not firsts:
+            return
+        first = max(first, firsts[0])
+        end = min(end, self._end)
         index = bisect_right(firsts, first) - 1
         while first < end:
             after = index + 1
@@ -83,6 +91,17 @@ class OffsetRuns(Generic[V]):
             stop = min(run_end, end)
             yield Run(first, stop, values[index])
             first, index = stop, after
+
+    def reach(self, first: int, end: int, *, runs_max: int) -> tuple[int, int]:
+        """How far into ``[first, end)`` so many runs go: the offset there, and their number."""
+        first, end = max(first, self.start), min(end, self._end)
+        if first >= end:
+            return end, 0
+        index = bisect_right(self._firsts, first) - 1
+        after = bisect_left(self._firsts, end, index + 1)
+        if after - index <= runs_max:
+            return end, after - index
+        return self._firsts[index + runs_max], runs_max
 
     def append(self, end: int, value: V) -> None:
         """Grow the map to ``end``; the new offsets get ``value``."""
@@ -100,6 +119,9 @@ class OffsetRuns(Generic[V]):
 
     def overlay(self, runs: Sequence[Run[V]]) -> None:
         """Lay ``runs`` over the map: ascending, disjoint, all within ``[start, end)``."""
+        if len(runs) == 1:  # A record settled by itself; the most frequent call of all.
+            self._splice(runs)
+            return
         tilings = _tilings(runs)
         if len(tilings) > SPLICES_MAX:
             tilings = [list(self._with_runs_between(runs))]

@@ -106,22 +106,35 @@ class LockEnds:
             heappop(self._locks)
         return None
 
-    def pop_due(self, now_ms: int) -> list[Run[Delivery]]:
-        """What is locked and should not be any more, in order; it must be given back now."""
-        due: list[Range] = []
-        while self._locks and self._locks[0][0] <= now_ms:
-            _, first, end = heappop(self._locks)
-            due.append((first, end))
+    def pop_due(self, now_ms: int, *, runs_max: int) -> list[Run[Delivery]]:
+        """What is locked and should not be any more, in order; it must be given back now.
+
+        Those whose locks ended first, and no more of them than lie in ``runs_max`` runs: the
+        rest another time.
+        """
         ended: list[Run[Delivery]] = []
         reached = self._runs.start
-        for first, end in sorted(due):  # An untrue entry may overlap another.
+        for first, end in sorted(self._pop_due_ranges(now_ms, runs_max)):
             ended.extend(
                 run
                 for run in self._runs.between(max(first, reached), end)
                 if run.value.state is ACQUIRED and run.value.lock_until_ms <= now_ms
             )
-            reached = max(reached, end)
+            reached = max(reached, end)  # An untrue entry may overlap another.
         return ended
+
+    def _pop_due_ranges(self, now_ms: int, runs_max: int) -> list[Range]:
+        due: list[Range] = []
+        while runs_max > 0 and self._locks and self._locks[0][0] <= now_ms:
+            lock_until_ms, first, end = heappop(self._locks)
+            reached, run_count = self._runs.reach(first, end, runs_max=runs_max)
+            if run_count == 0:
+                continue  # The start has moved past it.
+            due.append((first, reached))
+            runs_max -= run_count
+            if runs_max == 0 and reached < end:
+                heappush(self._locks, (lock_until_ms, reached, end))
+        return due
 
     def check(self, run: Run[Delivery]) -> None:
         """Assert that the lock of an acquired run will end; for tests."""

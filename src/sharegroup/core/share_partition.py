@@ -59,12 +59,16 @@ from sharegroup.core.delivery import (
     RecordState,
     StateBatch,
     Wanted,
+    joined,
     renewed,
     settled,
 )
 from sharegroup.core.offset_runs import OffsetRuns, Run
 from sharegroup.core.run_heaps import LockEnds, RunsInState
 from sharegroup.ids import MemberId
+
+EVERY_RUN = 2**63 - 1
+"""No limit to the runs that one call changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +167,13 @@ class SharePartition:
         """
         assert member_id, "a member that acquires has an id"
         assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
-        if not log.ends or wanted.records_max <= 0:
+        if wanted.records_max <= 0 or log.end <= log.position:
             return Acquisition()
         found = stretches(log)
-        absent = self._archive_absent(holes(log.position, found))
+        absent = self._archive_absent(holes(log, found))
+        if not found:
+            absent += self._pass_over(log.end)
+            return Acquisition((), self._delta(absent) if absent else None)
         lock_until_ms = now_ms + limits.lock_ms
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
         budget = Budget(
@@ -177,6 +184,8 @@ class SharePartition:
             # What still waits will be locked again some day: it keeps its room.
             budget.locks_left -= self._counts[AVAILABLE]
             absent += self._lock_unseen(member_id, lock_until_ms, found, budget, taken)
+            if self._runs.end >= found[-1][1]:
+                absent += self._pass_over(log.end)
         return Acquisition(
             entries(taken, log, wanted),
             self._delta(absent) if absent else None,
@@ -262,9 +271,13 @@ class SharePartition:
                     self._archiving.note(end)  # What was one run may go on here.
         return self._change(done, was=ARCHIVING)
 
-    def expire(self, *, limits: Limits, now_ms: int) -> Delta | None:
-        """Give back what was held for too long."""
-        return self._give_back(self._locks.pop_due(now_ms), limits)
+    def expire(self, *, limits: Limits, now_ms: int, runs_max: int = EVERY_RUN) -> Delta | None:
+        """Give back what was held for too long, from ``runs_max`` runs at most.
+
+        Call it again while `next_expiry_ms` has passed.  Nothing is late by that: a lock that
+        has ended is lost, whether it was given back yet or not.
+        """
+        return self._give_back(self._locks.pop_due(now_ms, runs_max=runs_max), limits)
 
     def move_log_start(self, log_start: int) -> Delta | None:
         """The log was truncated from below: those records are gone, whoever holds them."""
@@ -376,15 +389,20 @@ class SharePartition:
             end = budget.take(first, stretch_end)
             if end <= first:
                 continue
-            if self._runs.end < first:
-                absent.append(StateBatch(self._runs.end, first, *ABSENT[:2]))
-                self._append(first, ABSENT)
+            absent += self._pass_over(first)
             self._append(end, locked)
             self._locks.note((lock_until_ms, first, end))
             taken.append(Acquired(first, end, 1))
-        if absent:
-            self._advance_start()
         return absent
+
+    def _pass_over(self, end: int) -> list[StateBatch]:
+        """Grow the map to ``end`` where the log holds nothing to deliver."""
+        first = self._runs.end
+        if end <= first:
+            return []
+        self._append(end, ABSENT)
+        self._advance_start()
+        return [StateBatch(first, end, *ABSENT[:2])]
 
     def _archive_absent(self, absent: list[Range]) -> list[StateBatch]:
         """Archive what is available where the log holds no record any more."""
@@ -455,6 +473,8 @@ class SharePartition:
 
     def _advance_start(self) -> None:
         """Forget the prefix that is settled for good."""
+        if not len(self._runs) or self._runs.head.state not in TERMINAL:
+            return
         start = self._runs.start
         for first, end, value in self._runs:
             if value.state not in TERMINAL:
@@ -476,15 +496,5 @@ class SharePartition:
 
     def _delta(self, batches: Iterable[StateBatch]) -> Delta:
         start = self._runs.start
-        joined: list[StateBatch] = []
-        for batch in batches:
-            if batch.end <= start:
-                continue
-            if joined:
-                last = joined[-1]
-                if last.end == batch.first and last[2:] == batch[2:]:
-                    joined[-1] = last._replace(end=batch.end)
-                    continue
-            joined.append(batch)
         complete = self._counts[ACKNOWLEDGED] + self._counts[ARCHIVED]
-        return Delta(start, complete, tuple(joined))
+        return Delta(start, complete, joined(batches, start_offset=start))

@@ -26,11 +26,19 @@ def test_batches_with_a_hole_between_make_two_stretches() -> None:
 
 
 def test_holes_lie_between_the_stretches_and_behind_the_position() -> None:
-    assert holes(3, [(5, 20), (25, 30)]) == [(3, 5), (20, 25)]
+    log = LogBatches(3, [5, 25], [20, 30])
+    assert holes(log, [(5, 20), (25, 30)]) == [(3, 5), (20, 25)]
+
+
+def test_hole_at_the_end_is_one_where_the_log_was_looked_through_further() -> None:
+    log = LogBatches(3, [3], [20], looked_until=24)
+    assert holes(log, stretches(log)) == [(20, 24)]
+    nothing = LogBatches(3, [], [], looked_until=24)
+    assert holes(nothing, stretches(nothing)) == [(3, 24)]
 
 
 def test_no_hole_in_front_of_a_batch_that_begins_below_the_position() -> None:
-    assert holes(7, [(5, 20)]) == []
+    assert holes(LogBatches(7, [5], [20]), [(5, 20)]) == []
 
 
 @pytest.mark.parametrize(
