@@ -18,6 +18,7 @@ from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_topics.v6 import request as delete_topics
 from kio.schema.describe_configs.v4 import request as describe_configs
 from kio.schema.describe_share_group_offsets.v1 import request as describe_offsets
+from kio.schema.fetch.v12 import request as fetch
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.list_offsets.v7 import request as list_offsets
 from kio.schema.metadata.v13 import request as metadata
@@ -35,6 +36,7 @@ POLL_SECONDS = 0.01
 GROUP_RESOURCE, TOPIC_RESOURCE = 32, 2
 LATEST, EARLIEST = -1, -2
 ALTER_SET, ALTER_DELETE = 0, 1
+UNEXPECTED_EPOCH, SHARE_SESSION_NOT_FOUND = 1_000_000, 122
 TIMEOUT = timedelta(seconds=10)
 
 T = TypeVar("T")
@@ -180,6 +182,22 @@ class Scene:
         )
         return int(self.ask(request).topics[0].partitions[0].offset)
 
+    def fetch_bytes(self, topic: Topic, offset: int, *, partition: int = 0) -> bytes:
+        """What a plain fetch finds from an offset on, as it came."""
+        one = fetch.FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
+        )
+        request = fetch.FetchRequest(
+            replica_id=-1,
+            max_wait=timedelta(0),
+            min_bytes=0,
+            topics=(fetch.FetchTopic(topic=topic.name, partitions=(one,)),),
+            forgotten_topics_data=(),
+        )
+        answer = self.ask(request).responses[0].partitions[0]
+        assert answer.error_code == 0, answer
+        return bytes(answer.records or b"")
+
     # Groups and settings.
 
     def group(self, **configs: str) -> str:
@@ -234,6 +252,18 @@ class Scene:
         """A member on a connection of its own, joined when topics are given."""
         member = Member(self.connect(), group)
         return member.join(*topics) if topics else member
+
+    def drop(self, member: Member) -> None:
+        """Cut a member's connection; returns when the broker has noticed.
+
+        A session that is there refuses an epoch that it does not expect, another way than one
+        that is not.
+        """
+        member.connection.socket.close()
+        probe = member.fetch_request(epoch=UNEXPECTED_EPOCH)
+        wait_for(
+            lambda: self.ask(probe).error_code == SHARE_SESSION_NOT_FOUND, "the session to be over"
+        )
 
     def describe(self, group: str) -> Any:
         """The answer to ShareGroupDescribe for one group."""

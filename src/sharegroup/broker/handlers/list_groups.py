@@ -12,7 +12,7 @@ from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 
-SHARE = "Share"
+SHARE = "share"
 
 
 def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:

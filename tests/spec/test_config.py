@@ -1,0 +1,241 @@
+"""Settings of groups, topics and the broker (docs/spec.md, «config»)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+
+from tests.spec.scene import ALTER_DELETE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene, wait_for
+from tests.spec.test_group import delete
+
+BROKER_RESOURCE = 4
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
+STATIC_BROKER, DEFAULT, DYNAMIC_GROUP = 4, 5, 8
+BOOLEAN, STRING, INT = 1, 2, 3
+
+GROUP_DEFAULTS = {
+    "share.session.timeout.ms": "45000",
+    "share.heartbeat.interval.ms": "5000",
+    "share.record.lock.duration.ms": "30000",
+    "share.auto.offset.reset": "latest",
+    "share.isolation.level": "read_uncommitted",
+    "share.delivery.count.limit": "5",
+    "share.partition.max.record.locks": "2000",
+    "share.renew.acknowledge.enable": "true",
+    "share.assignment.interval.ms": "0",
+    "errors.deadletterqueue.topic.name": "",
+    "errors.deadletterqueue.copy.record.enable": "false",
+}
+"""As Apache Kafka 4.4 has them, but for the interval, which this broker was started with."""
+
+BROKER_DEFAULTS = {
+    "group.share.session.timeout.ms": "45000",
+    "group.share.max.session.timeout.ms": "60000",
+    "group.share.heartbeat.interval.ms": "5000",
+    "group.share.max.heartbeat.interval.ms": "15000",
+    "group.share.assignors": "simple",
+    "group.share.min.assignment.interval.ms": "0",
+    "group.share.max.assignment.interval.ms": "15000",
+    "group.share.delivery.count.limit": "5",
+    "group.share.min.delivery.count.limit": "2",
+    "group.share.max.delivery.count.limit": "10",
+    "group.share.record.lock.duration.ms": "30000",
+    "group.share.max.record.lock.duration.ms": "60000",
+    "group.share.partition.max.record.locks": "2000",
+    "group.share.min.partition.max.record.locks": "100",
+    "share.fetch.purgatory.purge.interval.requests": "1000",
+    "errors.deadletterqueue.auto.create.topics.enable": "false",
+    "errors.deadletterqueue.topic.name.prefix": "dlq.",
+    "share.coordinator.state.topic.num.partitions": "50",
+    "share.coordinator.state.topic.segment.bytes": "104857600",
+    "share.coordinator.state.topic.compression.codec": "0",
+    "share.coordinator.threads": "1",
+    "share.coordinator.write.timeout.ms": "5000",
+    "share.coordinator.load.buffer.size": "5242880",
+    "share.coordinator.append.linger.ms": "-1",
+    "share.coordinator.cached.buffer.max.bytes": "1048588",
+}
+
+
+def by_name(answer: Any) -> dict[str, Any]:
+    assert answer.error_code == 0, answer
+    return {one.name: one for one in answer.configs}
+
+
+def set_one(scene: Scene, group: str, key: str, value: str) -> Any:
+    return scene.alter_configs(GROUP_RESOURCE, group, {key: value})
+
+
+def test_config_1_group_shows_every_setting_with_what_holds(scene: Scene) -> None:
+    shown = scene.configs(GROUP_RESOURCE, scene.new_name("group"))
+    assert {name: shown.get(name) for name in GROUP_DEFAULTS} == GROUP_DEFAULTS
+
+
+def test_config_2_source_says_who_set_it(scene: Scene) -> None:
+    """The interval is set for this broker, the reset by the group itself."""
+    shown = by_name(scene.described_configs(GROUP_RESOURCE, scene.group()))
+    assert shown["share.assignment.interval.ms"].config_source == STATIC_BROKER
+    assert shown["share.auto.offset.reset"].config_source == DYNAMIC_GROUP
+    assert shown["share.delivery.count.limit"].config_source == DEFAULT
+
+
+def test_config_3_type_and_meaning_are_told(scene: Scene) -> None:
+    shown = by_name(scene.described_configs(GROUP_RESOURCE, scene.new_name("group")))
+    types = {
+        "share.delivery.count.limit": INT,
+        "share.auto.offset.reset": STRING,
+        "share.renew.acknowledge.enable": BOOLEAN,
+    }
+    assert {name: shown[name].config_type for name in types} == types
+    for name in GROUP_DEFAULTS:
+        assert shown[name].documentation, name
+        assert not shown[name].read_only, name
+        assert not shown[name].is_sensitive, name
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("share.session.timeout.ms", "499"),
+        ("share.session.timeout.ms", "60001"),
+        ("share.heartbeat.interval.ms", "99"),
+        ("share.heartbeat.interval.ms", "15001"),
+        ("share.record.lock.duration.ms", "999"),
+        ("share.record.lock.duration.ms", "60001"),
+        ("share.delivery.count.limit", "1"),
+        ("share.delivery.count.limit", "11"),
+        ("share.partition.max.record.locks", "99"),
+        ("share.assignment.interval.ms", "-1"),
+        ("share.assignment.interval.ms", "15001"),
+        ("share.auto.offset.reset", "middle"),
+        ("share.auto.offset.reset", "by_duration:yesterday"),
+        ("share.auto.offset.reset", "by_duration:-PT1H"),
+        ("share.isolation.level", "serializable"),
+        ("share.renew.acknowledge.enable", "perhaps"),
+        ("share.delivery.count.limit", "many"),
+        ("errors.deadletterqueue.topic.name", "__internal"),
+        ("errors.deadletterqueue.copy.record.enable", "perhaps"),
+        ("share.no.such.setting", "1"),
+    ],
+)
+def test_config_4_value_out_of_range_is_refused_by_name(scene: Scene, key: str, value: str) -> None:
+    group = scene.new_name("group")
+    before = scene.configs(GROUP_RESOURCE, group)
+    answer = set_one(scene, group, key, value)
+    assert answer.error_code == INVALID_CONFIG
+    assert key in answer.error_message
+    assert scene.configs(GROUP_RESOURCE, group) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("share.session.timeout.ms", "60000"),
+        ("share.heartbeat.interval.ms", "100"),
+        ("share.record.lock.duration.ms", "1000"),
+        ("share.record.lock.duration.ms", "60000"),
+        ("share.delivery.count.limit", "2"),
+        ("share.delivery.count.limit", "10"),
+        ("share.partition.max.record.locks", "100"),
+        ("share.partition.max.record.locks", "4000"),
+        ("share.assignment.interval.ms", "15000"),
+        ("share.auto.offset.reset", "earliest"),
+        ("share.auto.offset.reset", "by_duration:P1DT2H3M4.5S"),
+        ("share.isolation.level", "read_committed"),
+        ("share.renew.acknowledge.enable", "false"),
+        ("errors.deadletterqueue.topic.name", "dlq.orders"),
+        ("errors.deadletterqueue.copy.record.enable", "true"),
+    ],
+)
+def test_config_5_every_value_in_range_is_taken(scene: Scene, key: str, value: str) -> None:
+    scene.alter_group(scene.new_name("group"), **{key: value})
+
+
+def test_config_6_session_timeout_is_longer_than_the_heartbeat_interval(scene: Scene) -> None:
+    group = scene.new_name("group")
+    answer = set_one(scene, group, "share.session.timeout.ms", "5000")
+    assert answer.error_code == INVALID_CONFIG
+    both = {"share.session.timeout.ms": "5000", "share.heartbeat.interval.ms": "4999"}
+    assert scene.alter_configs(GROUP_RESOURCE, group, both).error_code == 0
+
+
+def test_config_7_group_needs_a_name(scene: Scene) -> None:
+    answer = set_one(scene, "", "share.delivery.count.limit", "3")
+    assert answer.error_code == INVALID_REQUEST
+
+
+def test_config_8_settings_outlive_the_group(scene: Scene) -> None:
+    """And may be there before it."""
+
+    group = scene.group(share_delivery_count_limit="7")
+    member = scene.member(group, scene.topic())
+    member.leave()
+    assert delete(scene, group) == [0]
+    assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "7"
+
+
+def test_config_9_setting_that_is_deleted_is_the_brokers_again(scene: Scene) -> None:
+    group = scene.group(share_delivery_count_limit="7")
+    gone = {"share.delivery.count.limit": ""}
+    assert scene.alter_configs(GROUP_RESOURCE, group, gone, ALTER_DELETE).error_code == 0
+    wait_for(
+        lambda: scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5",
+        "the default",
+    )
+
+
+def test_config_10_asking_whether_it_would_do_changes_nothing(scene: Scene) -> None:
+    group = scene.new_name("group")
+    change = alter_configs.AlterableConfig(
+        name="share.delivery.count.limit", config_operation=0, value="7"
+    )
+    resource = alter_configs.AlterConfigsResource(
+        resource_type=GROUP_RESOURCE, resource_name=group, configs=(change,)
+    )
+    request = alter_configs.IncrementalAlterConfigsRequest(
+        resources=(resource,), validate_only=True
+    )
+    assert scene.ask(request).responses[0].error_code == 0
+    assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"
+
+
+def test_config_11_broker_shows_what_holds_for_all_groups(scene: Scene) -> None:
+    shown = scene.configs(BROKER_RESOURCE, "1")
+    assert {name: shown.get(name) for name in BROKER_DEFAULTS} == BROKER_DEFAULTS
+
+
+def test_config_12_most_locks_that_a_group_may_hold(scene: Scene) -> None:
+    """Runs cost the same for any number of records: ours permits a million, Kafka 4,000."""
+    answer = set_one(scene, scene.group(), "share.partition.max.record.locks", "1000000")
+    assert answer.error_code == {"ours": 0, "kafka": INVALID_CONFIG}[scene.kind]
+
+
+def test_config_13_topic_says_whether_it_takes_dead_letters(scene: Scene) -> None:
+    topic = scene.topic()
+    key = "errors.deadletterqueue.group.enable"
+    assert scene.configs(TOPIC_RESOURCE, topic.name)[key] == "false"
+    assert scene.alter_configs(TOPIC_RESOURCE, topic.name, {key: "true"}).error_code == 0
+    wait_for(lambda: scene.configs(TOPIC_RESOURCE, topic.name)[key] == "true", "the topic's own")
+
+
+def test_config_14_settings_of_one_group_are_not_anothers(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    strict = scene.member(scene.group(share_record_lock_duration_ms="20000"), topic)
+    other = scene.member(scene.group(), topic)
+    assert (strict.fetch().lock_ms, other.fetch().lock_ms) == (20_000, 30_000)
+
+
+def test_config_15_synonyms_name_the_brokers_setting(scene: Scene) -> None:
+    shown = by_name(scene.described_configs(GROUP_RESOURCE, scene.new_name("group")))
+    synonyms = shown["share.assignment.interval.ms"].synonyms
+    assert synonyms[0].name == "group.share.assignment.interval.ms"
+
+
+def test_config_16_changes_of_one_request_are_all_made_or_none(scene: Scene) -> None:
+    group = scene.new_name("group")
+    both = {"share.delivery.count.limit": "7", "share.record.lock.duration.ms": "1"}
+    assert scene.alter_configs(GROUP_RESOURCE, group, both).error_code == INVALID_CONFIG
+    assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"

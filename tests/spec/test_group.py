@@ -1,0 +1,152 @@
+"""Describing, listing and deleting share groups (docs/spec.md, «group»)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kio.schema.delete_groups.v2 import request as delete_groups
+from kio.schema.list_groups.v5 import request as list_groups
+
+from tests.spec.messages import ACCEPT, RELEASE
+from tests.spec.scene import Scene, wait_for
+
+NON_EMPTY, NO_GROUP = 68, 69
+
+
+def listed(scene: Scene, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> Any:
+    """What ListGroups says of this test's groups."""
+    answer = scene.ask(list_groups.ListGroupsRequest(states_filter=states, types_filter=types))
+    assert answer.error_code == 0
+    return [one for one in answer.groups if one.group_id.startswith(f"{scene.name}.")]
+
+
+def delete(scene: Scene, *groups: str) -> list[int]:
+    answer = scene.ask(delete_groups.DeleteGroupsRequest(groups_names=groups))
+    codes = {one.group_id: int(one.error_code) for one in answer.results}
+    return [codes[group] for group in groups]
+
+
+def test_group_1_is_described_with_its_members(scene: Scene) -> None:
+    topic = scene.topic(2)
+    member = scene.member(scene.group(), topic).until_assigned(2)
+    described = scene.describe(member.group)
+    assert (described.error_code, described.group_state) == (0, "Stable")
+    assert described.assignor_name == "simple"
+    [one] = described.members
+    assert (one.member_id, one.member_epoch) == (member.member_id, member.epoch)
+    assert (one.client_id, one.subscribed_topic_names) == ("spec", (topic.name,))
+    assert one.client_host in {"127.0.0.1", "/127.0.0.1"}
+    [assigned] = one.assignment.topic_partitions
+    assert (assigned.topic_id, assigned.topic_name) == (topic.id, topic.name)
+    assert sorted(assigned.partitions) == [0, 1]
+
+
+def test_group_2_epochs_of_group_and_assignment_are_described(scene: Scene) -> None:
+    member = scene.member(scene.group(), scene.topic())
+    described = scene.describe(member.group)
+    assert described.group_epoch == described.assignment_epoch == member.epoch
+
+
+def test_group_3_rack_of_a_member_is_described(scene: Scene) -> None:
+    topic, member = scene.topic(), scene.member(scene.group())
+    member.heartbeat(topics=[topic.name], rack="rack-7")
+    assert [one.rack_id for one in scene.describe(member.group).members] == ["rack-7"]
+
+
+def test_group_4_without_members_is_empty(scene: Scene) -> None:
+    member = scene.member(scene.group(), scene.topic())
+    member.leave()
+    described = scene.describe(member.group)
+    assert (described.error_code, described.group_state, described.members) == (0, "Empty", ())
+
+
+def test_group_5_that_is_not_there_is_an_error_in_words(scene: Scene) -> None:
+    group = scene.new_name("group")
+    described = scene.describe(group)
+    assert (described.error_code, described.members) == (NO_GROUP, ())
+    assert group in described.error_message
+
+
+def test_group_6_is_listed_as_a_share_group(scene: Scene) -> None:
+    member = scene.member(scene.group(), scene.topic())
+    [one] = listed(scene)
+    assert (one.group_id, one.group_type, one.protocol_type) == (member.group, "share", "share")
+    assert one.group_state == "Stable"
+
+
+def test_group_7_is_listed_by_state(scene: Scene) -> None:
+    topic = scene.topic()
+    stable = scene.member(scene.group(), topic)
+    empty = scene.member(scene.group(), topic)
+    empty.leave()
+    assert [one.group_id for one in listed(scene, states=("Stable",))] == [stable.group]
+    assert [one.group_id for one in listed(scene, states=("empty",))] == [empty.group]
+    assert listed(scene, states=("Dead",)) == []
+
+
+def test_group_8_is_listed_by_type(scene: Scene) -> None:
+    member = scene.member(scene.group(), scene.topic())
+    assert [one.group_id for one in listed(scene, types=("Share",))] == [member.group]
+    assert listed(scene, types=("consumer",)) == []
+    assert listed(scene, types=("nonsense",)) == []
+
+
+def test_group_9_with_members_is_not_deleted(scene: Scene) -> None:
+    member = scene.member(scene.group(), scene.topic())
+    assert delete(scene, member.group) == [NON_EMPTY]
+    assert member.heartbeat().error_code == 0
+
+
+def test_group_10_that_is_not_there_is_not_deleted(scene: Scene) -> None:
+    empty = scene.member(scene.group(), scene.topic())
+    empty.leave()
+    assert delete(scene, scene.new_name("group"), empty.group) == [NO_GROUP, 0]
+
+
+def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
+    """A group of the same name starts anew, with the settings of before."""
+    topic = scene.topic()
+    scene.produce(topic, 3)
+    member = scene.member(scene.group(), topic)
+    member.take(3)
+    assert member.close([(0, 0, ACCEPT), (1, 2, RELEASE)]).outcome == 0
+    member.leave()
+    scene.drop(member)
+    assert delete(scene, member.group) == [0]
+    assert scene.describe(member.group).error_code == NO_GROUP
+    assert listed(scene) == []
+    again = scene.member(member.group, topic)
+    assert again.take(3) == [(0, 2, 1)]
+
+
+def test_group_12_goes_on_without_members(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 2)
+    member = scene.member(scene.group(), topic)
+    member.take(2)
+    assert member.close([(0, 1, RELEASE, ACCEPT)]).outcome == 0
+    member.leave()
+    scene.drop(member)
+    assert scene.member(member.group, topic).take() == [(0, 0, 2)]
+
+
+def test_group_13_ids_may_hold_colons_and_any_letters(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    for odd in ("a:b:0", "grüße", "line\nbreak", "..", "x" * 200):
+        group = f"{scene.name}.{odd}"
+        scene.alter_group(group, share_auto_offset_reset="earliest")
+        member = scene.member(group, topic)
+        assert member.take() == [(0, 0, 1)]
+        assert member.acknowledge([(0, 0, ACCEPT)]).outcome == 0
+        assert scene.start_and_lag(group, topic)[1] == 0
+
+
+def test_group_14_member_that_leaves_is_described_no_more(scene: Scene) -> None:
+    topic, group = scene.topic(), scene.group()
+    first = scene.member(group, topic)
+    second = scene.member(group)
+    second.heartbeat(topics=[topic.name])
+    first.leave()
+    assert [one.member_id for one in scene.describe(group).members] == [second.member_id]
+    wait_for(lambda: second.heartbeat() and second.assigned == {(topic.id, 0)}, "the partition")
