@@ -54,6 +54,10 @@ class Persister(Protocol):
         """Every share partition that is known."""
         ...
 
+    def forget_what_failed(self) -> None:
+        """Know only what is durable or on its way, before anything is decided on more."""
+        ...
+
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         """The topic's share partitions, of all groups."""
         ...
@@ -108,6 +112,9 @@ class NoPersister:
 
     def known(self) -> tuple[SharePartitionKey, ...]:
         return tuple(self._summaries)
+
+    def forget_what_failed(self) -> None:
+        """Nothing fails."""
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         return tuple(key for key in self._summaries if key.topic_id == topic_id)

@@ -153,8 +153,7 @@ class ShareCoordinator:
 
     def by_partition(self) -> dict[int, list[SharePartitionKey]]:
         """Every share partition that is known, by the partition of the topic that holds it."""
-        if self._log.was_cut_anywhere():
-            self._reload_after_failure()
+        self.forget_what_failed()
         found: dict[int, list[SharePartitionKey]] = {}
         for key in self._states:
             found.setdefault(self._partition(key), []).append(key)
@@ -196,6 +195,11 @@ class ShareCoordinator:
         if self._log.was_cut_anywhere():
             log.error("event=share_state_reloaded reason='a state write failed'")
             self._reload()
+
+    def forget_what_failed(self) -> None:
+        """Know only what is durable or on its way, before anything is decided on more."""
+        if self._log.was_cut_anywhere():
+            self._reload_after_failure()
 
     def _forget_what_failed(self, key: SharePartitionKey) -> None:
         if self._log.was_cut(self._partition(key)):
