@@ -191,12 +191,6 @@ class ShareCoordinator:
             raise UnknownTopicOrPartition(f"{named(key)}: there is {known} with this id")
 
     def forget_what_failed(self) -> None:
-        """Know only what is durable or on its way, of all share partitions."""
-        if self._log.was_cut_anywhere():
-            log.error("event=share_state_reloaded reason='a state write failed'")
-            self._reload()
-
-    def forget_what_failed(self) -> None:
         """Know only what is durable or on its way, before anything is decided on more."""
         if self._log.was_cut_anywhere():
             self._reload_after_failure()
