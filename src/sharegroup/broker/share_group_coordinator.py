@@ -5,8 +5,9 @@ also decides what core cannot: where in a log a group starts (`share.auto.offset
 that a new share partition's state is made in the same breath as the assignment that names it,
 so that the answer to a first heartbeat has partitions which can be fetched at once.
 
-The share coordinator has a log of its own; a crash may keep one write and lose the other.
-Neither was answered then, and `agree` makes the two one again.
+The share coordinator has a log of its own; a crash, or a disk that fails, may keep one write
+and lose the other.  Neither was answered then, and `agree` makes the two one again: at start,
+and before the next command when one of a pair of writes has failed since.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class ShareGroupCoordinator:
     __slots__ = (
         "_clock",
         "_groups",
+        "_in_doubt",
         "_log",
+        "_paired",
         "_settings",
         "_share_coordinator",
         "_share_partitions",
@@ -94,6 +97,10 @@ class ShareGroupCoordinator:
         self._share_partitions = share_partitions
         self._groups = ShareGroups()
         self._timer: tuple[int, Timer] | None = None
+        self._paired: list[Ticket] = []
+        """Writes to either log that say something of the other, until they are decided."""
+        self._in_doubt = False
+        """One of them failed, and the two logs were not made to agree since."""
         topics.on_deleted(self._topic_deleted)
         log_.kept_by(
             Keeper(
@@ -105,22 +112,27 @@ class ShareGroupCoordinator:
         )
 
     def agree(self) -> None:
-        """The log was read: make the share coordinator's state agree with it."""
+        """Both logs were read: make the share coordinator's state agree with the groups'."""
         listed = self._groups.initialized_keys()
         for key in sorted(listed):
             topic = self._topics.catalog.by_id(key.topic_id)
             if topic is None:
-                self._apply_all(self._groups.topic_deleted(key.topic_id))
+                self._pair(*self._apply_all(self._groups.topic_deleted(key.topic_id)))
             elif self._share_coordinator.summary(key) == NO_SUMMARY:
                 start_offset = self._start_offset(key, topic, topic_is_new=True)
-                self._share_coordinator.initialize(key, state_epoch=0, start_offset=start_offset)
+                log.warning("event=share_state_made_again %s start_offset=%d", key, start_offset)
+                self._pair(
+                    self._share_coordinator.initialize(
+                        key, state_epoch=0, start_offset=start_offset
+                    )
+                )
         orphans = [key for key in self._share_coordinator.known() if key not in listed]
-        self._share_coordinator.delete(orphans)
+        self._pair(*self._share_coordinator.delete(orphans))
         self._set_timer()
 
     def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decided now, answered when it is durable."""
-        self._log.forget_what_failed(request.group_id)
+        self._forget_what_failed(request.group_id)
         limits = self._settings.group_limits(request.group_id)
         self._groups.check_heartbeat(request, limits=limits)
         self._log.check_kind(request.group_id, Kind.SHARE)
@@ -167,7 +179,7 @@ class ShareGroupCoordinator:
         self, group_id: GroupId, offsets: Mapping[TopicPartition, int], topics: Iterable[Topic]
     ) -> Awaitable[None]:
         """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
-        self._log.forget_what_failed(group_id)
+        self._forget_what_failed(group_id)
         self._log.check_writable(group_id)
         self._log.check_kind(group_id, Kind.SHARE)
         pictures = {topic.name: _picture(topic) for topic in topics}
@@ -179,13 +191,14 @@ class ShareGroupCoordinator:
             for one in altered
         ]
         tickets.append(self._apply(group_id, records))
+        self._pair(*tickets)
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_altered group=%r partitions=%d", group_id, len(altered))
         return _after(tickets, None)
 
     def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
         """Forget a topic; the group begins anew if it subscribes to it again."""
-        self._log.forget_what_failed(group_id)
+        self._forget_what_failed(group_id)
         self._log.check_writable(group_id)
         records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
         if not keys:
@@ -195,6 +208,7 @@ class ShareGroupCoordinator:
             )
         tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
         tickets.append(self._apply(group_id, records))
+        self._pair(*tickets)
         self._share_partitions.drop_group(group_id)
         log.info("event=offsets_deleted group=%r topic=%s", group_id, topic.name)
         return _after(tickets, None)
@@ -205,11 +219,12 @@ class ShareGroupCoordinator:
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
         """Delete an empty group and all that is known of its records."""
-        self._log.forget_what_failed(group_id)
+        self._forget_what_failed(group_id)
         self._log.check_writable(group_id)
         records, keys = self._groups.delete_group(group_id)
         tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
         tickets.append(self._apply(group_id, records))
+        self._pair(*tickets)
         self._share_partitions.drop_group(group_id)
         log.info("event=group_deleted group=%r", group_id)
         return _after(tickets, None)
@@ -230,6 +245,7 @@ class ShareGroupCoordinator:
                 )
             )
         tickets.append(self._apply(group_id, self._groups.initialized(group_id, missing)))
+        self._pair(*tickets)
         return tickets
 
     def _start_offset(self, key: SharePartitionKey, topic: Topic, *, topic_is_new: bool) -> int:
@@ -256,9 +272,10 @@ class ShareGroupCoordinator:
         """A topic is gone: so is what groups knew of it."""
         self._share_partitions.drop_topic(topic.topic_id)
         try:
-            self._log.forget_what_failed()
-            self._share_coordinator.delete(self._share_coordinator.keys_of_topic(topic.topic_id))
-            self._apply_all(self._groups.topic_deleted(topic.topic_id))
+            self._forget_what_failed()
+            keys = self._share_coordinator.keys_of_topic(topic.topic_id)
+            self._pair(*self._share_coordinator.delete(keys))
+            self._pair(*self._apply_all(self._groups.topic_deleted(topic.topic_id)))
         except KafkaError as error:
             # The topic's id is never used again, and the next start finds what is left over.
             log.warning("event=group_cleanup_failed topic=%s error=%r", topic.name, str(error))
@@ -267,7 +284,7 @@ class ShareGroupCoordinator:
         self._timer = None
         expired: tuple[MemberKey, ...] = ()
         try:
-            self._log.forget_what_failed()
+            self._forget_what_failed()
             records, expired = self._groups.expire_sessions(self._clock.now_ms())
             self._apply_all(records)
         except KafkaError as error:
@@ -290,13 +307,12 @@ class ShareGroupCoordinator:
             self._timer[1].cancel()
         self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._expire_sessions))
 
-    def _apply_all(self, records: Records) -> None:
+    def _apply_all(self, records: Records) -> list[Ticket | None]:
         """Write records of several groups, each to its own group's partition."""
         by_group: dict[GroupId, list[ShareGroupRecord]] = {}
         for record in records:
             by_group.setdefault(record.group_id, []).append(record)
-        for group_id, own in by_group.items():
-            self._apply(group_id, tuple(own))
+        return [self._apply(group_id, tuple(own)) for group_id, own in by_group.items()]
 
     def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
         """Write and replay; nothing to write is durable when what came before it is."""
@@ -306,6 +322,25 @@ class ShareGroupCoordinator:
         for record in records:
             self._groups.replay(record)
         return ticket
+
+    def _pair(self, *tickets: Ticket | None) -> None:
+        """Remember writes of which one must not stand without the others."""
+        self._paired += [ticket for ticket in tickets if ticket is not None]
+
+    def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
+        """Before anything is decided on what never happened, in this log or in the other."""
+        self._log.forget_what_failed(group_id)
+        if self._paired:
+            self._in_doubt |= any(ticket.failed for ticket in self._paired)
+            self._paired = [ticket for ticket in self._paired if not ticket.done]
+        if self._in_doubt:
+            log.warning("event=coordinators_in_doubt reason='one of two writes failed'")
+            self._share_coordinator.forget_what_failed()
+            self._log.forget_what_failed()
+            for group_id_ in {key.group_id for key in self._groups.initialized_keys()}:
+                self._share_partitions.drop_group(group_id_)
+            self.agree()
+            self._in_doubt = False
 
     def _begin_reading(self) -> Reading:
         groups = ShareGroups()

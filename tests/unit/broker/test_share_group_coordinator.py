@@ -3,21 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.errors import KafkaStorageError
-from sharegroup.ids import GroupId, TopicName
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
 from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
+
+NOT_COORDINATOR = 16
 
 
 @pytest.fixture(autouse=True)
 def probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fenced log tries the disk again at every append: these tests have no time to wait."""
     monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
+
+
+class OneBadFolder(PowerLossDisk):
+    """A disk on which nothing below the folders that ``bad`` begins can be synced."""
+
+    __slots__ = ("_paths", "bad")
+
+    def __init__(self) -> None:
+        super().__init__(1, can_sync_tree=False)
+        self.bad = ""
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        fd = super().open(path, create=create)
+        self._paths[fd] = path
+        return fd
+
+    def sync(self, fd: int) -> None:
+        self._fail(self._paths[fd])
+        super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self._fail(path)
+        super().sync_directory(path)
+
+    def _fail(self, path: str) -> None:
+        if self.bad and f"/{self.bad}" in path:
+            raise OSError(errno.EIO, "bad sector", path)
+
+
+async def on_a_disk_with_one_bad_folder(
+    scenario: Callable[[Broker, OneBadFolder], Awaitable[None]],
+) -> None:
+    disk = OneBadFolder()
+    broker = await Broker.start(disk)
+    await broker.create_topic("orders", 1)
+    await scenario(broker, disk)
+    await broker.stop()
+
+
+def folder_of(broker: Broker, topic: TopicName) -> str:
+    return topic_id_text(broker.running.parts.topics.catalog.topic(topic).topic_id)
+
+
+async def key_of(broker: Broker, group: str) -> SharePartitionKey:
+    topic_id = await broker.topic_id("orders")
+    assert topic_id is not None
+    return SharePartitionKey(GroupId(group), TopicId(topic_id), 0)
 
 
 def members(broker: Broker, group: str) -> list[str]:
@@ -107,3 +160,55 @@ def test_join_that_was_never_written_does_not_stop_the_expiry_of_others() -> Non
         await broker.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("lost", [SHARE_GROUP_STATE, CONSUMER_OFFSETS])
+def test_member_gets_records_though_one_of_two_writes_of_its_join_was_lost(
+    lost: TopicName,
+) -> None:
+    """The group says that the partition has a state and it has none, or the other way about."""
+
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        member = ShareMember("g", "member", "orders", 1, connection_id=1)
+        disk.bad = folder_of(broker, lost)
+        assert await member.heartbeat(broker) == NOT_COORDINATOR
+        disk.bad = ""
+        await joined(broker, member)
+        await broker.produce("orders", 0, encode_batch([NewRecord(None, b"one", 1)]))
+        taken, _ = await member.fetch(broker, records_max=1)
+        assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_deletion_of_a_group_is_whole_though_the_state_was_not_deleted_at_first() -> None:
+    """The group's end is durable, its state's is not: the next command ends that, too."""
+
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        parts = broker.running.parts
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.bad = folder_of(broker, SHARE_GROUP_STATE)
+        with pytest.raises(KafkaStorageError):
+            await parts.share_group_coordinator.delete(GroupId("g"))
+        disk.bad = ""
+        await joined(broker, ShareMember("other", "member", "orders", 1, connection_id=2))
+        parts.share_coordinator.forget_what_failed()
+        assert parts.share_coordinator.known() == (await key_of(broker, "other"),)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_group_whose_deletion_was_not_written_has_its_states_again() -> None:
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        parts = broker.running.parts
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.bad = folder_of(broker, CONSUMER_OFFSETS)
+        with pytest.raises(KafkaStorageError):
+            await parts.share_group_coordinator.delete(GroupId("g"))
+        disk.bad = ""
+        await joined(broker, ShareMember("g", "member", "orders", 1, connection_id=2))
+        assert parts.share_coordinator.known() == (await key_of(broker, "g"),)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
