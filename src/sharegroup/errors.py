@@ -160,6 +160,12 @@ class RebalanceInProgress(KafkaError):
     code = 27
 
 
+class InvalidCommitOffsetSize(KafkaError):
+    """There is too much beside the committed offsets."""
+
+    code = 28
+
+
 class TopicAuthorizationFailed(KafkaError):
     """The topic is not open to this user."""
 
@@ -482,6 +488,7 @@ BY_CODE: dict[int, type[KafkaError]] = {
         UnknownMemberId,
         InvalidSessionTimeout,
         RebalanceInProgress,
+        InvalidCommitOffsetSize,
         TopicAuthorizationFailed,
         GroupAuthorizationFailed,
         ClusterAuthorizationFailed,
