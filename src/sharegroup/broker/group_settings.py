@@ -80,6 +80,10 @@ class GroupSettings:
             )
         return known
 
+    def reads_committed(self, group_id: GroupId) -> bool:
+        """Whether the group is handed records of decided transactions only."""
+        return self.own(group_id).isolation_level == "read_committed"
+
     def dead_letter_topic(self, group_id: GroupId) -> TopicName | None:
         """Where the group wants its dead letters; None: it wants none, or there are none."""
         name = self.own(group_id).dead_letter_topic

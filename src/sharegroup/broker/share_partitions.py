@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_share_partition import LiveSharePartition
-from sharegroup.broker.lock_expiry import LockExpiry
+from sharegroup.broker.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.persister import Persister
-from sharegroup.broker.share_reading import Fetched, read_acquired
+from sharegroup.broker.share_reading import Fetched, deliverable, read_acquired
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.delivery import (
-    Ack,
     AckBatch,
     Acquired,
     Delta,
@@ -47,19 +46,24 @@ from sharegroup.errors import (
     UnknownServerError,
 )
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
+from sharegroup.storage.boundaries import BatchSpans
 from sharegroup.storage.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
 
 LOG_BATCHES_MAX = 2_000
-"""Log batches that one fetch looks at; each holds at least one record."""
+"""Log batches that one look of a fetch finds; each takes at least one offset."""
+
+LOOKS_MAX = 16
+"""How often one fetch looks further where what it found was for no member."""
 
 
 class SharePartitions:
     """See the module's text."""
 
     __slots__ = (
+        "_archiving",
         "_clock",
         "_coordinator",
         "_expiry",
@@ -87,6 +91,7 @@ class SharePartitions:
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._expiry = LockExpiry(clock, self._expire)
         self._unattended: set[asyncio.Task[None]] = set()
+        self._archiving: Callable[[SharePartitionKey], None] = lambda _: None
 
     def __iter__(self) -> Iterator[LiveSharePartition]:
         yield from list(self._live.values())
@@ -117,37 +122,56 @@ class SharePartitions:
             )
             self._live[key] = live
             log.debug("event=share_partition_loaded %s", live)
+            if state.snapshot().archiving_count:
+                self._archiving(key)
         return live
 
     def fetch(
         self, live: LiveSharePartition, member_id: MemberId, wanted: Wanted, *, bytes_max: int
     ) -> Fetched | None:
         """Lock and read what is available; None when there is nothing to take."""
-        limits = self._settings.limits(live.key.group_id)
-        log_ = live.log
-        self._follow_log_start(live)
-        position = live.state.next_fetch_offset()
-        if live.fenced or position >= log_.high_watermark or not self._can_settle(live):
-            return None
-        self._report_fullness(live, limits)
-        live.starved = not live.state.can_acquire(limits)
-        if live.starved:
-            return None
-        found = log_.batches(
-            position,
-            end=log_.high_watermark,
-            bytes_max=bytes_max,
-            count_max=min(wanted.records_max, LOG_BATCHES_MAX),
-        )
+        self.follow_log_start(live)
+        for _ in range(LOOKS_MAX):
+            position = live.state.next_fetch_offset()
+            end = self._readable_end(live)
+            if live.fenced or position >= end or not self._can_take(live):
+                return None
+            found = live.log.batches(
+                position,
+                end=end,
+                bytes_max=bytes_max,
+                count_max=min(wanted.records_max, LOG_BATCHES_MAX),
+            )
+            fetched = self._acquire(live, member_id, wanted, position=position, found=found)
+            if fetched is not None or live.state.next_fetch_offset() <= position:
+                return fetched
+        # So much lies here that is for no member: let others have their turn, then go on.
+        asyncio.get_running_loop().call_soon(self._waiting.wake, live.key)
+        return None
+
+    def _acquire(
+        self,
+        live: LiveSharePartition,
+        member_id: MemberId,
+        wanted: Wanted,
+        *,
+        position: int,
+        found: BatchSpans,
+    ) -> Fetched | None:
+        """Lock and read of these batches what there is for members."""
+        if self._settings.reads_committed(live.key.group_id):
+            batches = deliverable(live, found, position=position)
+        else:
+            batches = LogBatches(position, found.firsts, found.ends)
         acquisition = live.state.acquire(
             member_id,
-            LogBatches(position, found.firsts, found.ends),
+            batches,
             wanted=wanted,
-            limits=limits,
+            limits=self._settings.limits(live.key.group_id),
             now_ms=self._clock.now_ms(),
         )
         self._append_unattended(live, acquisition.delta)
-        if self._live.get(live.key) is not live or not acquisition.ranges:
+        if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write just now, or nothing to lock.
         self._expiry.watch(live)
         read = read_acquired(live, acquisition.ranges, found)
@@ -160,14 +184,12 @@ class SharePartitions:
 
     def available_bytes(self, live: LiveSharePartition, *, bytes_max: int) -> int:
         """How many bytes of log batches a fetch would find, up to about ``bytes_max``."""
-        self._follow_log_start(live)
-        position = live.state.next_fetch_offset()
+        self.follow_log_start(live)
+        position, end = live.state.next_fetch_offset(), self._readable_end(live)
         limits = self._settings.limits(live.key.group_id)
-        if position >= live.log.high_watermark or not live.state.can_acquire(limits):
+        if position >= end or not live.state.can_acquire(limits):
             return 0
-        found = live.log.batches(
-            position, end=live.log.high_watermark, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
-        )
+        found = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX)
         return found.total_bytes
 
     def acknowledge(
@@ -197,6 +219,27 @@ class SharePartitions:
             limits = self._settings.limits(key.group_id)
             self._append_unattended(live, live.state.release_member(member_id, limits=limits))
 
+    def on_archiving(self, callback: Callable[[SharePartitionKey], None]) -> None:
+        """Call ``callback`` for a share partition of which records wait for their dead letter."""
+        self._archiving = callback
+
+    def archived(
+        self, key: SharePartitionKey, copied: Iterable[tuple[int, int]], *, state_epoch: int
+    ) -> None:
+        """The dead letters of these offsets are durable.
+
+        If the state was made anew meanwhile, these offsets have another story now.
+        """
+        live = self.get(key)
+        if live.state_epoch == state_epoch:
+            self._append_unattended(live, live.state.archived(copied))
+
+    def unload(self, key: SharePartitionKey) -> None:
+        """Forget what is in memory of one share partition that nobody uses."""
+        live = self._live.pop(key, None)
+        if live is not None:
+            live.fenced = True
+
     def unload_group(self, group_id: GroupId) -> None:
         """Nobody of the group is connected: memory need not hold it.
 
@@ -215,20 +258,45 @@ class SharePartitions:
         for key in [key for key in self._live if key.topic_id == topic_id]:
             self._fence(self._live[key])
 
-    def _follow_log_start(self, live: LiveSharePartition) -> None:
+    def follow_log_start(self, live: LiveSharePartition) -> None:
         """What the log no longer holds is settled; nothing below its start can be read."""
-        if live.log.start_offset > live.state.start_offset:
-            self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
+        if live.log.start_offset <= live.state.start_offset:
+            return
+        waited = live.state.snapshot().archiving_count
+        self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
+        lost = waited - live.state.snapshot().archiving_count
+        if lost:
+            log.warning(
+                "event=dead_letters_lost %s records=%d log_start=%d reason='the log deleted the "
+                "records while their dead letters waited'",
+                live,
+                lost,
+                live.log.start_offset,
+            )
+
+    def _readable_end(self, live: LiveSharePartition) -> int:
+        """Up to where the group may read: to what is durable, or to what is decided, too."""
+        if self._settings.reads_committed(live.key.group_id):
+            return live.log.last_stable_offset
+        return live.log.high_watermark
+
+    def _can_take(self, live: LiveSharePartition) -> bool:
+        """Whether there is room for more, and a disk to write down what becomes of it."""
+        if not self._can_settle(live):
+            return False
+        limits = self._settings.limits(live.key.group_id)
+        self._report_fullness(live, limits)
+        live.starved = not live.state.can_acquire(limits)
+        return not live.starved
 
     def _release_unreadable(
         self, live: LiveSharePartition, member_id: MemberId, unreadable: tuple[Acquired, ...]
     ) -> None:
         """Give back what nobody can read; the attempt counts."""
-        delta = live.state.acknowledge(
+        delta = live.state.release_unreadable(
             member_id,
-            [AckBatch(one.first, one.end, (Ack.RELEASE,)) for one in unreadable],
+            [(one.first, one.end) for one in unreadable],
             limits=self._settings.limits(live.key.group_id),
-            now_ms=self._clock.now_ms(),
         )
         self._append_unattended(live, delta)
 
@@ -255,8 +323,11 @@ class SharePartitions:
             raise _for_clients(error) from error
         live.last_write = ticket
         # What was given back can be fetched from now on, and what settled makes room.
-        if live.starved or any(batch.state is RecordState.AVAILABLE for batch in delta.batches):
+        states = {batch.state for batch in delta.batches}
+        if live.starved or RecordState.AVAILABLE in states:
             self._waiting.wake(live.key)
+        if RecordState.ARCHIVING in states:
+            self._archiving(live.key)
         return ticket
 
     async def _durable(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
@@ -300,7 +371,8 @@ class SharePartitions:
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
         limits = self._settings.limits(live.key.group_id)
-        self._append_unattended(live, live.state.expire(limits=limits, now_ms=now_ms))
+        delta = live.state.expire(limits=limits, now_ms=now_ms, runs_max=RUNS_AT_ONCE)
+        self._append_unattended(live, delta)
 
     def _report_fullness(self, live: LiveSharePartition, limits: Limits) -> None:
         """Say once when a share partition stops taking new records, and once when it goes on."""
