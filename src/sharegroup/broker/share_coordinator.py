@@ -28,10 +28,14 @@ from sharegroup.storage.tickets import Ticket
 log = logging.getLogger(__name__)
 
 
+PROGRESS_RECORDS = 500_000
+"""A load is logged whenever it has read so many more; each takes a few seconds."""
+
+
 class ShareCoordinator:
     """See the module's text."""
 
-    __slots__ = ("_clock", "_config", "_log", "_partitions", "_states", "_topics")
+    __slots__ = ("_clock", "_config", "_log", "_partitions", "_states", "_topics", "load_ms")
 
     def __init__(
         self, log_: CoordinatorLog, topics: Topics, clock: Clock, config: CoordinatorConfig
@@ -42,13 +46,23 @@ class ShareCoordinator:
         self._config = config
         self._states = self._no_states()
         self._partitions: dict[SharePartitionKey, int] = {}
+        self.load_ms = 0
+        """How long it took to read the topic at start."""
 
     def load(self) -> None:
         """Read everything, then fit it to the logs as they are now.
 
         Topics may be gone, and after the loss of power a log may end before what is said of it.
         """
-        self._reload()
+        begun_ms = self._clock.now_ms()
+        count = self._reload()
+        self.load_ms = self._clock.now_ms() - begun_ms
+        log.info(
+            "event=share_state_loaded records=%d share_partitions=%d ms=%d",
+            count,
+            len(self._states),
+            self.load_ms,
+        )
         for key in self._states:
             topic = self._topics.catalog.by_id(key.topic_id)
             if topic is None:
@@ -211,13 +225,18 @@ class ShareCoordinator:
             self._states.replay(record, log_offset=offset)
         return ticket
 
-    def _reload(self) -> None:
+    def _reload(self) -> int:
+        """Read the topic anew; the number of its records."""
         states = self._no_states()
-        for offset, key, value in self._log.records():
+        count = 0
+        for count, (offset, key, value) in enumerate(self._log.records(), start=1):
             record = decode(key, value)
             if record is not None:
                 states.replay(record, log_offset=offset)
+            if count % PROGRESS_RECORDS == 0:
+                log.info("event=share_state_loading records=%d", count)
         self._states = states
+        return count
 
     def _no_states(self) -> ShareStates:
         return ShareStates(updates_per_snapshot=self._config.updates_per_snapshot)
