@@ -43,6 +43,7 @@ CODEC_NEWEST = 4
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -104,6 +105,14 @@ class BatchHeader(NamedTuple):
         return self.attributes & TRANSACTIONAL != 0
 
     @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on compaction may drop the batch's tombstones and marker.
+
+        None while compaction has not met them.  It stands in place of the first timestamp.
+        """
+        return self.first_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
     def has_log_append_time(self) -> bool:
         """Whether ``max_timestamp`` is the time of all its records."""
         return self.attributes & LOG_APPEND_TIME != 0
@@ -117,6 +126,11 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"came {len(buffer) - position}"
         )
     return BatchHeader._make(_header.unpack_from(buffer, position))
+
+
+def header_bytes(header: BatchHeader) -> bytes:
+    """The header as it stands in a batch."""
+    return _header.pack(*header)
 
 
 def scan(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
