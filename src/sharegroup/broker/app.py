@@ -14,19 +14,25 @@ from dataclasses import dataclass
 
 from sharegroup.broker import share_requests
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cleaning import Cleaning
 from sharegroup.broker.clock import Clock, SystemClock
 from sharegroup.broker.config import Config
 from sharegroup.broker.coordinator_log import CoordinatorLog
+from sharegroup.broker.dead_letter_topic import DeadLetterTopics
+from sharegroup.broker.dead_letters import DeadLetters
 from sharegroup.broker.features import Features
+from sharegroup.broker.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.group_log import GroupLog
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.persister import NoPersister, Persister
 from sharegroup.broker.producer_ids import ProducerIds
 from sharegroup.broker.server import Server, parse_listener
 from sharegroup.broker.share_coordinator import ShareCoordinator
 from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.state_pruning import StatePruning
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
@@ -65,6 +71,7 @@ class Running:
     async def stop(self) -> None:
         """Close every connection, then the data directory in order."""
         await self.server.stop()
+        await self.parts.dead_letters.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
         await self.directory.close()
@@ -147,8 +154,21 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     share_coordinator = ShareCoordinator(
         CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
     )
+    persister: Persister = share_coordinator
+    if config.share_group.persister != DEFAULT_PERSISTER:
+        persister = NoPersister()
     share_partitions = SharePartitions(
-        clock, topics, waiting, coordinator=share_coordinator, settings=settings
+        clock, topics, waiting, coordinator=persister, settings=settings
+    )
+    share_sessions = ShareSessions(config.share_group.sessions_max)
+    dead_letters = DeadLetters(
+        clock,
+        topics,
+        DeadLetterTopics(config, settings, topics),
+        settings=settings,
+        share_partitions=share_partitions,
+        persister=persister,
+        is_attended=share_sessions.group_has_sessions,
     )
     group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
     share_group_coordinator = ShareGroupCoordinator(
@@ -156,7 +176,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         topics,
         clock,
         settings=settings,
-        share_coordinator=share_coordinator,
+        share_coordinator=persister,
         share_partitions=share_partitions,
     )
     share_coordinator.load()
@@ -173,9 +193,18 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         producer_ids=ProducerIds(topics),
         fetch_sessions=FetchSessions(config.server.fetch_sessions_max),
         share_coordinator=share_coordinator,
+        state_pruning=StatePruning(
+            share_coordinator,
+            topics,
+            clock,
+            config.coordinator,
+            is_on=lambda: features.share_groups,
+            checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
+        ),
         share_group_coordinator=share_group_coordinator,
         share_partitions=share_partitions,
-        share_sessions=ShareSessions(config.share_group.sessions_max),
+        share_sessions=share_sessions,
+        dead_letters=dead_letters,
         group_settings=settings,
     )
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
@@ -186,6 +215,9 @@ async def _background(parts: Parts, directory: LogDirectory) -> None:
     """What runs beside the requests, until cancelled: checkpoints, and forgetting producers."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(directory.run())
+        tasks.create_task(Cleaning(parts.config, parts.clock, parts.topics).run())
+        tasks.create_task(parts.dead_letters.run())
+        tasks.create_task(parts.state_pruning.run())
         while True:
             await asyncio.sleep(PRODUCER_CHECK_SECONDS)
             silent_ms = parts.config.server.producer_expiration_ms
@@ -217,14 +249,25 @@ def _share_groups_off(parts: Parts) -> None:
 
 
 async def _make_internal_topics(topics: Topics, config: Config) -> None:
+    """Both keep all that counts: one is compacted, the other's coordinator prunes it itself."""
     coordinator = config.coordinator
-    for name, partitions, segment_bytes in (
-        (CONSUMER_OFFSETS, coordinator.offsets_partitions, coordinator.offsets_segment_bytes),
-        (SHARE_GROUP_STATE, coordinator.state_partitions, coordinator.state_segment_bytes),
-    ):
-        if topics.catalog.find(name) is None:
-            settings = {"segment.bytes": str(segment_bytes), "cleanup.policy": "delete"}
-            await topics.create(name, partitions=partitions, settings=settings)
+    await topics.keep_internal(
+        CONSUMER_OFFSETS,
+        partitions=coordinator.offsets_partitions,
+        settings={
+            "segment.bytes": str(coordinator.offsets_segment_bytes),
+            "cleanup.policy": "compact",
+        },
+    )
+    await topics.keep_internal(
+        SHARE_GROUP_STATE,
+        partitions=coordinator.state_partitions,
+        settings={
+            "segment.bytes": str(coordinator.state_segment_bytes),
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+        },
+    )
 
 
 def _data_directory(config: Config) -> str:

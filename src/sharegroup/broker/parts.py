@@ -15,10 +15,12 @@ from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
 
 if TYPE_CHECKING:
+    from sharegroup.broker.dead_letters import DeadLetters
     from sharegroup.broker.producer_ids import ProducerIds
     from sharegroup.broker.share_coordinator import ShareCoordinator
     from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.share_partitions import SharePartitions
+    from sharegroup.broker.state_pruning import StatePruning
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class Parts:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessions
     share_coordinator: ShareCoordinator
+    state_pruning: StatePruning
     share_group_coordinator: ShareGroupCoordinator
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     group_settings: GroupSettings
+    dead_letters: DeadLetters

@@ -1,0 +1,87 @@
+"""Which topic takes a group's dead letters, and whether it may.
+
+The group names the topic, the topic says that it takes dead letters, and the broker says which
+names are allowed and whether such topics may be made: three people have to agree (KIP-1191).
+Everything is looked up anew each time, so a change holds at once.
+
+Not Kafka's: a topic is not the dead-letter topic of its own records.  Whoever rejects such a
+record gets its copy, rejects that, and so on for ever.
+"""
+
+from __future__ import annotations
+
+from sharegroup.broker.catalog import Topic
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.live_config import LiveConfig
+from sharegroup.broker.topics import Topics
+from sharegroup.errors import InvalidConfig, TopicAlreadyExists
+from sharegroup.ids import SharePartitionKey, TopicName
+
+MADE_WITH = {
+    "errors.deadletterqueue.group.enable": "true",
+    # The broker's default may be LogAppendTime; letters have the time of their writing anyway.
+    "message.timestamp.type": "CreateTime",
+}
+
+
+class DeadLetterTopics:
+    """See the module's text."""
+
+    __slots__ = ("_config", "_settings", "_topics")
+
+    def __init__(self, config: LiveConfig, settings: GroupSettings, topics: Topics) -> None:
+        self._config = config
+        self._settings = settings
+        self._topics = topics
+
+    async def of(self, key: SharePartitionKey) -> Topic | None:
+        """The topic for letters of this share partition, made now if it may be.
+
+        None when the group wants none; InvalidConfig when somebody does not agree.
+        """
+        name = self._settings.dead_letter_topic(key.group_id)
+        if name is None:
+            return None
+        self._check_name(key, name)
+        topic = self._topics.catalog.find(name)
+        if topic is None:
+            topic = await self._make(key, name)
+        if not topic.config.dead_letters:
+            raise InvalidConfig(
+                f"group {key.group_id!r}: topic {name!r} takes no dead letters; set "
+                "errors.deadletterqueue.group.enable=true on it"
+            )
+        if topic.topic_id == key.topic_id:
+            raise InvalidConfig(
+                f"group {key.group_id!r}: topic {name!r} cannot take the dead letters of its own "
+                "records: the group would get them again for ever; name another "
+                "errors.deadletterqueue.topic.name"
+            )
+        return topic
+
+    def _check_name(self, key: SharePartitionKey, name: TopicName) -> None:
+        if name.startswith("__"):
+            raise InvalidConfig(
+                f"group {key.group_id!r}: topic {name!r} cannot take dead letters: names that "
+                "begin with '__' are the broker's"
+            )
+        prefix = self._config.share_group.dead_letter_prefix
+        if not name.startswith(prefix):
+            raise InvalidConfig(
+                f"group {key.group_id!r}: the name of its dead-letter topic, {name!r}, must begin "
+                f"with {prefix!r} (errors.deadletterqueue.topic.name.prefix of this broker)"
+            )
+
+    async def _make(self, key: SharePartitionKey, name: TopicName) -> Topic:
+        if not self._config.share_group.dead_letter_auto_create:
+            raise InvalidConfig(
+                f"group {key.group_id!r}: its dead-letter topic {name!r} does not exist; create it "
+                "with errors.deadletterqueue.group.enable=true, or set "
+                "errors.deadletterqueue.auto.create.topics.enable=true on this broker"
+            )
+        try:
+            return await self._topics.create(
+                name, partitions=self._config.server.partitions_default, settings=MADE_WITH
+            )
+        except TopicAlreadyExists:
+            return self._topics.catalog.topic(name)  # Somebody was quicker.

@@ -1,0 +1,330 @@
+"""Copies what failed for good to its group's dead-letter queue, then lets it be archived.
+
+    share partition      dead letters                                  dead-letter topic
+        │ ARCHIVING, durable ──▶ │ take the lowest that wait               │
+        │ ◀──────────────────────│                                         │
+        │                        │ read the originals, append ────────────▶│
+        │                        │ ◀────────────────────────────── durable │
+        │ ◀──── ARCHIVED ────────│                                         │
+
+What waits is not kept here: it is in the share partitions' own maps, bounded by their
+``runs_max``, durable, and in order.  Here are only the keys of share partitions that have some.
+One task takes them in turn, a batch of letters each time, so no group keeps another one waiting
+and a million rejected records are many small steps.  A crash between the two writes makes a
+second copy, never none.
+
+Kafka gives up after five attempts, or at once where the configuration does not fit, and archives
+the record.  Here it waits until the letter is written, or until the group's dead-letter topic is
+unset: that is its operator giving up.  A configuration that does not fit is looked at again each
+second; a disk that fails is tried again after 1 s, 2 s, and so on up to 30 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+
+from sharegroup.broker.catalog import Topic
+from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.dead_letter_records import LetterBatch, Origin, Originals, letter_batch
+from sharegroup.broker.dead_letter_topic import DeadLetterTopics
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.live_share_partition import LiveSharePartition
+from sharegroup.broker.persister import Persister
+from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.topics import Topics
+from sharegroup.core.delivery import DeadLetter, RecordState
+from sharegroup.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicId
+from sharegroup.ids import GroupId, SharePartitionKey
+from sharegroup.storage.tickets import Ticket
+from sharegroup.wire.batches import stamp_append_time
+
+log = logging.getLogger(__name__)
+
+RUNS_MAX = 1_000
+"""Runs of a share partition that are looked at for one batch of letters."""
+
+KEYS_PER_TURN = 100
+"""Share partitions that are looked at before others of this process have a turn."""
+
+RETRY_MS_MIN = 1_000
+RETRY_MS_MAX = 30_000
+
+
+@dataclass(slots=True)
+class DeadLetterCounts:
+    """What was done for one group since the broker started."""
+
+    record_count: int = 0
+    """Letters that are durable."""
+    not_copied_count: int = 0
+    """Those of them without their record, though the group has records copied."""
+    write_count: int = 0
+    """Batches that were handed to the log."""
+    failure_count: int = 0
+    """Attempts that led to nothing, whatever for."""
+    given_up_count: int = 0
+    """Records that were archived without a letter, the topic being unset."""
+
+
+@dataclass(slots=True)
+class _Stall:
+    """A share partition whose letters cannot be written now."""
+
+    attempts: int = 0
+    is_waiting: bool = False
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What a group's log lines are about: one for each reason, one when it is over."""
+
+    keys: set[SharePartitionKey] = field(default_factory=set)
+    reasons: set[str] = field(default_factory=set)
+
+
+class DeadLetters:
+    """See the module's text.  ``is_attended``: whether anybody of the group is connected."""
+
+    __slots__ = (
+        "_clock",
+        "_counts",
+        "_due",
+        "_is_attended",
+        "_is_stopping",
+        "_order",
+        "_persister",
+        "_ready",
+        "_settings",
+        "_share_partitions",
+        "_stalls",
+        "_step",
+        "_targets",
+        "_timer",
+        "_topics",
+        "_troubles",
+        "_wake",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        topics: Topics,
+        targets: DeadLetterTopics,
+        *,
+        settings: GroupSettings,
+        share_partitions: SharePartitions,
+        persister: Persister,
+        is_attended: Callable[[GroupId], bool],
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._targets = targets
+        self._settings = settings
+        self._share_partitions = share_partitions
+        self._persister = persister
+        self._is_attended = is_attended
+        self._ready: dict[SharePartitionKey, None] = {}  # In the order of their turns.
+        self._stalls: dict[SharePartitionKey, _Stall] = {}
+        self._due: list[tuple[int, int, SharePartitionKey]] = []
+        self._order = count()
+        self._timer: tuple[int, Timer] | None = None
+        self._troubles: defaultdict[GroupId, _Trouble] = defaultdict(_Trouble)
+        self._counts: defaultdict[GroupId, DeadLetterCounts] = defaultdict(DeadLetterCounts)
+        self._wake = asyncio.Event()
+        self._step = asyncio.Lock()
+        self._is_stopping = False
+        share_partitions.on_archiving(self.notify)
+
+    @property
+    def counts(self) -> dict[GroupId, DeadLetterCounts]:
+        """By group; of those that had a dead letter since the broker started."""
+        return dict(self._counts)
+
+    @property
+    def pending_count(self) -> int:
+        """Share partitions that have letters to write, stalled ones included."""
+        return len(self._ready.keys() | self._stalls.keys())
+
+    @property
+    def stalled_count(self) -> int:
+        """Share partitions whose letters cannot be written now."""
+        return len(self._stalls)
+
+    def notify(self, key: SharePartitionKey) -> None:
+        """Something of this share partition waits for its letter."""
+        stall = self._stalls.get(key)
+        if stall is None or not stall.is_waiting:
+            self._ready[key] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write letters until `stop`; first those that waited when the broker stopped."""
+        await self._find_waiting()
+        while not self._is_stopping:
+            if not self._ready:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            key = next(iter(self._ready))
+            del self._ready[key]
+            async with self._step:
+                if not self._is_stopping:
+                    await self._attend(key)
+            await asyncio.sleep(0)  # With an easy-going disk nothing else gives way to others.
+
+    async def stop(self) -> None:
+        """Let the letters in hand become durable and archived, and begin no others."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._timer is not None:
+            self._timer[1].cancel()
+        async with self._step:
+            return
+
+    async def _find_waiting(self) -> None:
+        """Nobody of its group may come back, and a letter that waits is written all the same."""
+        for index, key in enumerate(self._persister.known()):
+            try:
+                batches = self._persister.read(key).batches
+            except KafkaError:
+                self.notify(key)  # Whoever attends to it says what is wrong.
+                continue
+            if any(batch.state is RecordState.ARCHIVING for batch in batches):
+                self.notify(key)
+            if index % KEYS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _attend(self, key: SharePartitionKey) -> None:
+        """One batch of letters of one share partition, and what to do with it next."""
+        try:
+            goes_on = await self._write_some(key)
+        except (InvalidRequest, UnknownTopicId):
+            goes_on = False  # The group's state or the topic is gone: nothing waits any more.
+        except KafkaError as error:
+            self._stall(key, error)
+            return
+        self._over(key)
+        if goes_on:
+            self._ready[key] = None
+        elif not self._is_attended(key.group_id):
+            self._share_partitions.unload(key)
+
+    async def _write_some(self, key: SharePartitionKey) -> bool:
+        """Whether there may be more."""
+        target = await self._targets.of(key)
+        live = self._share_partitions.get(key)
+        if live.last_write is not None:
+            await live.last_write
+        if live.fenced:
+            return True
+        self._share_partitions.follow_log_start(live)
+        letters = live.state.dead_letters(
+            limits=self._settings.limits(key.group_id), runs_max=RUNS_MAX
+        )
+        if not letters:
+            return False
+        if target is None:
+            self._give_up(live, letters)
+            return True
+        batch = self._batch(live, letters, target)
+        counts = self._counts[key.group_id]
+        counts.write_count += 1
+        await self._append(target, key.partition, batch)
+        counts.record_count += batch.record_count
+        counts.not_copied_count += batch.not_copied_count
+        self._share_partitions.archived(key, batch.ranges, state_epoch=live.state_epoch)
+        return True
+
+    def _batch(
+        self, live: LiveSharePartition, letters: list[DeadLetter], target: Topic
+    ) -> LetterBatch:
+        copies = self._settings.copies_dead_letters(live.key.group_id)
+        return letter_batch(
+            letters,
+            Origin(live.key.group_id, live.topic_name, live.key.partition),
+            Originals(live.log) if copies else None,
+            bytes_max=self._topics.settings(target).message_bytes_max,
+            wall_ms=self._clock.wall_ms(),
+        )
+
+    def _append(self, target: Topic, partition: int, batch: LetterBatch) -> Ticket:
+        log_ = self._topics.log_of(target, partition % target.partition_count)
+        now_ms = self._clock.wall_ms()
+        if self._topics.settings(target).append_time:
+            stamp_append_time(batch.batch, now_ms)
+        return log_.append(batch.batch, now_ms=now_ms)
+
+    def _give_up(self, live: LiveSharePartition, letters: list[DeadLetter]) -> None:
+        """The group wants no letters any more: archive without."""
+        ranges = tuple((letter.first, letter.end) for letter in letters)
+        records = sum(end - first for first, end in ranges)
+        self._counts[live.key.group_id].given_up_count += records
+        log.warning(
+            "event=dead_letters_given_up %s records=%d reason='the group has no dead-letter topic "
+            "any more'",
+            live,
+            records,
+        )
+        self._share_partitions.archived(live.key, ranges, state_epoch=live.state_epoch)
+
+    def _stall(self, key: SharePartitionKey, error: KafkaError) -> None:
+        """Try again later; say why once."""
+        is_config = isinstance(error, InvalidConfig)
+        stall = self._stalls.setdefault(key, _Stall())
+        delay_ms = min(RETRY_MS_MIN << min(stall.attempts, 10), RETRY_MS_MAX)
+        stall.attempts = 0 if is_config else stall.attempts + 1
+        stall.is_waiting = True
+        self._ready.pop(key, None)
+        self._counts[key.group_id].failure_count += 1
+        retry_ms = self._clock.now_ms() + (RETRY_MS_MIN if is_config else delay_ms)
+        heapq.heappush(self._due, (retry_ms, next(self._order), key))
+        self._set_timer()
+        trouble = self._troubles[key.group_id]
+        trouble.keys.add(key)
+        reason = str(error) if is_config else type(error).__name__
+        if reason not in trouble.reasons:
+            trouble.reasons.add(reason)
+            log.warning(
+                "event=dead_letters_stalled group=%r error=%r action='the records wait; it is "
+                "tried again; unset errors.deadletterqueue.topic.name to archive them without'",
+                key.group_id,
+                str(error),
+            )
+
+    def _over(self, key: SharePartitionKey) -> None:
+        """The share partition is not stalled, or not any more."""
+        if self._stalls.pop(key, None) is None:
+            return
+        trouble = self._troubles[key.group_id]
+        trouble.keys.discard(key)
+        if not trouble.keys:
+            del self._troubles[key.group_id]
+            log.info("event=dead_letters_go_on group=%r", key.group_id)
+
+    def _set_timer(self) -> None:
+        if not self._due or self._is_stopping:
+            return
+        due_ms = self._due[0][0]
+        if self._timer is not None:
+            if self._timer[0] <= due_ms:
+                return
+            self._timer[1].cancel()
+        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, key = heapq.heappop(self._due)
+            stall = self._stalls.get(key)
+            if stall is not None:
+                stall.is_waiting = False
+                self._ready[key] = None
+        self._wake.set()
+        self._set_timer()
