@@ -1,0 +1,163 @@
+"""What must hold of logs (L1 to L3 of the promise), checked against what the broker has written.
+
+    L1  a record whose produce was confirmed is there, at its offset, with its value, until it is
+        deleted; and so is a record that anybody was ever given
+    L2  offsets are unique and dense; high watermark and log start never go back
+    L3  a batch that an idempotent producer sends again has the offset of the first time, is in
+        the log once, and nothing of the producer overtakes it
+
+L4 (transactions) has no clients yet: the broker refuses transactional batches on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sharegroup.wire.batches import parse_header
+from sharegroup.wire.records import decode_records
+from tests.sim.messages import Partition
+
+NO_PRODUCER_ID = -1
+
+Report = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class LogView:
+    """One partition as far as anybody was told of it."""
+
+    records: dict[int, bytes] = field(default_factory=dict)
+    """Confirmed to a producer or given to a consumer, by offset."""
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    """The other way round; values are never used twice."""
+    sent: dict[bytes, bool] = field(default_factory=dict)
+    """Every value that arrived, and whether it may be in the log twice."""
+    batches: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Base offset of an idempotent producer's confirmed batch, by producer id and sequence."""
+    sequences: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """Producer id and sequence of a value."""
+    confirmed: dict[int, bytes] = field(default_factory=dict)
+    high_watermark: int = 0
+    start_offset: int = 0
+    deletable_to: int = 0
+    """Somebody asked for records below this offset to be deleted; -1 means: up to the end."""
+
+    def may_be_deleted(self, offset: int) -> bool:
+        return offset < self.deletable_to
+
+
+class LogChecks:
+    """See the module's text."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.views: dict[Partition, LogView] = {}
+
+    def view(self, partition: Partition) -> LogView:
+        return self.views.setdefault(partition, LogView())
+
+    def produce_asked(self, partition: Partition, records: bytes) -> None:
+        """These values may be in the log from now on."""
+        view, header = self.view(partition), parse_header(records)
+        idempotent = header.producer_id != NO_PRODUCER_ID
+        for index, record in enumerate(decode_records(records)):
+            value = bytes(record.value or b"")
+            view.sent[value] = not idempotent and value in view.sent
+            if idempotent:
+                view.sequences[value] = (header.producer_id, header.base_sequence + index)
+
+    def produce_confirmed(self, partition: Partition, records: bytes, base_offset: int) -> None:
+        view, header = self.view(partition), parse_header(records)
+        if header.producer_id != NO_PRODUCER_ID:
+            batch = (header.producer_id, header.base_sequence)
+            first = view.batches.setdefault(batch, base_offset)
+            if first != base_offset:
+                self._report(f"L3: {partition} batch {batch} was at {first}, now at {base_offset}")
+        for index, record in enumerate(decode_records(records)):
+            value = bytes(record.value or b"")
+            view.confirmed[base_offset + index] = value
+            self._seen(partition, view, base_offset + index, value)
+
+    def delivered(self, partition: Partition, records: bytes) -> dict[int, bytes]:
+        """Somebody was given these batches; the values by offset."""
+        view = self.view(partition)
+        values = {one.offset: bytes(one.value or b"") for one in decode_records(records)}
+        previous = None
+        for offset, value in values.items():
+            if previous is not None and offset != previous + 1:
+                self._report(f"L2: {partition} has no record between {previous} and {offset}")
+            previous = offset
+            if value not in view.sent:
+                self._report(f"L1: {partition}-{offset} has {value!r}, which nobody sent there")
+            self._seen(partition, view, offset, value)
+        return values
+
+    def fetched(self, partition: Partition, answer: Any, fetch_offset: int) -> None:
+        """The answer to a plain Fetch."""
+        if int(answer.error_code) != 0:
+            return
+        view = self.view(partition)
+        self.watermarks(partition, answer.log_start_offset, answer.high_watermark)
+        values = self.delivered(partition, answer.records or b"")
+        for offset in values:
+            if offset >= answer.high_watermark:
+                self._report(f"L1: {partition}-{offset} is visible at or above the high watermark")
+        if not values and fetch_offset < answer.high_watermark:
+            for offset in range(fetch_offset, answer.high_watermark):
+                if offset in view.records:
+                    self._report(
+                        f"L1: {partition}-{offset} is below the high watermark and missing"
+                    )
+
+    def watermarks(self, partition: Partition, start: int, end: int) -> None:
+        view = self.view(partition)
+        if end < view.high_watermark:
+            self._report(f"L2: {partition} high watermark went from {view.high_watermark} to {end}")
+        if start < view.start_offset:
+            self._report(f"L2: {partition} log start went from {view.start_offset} to {start}")
+        if start > view.start_offset and not view.may_be_deleted(start - 1):
+            self._report(f"L1: {partition} begins at {start}: nobody asked for that")
+        view.high_watermark, view.start_offset = max(end, view.high_watermark), start
+
+    def delete_asked(self, partition: Partition, offset: int) -> None:
+        view = self.view(partition)
+        below = 1 << 62 if offset < 0 else offset
+        view.deletable_to = max(view.deletable_to, below)
+
+    def complete(self, partition: Partition, values: Mapping[int, bytes], start: int) -> None:
+        """All that is in the log, at the end: what was promised is there."""
+        view = self.view(partition)
+        for offset, value in view.records.items():
+            if offset >= start and values.get(offset) != value:
+                self._report(
+                    f"L1: {partition}-{offset} was {value!r} and is {values.get(offset)!r}"
+                )
+        if sorted(values) != list(range(start, start + len(values))):
+            self._report(f"L2: {partition} has holes: {sorted(values)}")
+        self._check_order(partition, view, values)
+
+    def _check_order(
+        self, partition: Partition, view: LogView, values: Mapping[int, bytes]
+    ) -> None:
+        last: dict[int, int] = {}
+        for offset in sorted(values):
+            found = view.sequences.get(values[offset])
+            if found is None:
+                continue
+            producer_id, sequence = found
+            if sequence != last.get(producer_id, sequence - 1) + 1:
+                self._report(
+                    f"L3: {partition}-{offset} has sequence {sequence} of producer {producer_id} "
+                    f"after {last[producer_id]}"
+                )
+            last[producer_id] = sequence
+
+    def _seen(self, partition: Partition, view: LogView, offset: int, value: bytes) -> None:
+        known = view.records.setdefault(offset, value)
+        if known != value:
+            self._report(f"L1: {partition}-{offset} was {known!r} and is {value!r}")
+        at = view.offsets.setdefault(value, offset)
+        if at != offset and not view.sent.get(value, False):
+            self._report(f"L3: {partition} has {value!r} at {at} and at {offset}")

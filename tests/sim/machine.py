@@ -1,0 +1,126 @@
+"""The machine with the broker: starts it, stops it, kills it, takes its power, stops its time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from sharegroup.broker import app
+from sharegroup.broker.config import Config
+from sharegroup.errors import KafkaError
+from sharegroup.storage.files import Files
+from sharegroup.storage.syncer import Syncer
+from sharegroup.testing.power_loss import PowerLossDisk
+from tests.sim.client import PORT
+from tests.sim.clock import SimClock
+from tests.sim.disk import DiskSpeed, ProcessDisk, StorageThread
+from tests.sim.loop import Process, SimLoop
+from tests.sim.network import Network
+from tests.sim.wiretap import Wiretap
+
+DATA = "/top/data"
+
+
+class Machine:
+    """See the module's text.  One broker at a time; the disk outlives them all."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        network: Network,
+        tap: Wiretap,
+        *,
+        seed: int,
+        settings: dict[str, str],
+    ) -> None:
+        self.disk = PowerLossDisk(seed)
+        self.disk_speed = DiskSpeed()
+        self.clock = SimClock(loop)
+        self.lives: list[Process] = []
+        self.running: app.Running | None = None
+        self.started_us = 0
+        """When the broker was last ready."""
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._network = network
+        self._tap = tap
+        self._chance = random.Random(f"disk {seed}")
+        self._settings = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{PORT}",
+            "log.dirs": DATA,
+            **settings,
+        }
+
+    @property
+    def process(self) -> Process:
+        return self.lives[-1]
+
+    @property
+    def is_up(self) -> bool:
+        return self.running is not None
+
+    async def start(self) -> bool:
+        """Start a broker; False when its disk fails it."""
+        assert self.running is None
+        process = Process(f"broker-{len(self.lives) + 1}")
+        self.lives.append(process)
+        self._gone = self._loop.create_future()
+        self._tap.life = len(self.lives)
+        files = ProcessDisk(self.disk, process, self._loop, self._chance, self.disk_speed)
+        thread = StorageThread(files, process, self._loop, self._chance)
+
+        def syncer(on: Files, root: str) -> Syncer:
+            return Syncer(on, root, clock=self._loop.time, thread=thread)
+
+        starting = self._loop.start(
+            process,
+            app.start(Config.parse(self._settings), clock=self.clock, files=files, syncer=syncer),
+        )
+        await self._either(starting)
+        if process.is_ended:
+            return False
+        try:
+            self.running = starting.result()
+        except (OSError, KafkaError):
+            self._end(silently=False)
+            self.disk.release_locks()
+            return False
+        self.started_us = self._loop.now_us
+        return True
+
+    async def stop(self) -> None:
+        """Stop the broker in order."""
+        assert self.running is not None
+        running, self.running = self.running, None
+        stopping = self._loop.start(self.process, running.stop())
+        await self._either(stopping)
+        if not self.process.is_ended:
+            stopping.result()
+            self._end(silently=False)
+
+    def kill(self) -> None:
+        """End the broker where it stands; what it wrote is still in the system's memory."""
+        self._end(silently=False)
+        self.disk.release_locks()
+
+    def cut_power(self) -> None:
+        """End the broker and lose what was not synced; its peers hear nothing of it."""
+        self._end(silently=True)
+        self.disk.cut_power()
+
+    def pause(self) -> None:
+        self._loop.pause(self.process)
+
+    def resume(self) -> None:
+        self._loop.resume(self.process)
+
+    async def _either(self, task: asyncio.Task[object]) -> None:
+        """Wait for a task of the broker, or for the broker's end."""
+        await asyncio.wait([task, self._gone], return_when=asyncio.FIRST_COMPLETED)
+
+    def _end(self, *, silently: bool) -> None:
+        self.running = None
+        self._loop.end(self.process)
+        if not self._gone.done():
+            self._gone.set_result(None)
+        self._network.process_ended(self.process, silently=silently)

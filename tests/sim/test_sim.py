@@ -1,0 +1,58 @@
+"""The whole broker on virtual time: no seed may break a promise, and a seed is always one run.
+
+`python -m tests.sim --seeds N --from S` runs more of them; what once failed stays in `KEPT`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.swarm import plan_of
+from tests.sim.world import run
+
+SEEDS = 200
+SEEDS_OF_ONE_TEST = 20
+
+KEPT: tuple[int, ...] = ()
+"""Seeds that once found something."""
+
+ANY_SEED = 17
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_OF_ONE_TEST))
+def test_no_promise_is_broken(first: int) -> None:
+    for seed in range(first, first + SEEDS_OF_ONE_TEST):
+        run(seed)
+
+
+@pytest.mark.parametrize("seed", KEPT)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    run(seed)
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Other processes have other hashes of strings, and so other orders of sets."""
+    digests = {run(ANY_SEED).digest, run(ANY_SEED).digest}
+    code = f"from tests.sim.world import run; print(run({ANY_SEED}).digest)"
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        digests.add(int(done.stdout))
+    assert len(digests) == 1
+
+
+def test_seeds_differ_in_what_goes_wrong() -> None:
+    plans = [plan_of(seed) for seed in range(SEEDS)]
+    assert sum(not plan.faults for plan in plans) >= SEEDS // 20, "some have no faults at all"
+    for fault in ("kill", "power", "sync_fails", "pause", "half_open"):
+        alone = sum(fault in plan.faults and len(plan.faults) <= 3 for plan in plans)
+        assert alone >= 2, f"{fault} is drowned by other faults in every seed"

@@ -1,0 +1,365 @@
+"""One run: a broker, its clients and what goes wrong, from a seed to a verdict.
+
+chaos      everybody works while faults happen
+mended     faults end; within bounds the broker serves (V1), every consumer receives
+           something new (V2), and what is left is worked off (V3)
+verdict    all that was promised is there, and a restart changes nothing (L1, S3, S8)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sharegroup.ids import SharePartitionKey, TopicId
+from sharegroup.wire.records import decode_records, encode_batch
+from tests.sim.admins import Administrator, Reader
+from tests.sim.board import Board
+from tests.sim.chaos import Chaos
+from tests.sim.checker import Checker
+from tests.sim.client import Client, NoAnswer
+from tests.sim.loop import Process, SimLoop
+from tests.sim.machine import Machine
+from tests.sim.messages import (
+    Partition,
+    make_describe_offsets,
+    make_fetch,
+    make_list_offsets,
+    make_metadata,
+    make_produce,
+)
+from tests.sim.network import Network
+from tests.sim.producers import Producer
+from tests.sim.share_members import EVERY_KIND, Habits, ShareMember
+from tests.sim.swarm import Plan, plan_of
+from tests.sim.wiretap import Wiretap
+
+SESSION_TIMEOUT_S = 3
+SERVICE_BACK_S = 5.0
+"""V1: the broker serves again this long after it was started."""
+FRESH_RECORD_S = SESSION_TIMEOUT_S + 10.0
+"""V2: every surviving consumer has received something new by then."""
+DRAINED_S = 60.0
+"""V3: nothing is left by then."""
+
+EARLIEST = -2
+"""The timestamp that asks for a log's first offset."""
+
+Offsets = dict[tuple[str, str, int], tuple[int, int]]
+"""Start offset and lag by group, topic and partition."""
+
+
+class Broken(AssertionError):
+    """A promise did not hold; the text names it, and the seed."""
+
+
+class World:
+    """See the module's text."""
+
+    def __init__(self, plan: Plan, *, trace: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.loop = SimLoop()
+        self.digest = 0
+        """Of every byte on the wire and its time: equal runs have equal ones."""
+        self._trace = trace
+        self._chance = random.Random(f"world {plan.seed}")
+        self._tap = Wiretap(lambda: self.loop.now_us, self.saw)
+        self.network = Network(self.loop, random.Random(f"network {plan.seed}"), self._tap)
+        self.loop.network = self.network
+        self.machine = Machine(
+            self.loop, self.network, self._tap, seed=plan.seed, settings=settings_of(plan)
+        )
+        self.checker = Checker(plan, incarnation=self._incarnation, soon=self.loop.call_soon)
+        self._tap.listener = self.checker
+        self.board = Board(
+            names=tuple(f"topic-{number}" for number in range(plan.topics)),
+            groups=tuple(f"group-{number}" for number in range(plan.groups)),
+        )
+        self._processes: list[Process] = []
+        self._clients: list[asyncio.Task[Any]] = []
+        self._members: list[ShareMember] = []
+
+    @property
+    def requests(self) -> int:
+        """How many the broker has received."""
+        return self._tap.requests
+
+    def saw(self, connection: int, direction: str, frame: memoryview, meaning: object) -> None:
+        """A frame passed by."""
+        moment = b"%d %d" % (self.loop.now_us, connection)
+        self.digest = zlib.crc32(frame, zlib.crc32(moment, self.digest))
+        if self._trace is not None:
+            self.note(f"c{connection} {direction} {meaning}")
+
+    def note(self, text: str) -> None:
+        if self._trace is not None:
+            self._trace(f"{self.loop.time():11.6f} {text}")
+
+    def run(self) -> None:
+        """The whole run; Broken says what did not hold."""
+        own = Process("world")
+        try:
+            self.loop.run_until_complete(self.loop.start(own, self._run()))
+        finally:
+            self.loop.bury([*self._processes, *self.machine.lives, own])
+            self.loop.close()
+
+    async def _run(self) -> None:
+        assert await self.machine.start(), "the broker does not start on an empty disk"
+        self._start_clients()
+        chaos = Chaos(self.plan, self.machine, self.network, self.note)
+        await self._for_a_while(chaos.run(), self.plan.chaos_s)
+        await chaos.mend()
+        self.board.is_settling = True
+        mended_us = self.loop.now_us
+        await self._until("V1: no service", SERVICE_BACK_S, self._serves)
+        await self._until("V2: nothing new", FRESH_RECORD_S, self._all_received, since_us=mended_us)
+        self.board.is_quiet = True
+        await self._until("V3: not drained", DRAINED_S, self._is_drained)
+        await self._verdict()
+
+    def _start_clients(self) -> None:
+        plan, board = self.plan, self.board
+        administrator = Administrator(
+            board, self._random("admin"), plan.features, plan.offset_reset
+        )
+        self._start("admin", administrator.run())
+        self._start("reader", Reader("reader", board, self._random("reader")).run())
+        for number in range(plan.producers):
+            name = f"producer-{number}"
+            chance = self._random(name)
+            producer = Producer(
+                name,
+                board,
+                chance,
+                acks=chance.choice((-1, -1, 1, 0)) if number else -1,
+                is_idempotent=chance.random() < 0.5,
+            )
+            producer.is_idempotent &= producer.acks == -1
+            self._start(name, producer.run())
+        for group in board.groups:
+            for number in range(plan.members):
+                name = f"{group}-{number}"
+                chance = self._random(name)
+                member = ShareMember(name, group, board, chance, _habits(chance))
+                self._members.append(member)
+                self._start(name, member.run())
+
+    def _start(self, name: str, coroutine: Any) -> None:
+        process = Process(name)
+        self._processes.append(process)
+        self._clients.append(self.loop.start(process, coroutine))
+
+    def _random(self, name: str) -> random.Random:
+        return random.Random(f"{name} {self.plan.seed}")
+
+    # Waiting
+
+    async def _for_a_while(self, coroutine: Any, seconds: float) -> None:
+        """Let this go on for some time, or until something is wrong already."""
+        task = asyncio.create_task(coroutine, name="chaos")
+        end = self.loop.time() + seconds
+        while self.loop.time() < end and not task.done():
+            await asyncio.sleep(0.25)
+            self._check()
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+    async def _until(
+        self, otherwise: str, seconds: float, holds: Callable[[], Any], since_us: int | None = None
+    ) -> None:
+        began = self.loop.time() if since_us is None else since_us / 1e6
+        while not await holds():
+            if self.loop.time() > began + seconds:
+                raise Broken(f"{otherwise} for {seconds} s: {await self._state()}")
+            await asyncio.sleep(0.25)
+            self._check()
+
+    def _check(self) -> None:
+        if self.checker.problems:
+            raise Broken("; ".join(self.checker.problems[:3]))
+        if self.loop.failures:
+            raise Broken("an exception that nobody caught") from self.loop.failures[0]
+        for client in self._clients:
+            if client.done():
+                raise Broken(f"{client.get_name()} has ended") from client.exception()
+        running = self.machine.running
+        if running is not None and not self.machine.process.is_paused:
+            for live in running.parts.share_partitions:
+                live.state.check()
+
+    async def _state(self) -> str:
+        offsets = await self._offsets()
+        return f"{[one.name for one in self._members if not one.fresh]} {offsets}"
+
+    # What must come true
+
+    async def _serves(self) -> bool:
+        """A record can be written, and groups can be asked about (V1)."""
+        client = Client("probe", timeout_s=1)
+        try:
+            answer = await client.ask(make_metadata(*self.board.names))
+            topics = [one for one in answer.topics if int(one.error_code) == 0]
+            if not topics:
+                return False
+            value = b"probe/%d" % self.loop.now_us
+            batch = bytes(encode_batch([(None, value, 1, ())]))
+            partition = Partition(topics[0].topic_id, 0)
+            produced = await client.ask(make_produce(partition, batch, acks=-1))
+            return int(produced.responses[0].partition_responses[0].error_code) == 0
+        except NoAnswer:
+            return False
+        finally:
+            client.close()
+
+    async def _all_received(self) -> bool:
+        return all(member.fresh for member in self._members)
+
+    async def _is_drained(self) -> bool:
+        offsets = await self._offsets()
+        return bool(offsets) and all(lag == 0 for _, lag in offsets.values())
+
+    async def _offsets(self) -> Offsets:
+        client = Client("describer")
+        topics = {topic.name: topic.partition_count for topic in self.board.topics.values()}
+        found: Offsets = {}
+        for group in self.board.groups:
+            answer = await client.ask(make_describe_offsets(group, topics))
+            for topic in answer.groups[0].topics:
+                for one in topic.partitions:
+                    where = (group, str(topic.topic_name), one.partition_index)
+                    found[where] = (one.start_offset, one.lag)
+        client.close()
+        return found
+
+    # The verdict
+
+    async def _verdict(self) -> None:
+        await self._check_logs()
+        for process in self._processes:
+            self.loop.end(process)
+            self.network.process_ended(process, silently=False)
+        await asyncio.sleep(1)
+        before = await self._offsets()
+        await self.machine.stop()
+        assert await self.machine.start(), "the broker does not start after it was stopped in order"
+        after = await self._offsets()
+        if before != after:
+            raise Broken(f"S8: a restart made {after} of {before}")
+        await self._check_logs()
+        if self.checker.problems:
+            raise Broken("; ".join(self.checker.problems[:3]))
+
+    async def _check_logs(self) -> None:
+        client = Client("auditor")
+        names = {topic.topic_id: topic.name for topic in self.board.topics.values()}
+        for partition in self.board.partitions():
+            values: dict[int, bytes] = {}
+            name = names[partition.topic_id]
+            listed = await client.ask(make_list_offsets(name, partition.index, EARLIEST))
+            offset = start = listed.topics[0].partitions[0].offset
+            end = start + 1
+            while offset < end:
+                answer = await client.ask(make_fetch(partition, offset))
+                one = answer.responses[0].partitions[0]
+                end = one.high_watermark
+                more = {r.offset: bytes(r.value or b"") for r in decode_records(one.records or b"")}
+                values.update((o, v) for o, v in more.items() if o >= offset)
+                if not more:
+                    break
+                offset = max(more) + 1
+            self.checker.logs.complete(partition, values, start)
+        client.close()
+
+    def _incarnation(self, group: str, partition: Partition) -> object:
+        """What holds the locks of a share partition: they end with it."""
+        running = self.machine.running
+        if running is None:
+            return None
+        key = SharePartitionKey(group, TopicId(partition.topic_id), partition.index)  # type: ignore[arg-type]
+        return running.parts.share_partitions.loaded(key)
+
+
+def settings_of(plan: Plan) -> dict[str, str]:
+    """The broker's settings: everything is short and small, so that it happens."""
+    return {
+        "sharegroup.durability": plan.durability,
+        "auto.create.topics.enable": "false",
+        "log.segment.bytes": str(plan.segment_bytes),
+        "offsets.topic.num.partitions": "2",
+        "offsets.topic.segment.bytes": "4096",
+        "share.coordinator.state.topic.num.partitions": "2",
+        "share.coordinator.state.topic.segment.bytes": "4096",
+        "share.coordinator.snapshot.update.records.per.snapshot": str(plan.updates_per_snapshot),
+        "group.share.delivery.count.limit": str(plan.delivery_count_max),
+        "group.share.record.lock.duration.ms": str(plan.lock_ms),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.partition.max.record.locks": str(plan.locks_max),
+        "group.share.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
+        "group.share.min.session.timeout.ms": "2000",
+        "group.share.heartbeat.interval.ms": "500",
+        "group.share.min.heartbeat.interval.ms": "500",
+        "group.share.assignment.interval.ms": "0",
+    }
+
+
+def _habits(chance: random.Random) -> Habits:
+    """Careful ones, clumsy ones, and some that only ever give records back."""
+    kinds = chance.choice((((1, 1),), EVERY_KIND, ((1, 2), (2, 3)), ((1, 3), (3, 1), (-1, 2))))
+    return Habits(acks=kinds, crash=chance.choice((0, 0.02)), think_s=chance.choice((0.1, 0.3, 1)))
+
+
+@contextmanager
+def seeded_chance(seed: int) -> Iterator[None]:
+    """Ids that the system would draw are drawn from the seed."""
+    chance, original = random.Random(f"system {seed}"), os.urandom
+    os.urandom = chance.randbytes
+    try:
+        yield
+    finally:
+        os.urandom = original
+
+
+@contextmanager
+def litter_picked_up() -> Iterator[None]:
+    """Killed processes leave coroutines that nobody awaits any more: no reason to complain.
+
+    They are found here, by a collection that looks at nothing older than the run.
+    """
+    gc.disable()
+    gc.freeze()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:
+    """Run a seed; Broken or another error names it."""
+    plan = plan_of(seed)
+    world = World(plan, trace=trace)
+    logging.disable(logging.CRITICAL)
+    try:
+        with seeded_chance(seed), litter_picked_up():
+            world.run()
+    except Exception as error:
+        raise Broken(
+            f"{type(error).__name__}: {error} [python -m tests.sim --trace {seed}] {plan}"
+        ) from error
+    finally:
+        logging.disable(logging.NOTSET)
+    return world
