@@ -6,14 +6,14 @@ with the same settings, which make waits short and limits reachable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from sharegroup.testing import run_broker
-from tests.kafka_peer import KafkaPeer
+from tests.kafka_peer import KafkaPeer, free_ports
 
 Kind = Literal["ours", "kafka"]
 
@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, str] = {
     "group.share.max.share.sessions": str(SESSIONS_MAX),
     "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),
 }
+OURS = {"sharegroup.durability": "os", "sharegroup.share.state.apis.enable": "true"}
+"""Only ours has them: quick answers, and the requests that Kafka serves to other brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Peer:
 
     kind: Kind
     port: int
+    restart: Callable[[], None]
+    """Stop it in order and start it on the same port and data."""
 
     @property
     def bootstrap(self) -> str:
@@ -47,13 +51,28 @@ class Peer:
 @contextmanager
 def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Peer]:
     """Our broker in this process, on a thread of its own, over ``folder``."""
-    merged = {**SETTINGS, "sharegroup.durability": "os", **(settings or {})}
-    with run_broker(merged, data=str(folder)) as broker:
-        yield Peer("ours", int(broker.bootstrap.rpartition(":")[2]))
+    [port] = free_ports(1)
+    with ExitStack() as running:
+
+        def start() -> None:
+            merged = {**SETTINGS, **OURS, **(settings or {})}
+            running.enter_context(run_broker(merged, data=str(folder), port=port))
+
+        def restart() -> None:
+            running.close()
+            start()
+
+        start()
+        yield Peer("ours", port, restart)
 
 
 @contextmanager
 def start_kafka(folder: Path) -> Iterator[Peer]:
     """A node of Apache Kafka over ``folder``."""
     with KafkaPeer(folder, SETTINGS) as kafka:
-        yield Peer("kafka", kafka.port)
+
+        def restart() -> None:
+            kafka.stop()
+            kafka.start()
+
+        yield Peer("kafka", kafka.port, restart)

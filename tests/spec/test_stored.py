@@ -1,0 +1,211 @@
+"""What the two internal topics hold, as Kafka's own tools read it (docs/spec.md, «stored»)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.spec.internal_topics import (
+    CONSUMER_OFFSETS,
+    PARTITIONS,
+    SHARE_GROUP_STATE,
+    SNAPSHOT,
+    UPDATE,
+    CoordinatorRecord,
+    group_records,
+    state_records,
+)
+from tests.spec.member import Member
+from tests.spec.messages import ACCEPT, REJECT, RELEASE, RENEW, Topic
+from tests.spec.peer import UPDATES_PER_SNAPSHOT
+from tests.spec.scene import TOPIC_RESOURCE, Scene, wait_for
+from tests.spec.test_group import delete
+
+AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+MEMBER, GROUP, TARGET_EPOCH, TARGET, CURRENT, STATE_PARTITIONS = 10, 11, 12, 13, 14, 15
+
+
+def reader(scene: Scene, *batches: int, **configs: str) -> tuple[Topic, Member]:
+    topic = scene.topic()
+    scene.produce(topic, *batches)
+    return topic, scene.member(scene.group(**configs), topic)
+
+
+def batches(record: CoordinatorRecord) -> list[tuple[int, int, int, int]]:
+    assert record.value is not None
+    return [
+        (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
+        for one in record.value.state_batches
+    ]
+
+
+def written(scene: Scene, member: Member, topic: Topic) -> list[CoordinatorRecord]:
+    """What was written since the state was initialised."""
+    first, *others = state_records(scene, member.group, topic)
+    assert first.type == SNAPSHOT
+    return others
+
+
+def test_stored_1_state_begins_with_a_snapshot(scene: Scene) -> None:
+    topic, member = reader(scene, 1)
+    [first] = state_records(scene, member.group, topic)
+    assert (first.type, batches(first)) == (SNAPSHOT, [])
+    assert first.value is not None
+    assert (first.value.snapshot_epoch, first.value.state_epoch) == (0, 2)
+    assert first.value.leader_epoch == 0
+    decided = {"ours": (0, 0), "kafka": (-1, -1)}[scene.kind]
+    assert (first.value.start_offset, first.value.delivery_complete_count) == decided
+    assert first.value.create_timestamp == first.value.write_timestamp > 1_600_000_000_000
+
+
+def test_stored_2_acknowledgements_of_a_request_are_one_update(scene: Scene) -> None:
+    topic, member = reader(scene, 9)
+    member.take(9)
+    acks = [(2, 3, ACCEPT), (4, 4, REJECT), (6, 7, RELEASE)]
+    assert member.acknowledge(acks).outcome == 0
+    *_, last = written(scene, member, topic)
+    assert (last.type, last.value is not None) == (UPDATE, True)
+    expected = [(2, 3, ACKNOWLEDGED, 1), (4, 4, ARCHIVED, 1), (6, 7, AVAILABLE, 1)]
+    assert batches(last) == expected
+    assert last.value is not None
+    assert (last.value.snapshot_epoch, last.value.start_offset) == (0, 0)
+    assert last.value.delivery_complete_count == 3
+
+
+def test_stored_3_locks_and_renewals_are_not_written(scene: Scene) -> None:
+    topic, member = reader(scene, 2)
+    member.take(2)
+    assert member.acknowledge([(0, 1, RENEW)], renew=True).outcome == 0
+    assert [batches(one) for one in written(scene, member, topic) if batches(one)] == []
+
+
+def test_stored_4_snapshot_follows_so_many_updates(scene: Scene) -> None:
+    topic, member = reader(scene, 20)
+    member.take(20)
+    for offset in range(0, 14, 2):
+        assert member.acknowledge([(offset, offset, ACCEPT)]).outcome == 0
+    types = [one.type for one in written(scene, member, topic)]
+    first = types.index(SNAPSHOT)
+    assert first <= UPDATES_PER_SNAPSHOT
+    snapshot = written(scene, member, topic)[first]
+    assert snapshot.value is not None
+    assert snapshot.value.snapshot_epoch == 1
+    told = [first for first, *_ in batches(snapshot)]
+    assert told == [offset for offset in range(0, 14, 2) if offset in told]
+    assert len(told) >= UPDATES_PER_SNAPSHOT - 1
+
+
+def test_stored_5_released_records_keep_their_count(scene: Scene) -> None:
+    topic, member = reader(scene, 1)
+    for _ in range(2):
+        member.take()
+        assert member.acknowledge([(0, 0, RELEASE)]).outcome == 0
+    assert batches(written(scene, member, topic)[-1]) == [(0, 0, AVAILABLE, 2)]
+
+
+def test_stored_6_deleted_group_leaves_tombstones(scene: Scene) -> None:
+    topic, member = reader(scene, 1)
+    member.leave()
+    scene.drop(member)
+    assert delete(scene, member.group) == [0]
+    *_, last = state_records(scene, member.group, topic)
+    assert (last.type, last.value) == (SNAPSHOT, None)
+    *_, group = group_records(scene, member.group)
+    assert (group.type, group.value) == (GROUP, None)
+
+
+def test_stored_7_each_share_partition_lies_where_its_hash_says(scene: Scene) -> None:
+    topic = scene.topic(4)
+    group = f"{scene.name}:with:colons"
+    scene.alter_group(group, share_auto_offset_reset="earliest")
+    scene.member(group, topic).until_assigned(4)
+    for partition in range(4):
+        assert state_records(scene, group, topic, partition)[0].type == SNAPSHOT
+
+
+def test_stored_8_topic_of_states(scene: Scene) -> None:
+    about = scene.metadata(SHARE_GROUP_STATE)
+    assert (about.is_internal, len(about.partitions)) == (True, PARTITIONS)
+    configs = scene.configs(TOPIC_RESOURCE, SHARE_GROUP_STATE)
+    assert (configs["cleanup.policy"], configs["retention.ms"]) == ("delete", "-1")
+    assert configs["segment.bytes"] == "104857600"
+
+
+def test_stored_9_topic_of_groups(scene: Scene) -> None:
+    about = scene.metadata(CONSUMER_OFFSETS)
+    assert (about.is_internal, len(about.partitions)) == (True, PARTITIONS)
+    configs = scene.configs(TOPIC_RESOURCE, CONSUMER_OFFSETS)
+    assert configs["cleanup.policy"] == "compact"
+
+
+def by_type(scene: Scene, group: str) -> dict[int, Any]:
+    """The last record of each type."""
+    return {one.type: one for one in group_records(scene, group)}
+
+
+def test_stored_10_member_and_group(scene: Scene) -> None:
+    topic, member = reader(scene)
+    last = by_type(scene, member.group)
+    assert last[MEMBER].key.member_id == member.member_id
+    told = last[MEMBER].value
+    assert (told.rack_id, told.client_id) == (None, "spec")
+    assert told.subscribed_topic_names == (topic.name,)
+    assert last[GROUP].value.epoch == last[TARGET_EPOCH].value.assignment_epoch == member.epoch
+
+
+def test_stored_11_assignments(scene: Scene) -> None:
+    topic, member = reader(scene)
+    last = by_type(scene, member.group)
+    for kind in (TARGET, CURRENT):
+        assert last[kind].key.member_id == member.member_id
+    [target] = last[TARGET].value.topic_partitions
+    [current] = last[CURRENT].value.assigned_partitions
+    for one in (target, current):
+        assert (one.topic_id, one.partitions) == (topic.id, (0,))
+    assert (last[CURRENT].value.member_epoch, last[CURRENT].value.state) == (member.epoch, 0)
+
+
+def test_stored_12_topics_whose_state_is_there(scene: Scene) -> None:
+    topic, member = reader(scene)
+    value = by_type(scene, member.group)[STATE_PARTITIONS].value
+    assert (value.initializing_topics, value.deleting_topics) == ((), ())
+    [one] = value.initialized_topics
+    assert (one.topic_id, one.topic_name, one.partitions) == (topic.id, topic.name, (0,))
+
+
+def test_stored_13_order_of_a_joins_records(scene: Scene) -> None:
+    """Kafka assigns what it has, initialises, and assigns again; ours does all at once."""
+    _, member = reader(scene)
+    order = [one.type for one in group_records(scene, member.group)]
+    assigning = [GROUP, TARGET, TARGET_EPOCH, CURRENT]
+    assert (
+        order
+        == {
+            "ours": [STATE_PARTITIONS, MEMBER, *assigning],
+            "kafka": [MEMBER, *assigning, STATE_PARTITIONS, STATE_PARTITIONS, *assigning],
+        }[scene.kind]
+    )
+
+
+def test_stored_14_member_that_left_leaves_tombstones(scene: Scene) -> None:
+    _, member = reader(scene)
+    member.leave()
+    last = by_type(scene, member.group)
+    for kind in (CURRENT, TARGET, MEMBER):
+        assert last[kind].key.member_id == member.member_id
+        assert last[kind].value is None, kind
+    types = [one.type for one in group_records(scene, member.group) if one.value is None]
+    assert types[-3:] == [CURRENT, TARGET, MEMBER]
+
+
+def test_stored_15_group_that_emptied_was_assigned_in_its_newest_epoch(scene: Scene) -> None:
+    _, member = reader(scene)
+    member.leave()
+    last = by_type(scene, member.group)
+    assert last[GROUP].value.epoch == last[TARGET_EPOCH].value.assignment_epoch
+    assert last[TARGET_EPOCH].value.assignment_timestamp == 0
+
+
+def test_stored_16_state_of_a_deleted_topic_goes(scene: Scene) -> None:
+    topic, member = reader(scene, 1)
+    scene.delete_topic(topic)
+    wait_for(lambda: state_records(scene, member.group, topic)[-1].value is None, "its tombstone")

@@ -1,0 +1,172 @@
+"""Frames, versions, and the requests below the share groups (docs/spec.md, «wire»)."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+from kio.schema.api_versions.v4 import request as api_versions
+from kio.schema.fetch.v12 import request as fetch
+from kio.schema.init_producer_id.v5 import request as init_producer_id
+from kio.schema.produce.v12 import request as produce
+
+from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.records import NewRecord, encode_batch
+from tests.spec.messages import Topic, milliseconds
+from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene, wait_for
+
+ASK_VERSIONS = api_versions.ApiVersionsRequest(
+    client_software_name="spec", client_software_version="1"
+)
+CORRUPT, UNSUPPORTED_VERSION, UNKNOWN_PARTITION = 2, 35, 3
+
+SHARE_VERSIONS = {
+    76: (1, 1),
+    77: (1, 1),
+    78: (1, 2),
+    79: (1, 2),
+    90: (0, 1),
+    91: (0, 0),
+    92: (0, 0),
+}
+
+
+def a_batch(*values: bytes, **fields: Any) -> bytearray:
+    now = int(time.time() * 1000)
+    return encode_batch([NewRecord(None, value, now) for value in values], **fields)
+
+
+def plain_fetch(topic: Topic, offset: int, **fields: Any) -> Any:
+    """A fetch without a session of one partition."""
+    one = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    values = {
+        "replica_id": -1,
+        "max_wait": milliseconds(0),
+        "min_bytes": 1,
+        "topics": (fetch.FetchTopic(topic=topic.name, partitions=(one,)),),
+        "forgotten_topics_data": (),
+    }
+    return fetch.FetchRequest(**(values | fields))
+
+
+def test_wire_1_versions_of_the_share_requests(scene: Scene) -> None:
+    served = {
+        one.api_key: (one.min_version, one.max_version) for one in scene.ask(ASK_VERSIONS).api_keys
+    }
+    assert {key: served.get(key) for key in SHARE_VERSIONS} == SHARE_VERSIONS
+
+
+def test_wire_2_unknown_version_of_api_versions_is_answered_in_the_oldest(scene: Scene) -> None:
+    frame = bytearray(b"".join(encode_request(1, "spec", ASK_VERSIONS)))
+    struct.pack_into(">h", frame, 6, 99)
+    scene.admin.send(bytes(frame))
+    answer = scene.admin.answer()
+    assert answer is not None
+    correlation_id, error, count, key, oldest, newest = struct.unpack_from(">ihihhh", answer)
+    assert (correlation_id, error, count, key) == (1, UNSUPPORTED_VERSION, 1, 18)
+    assert (oldest, newest) == (0, {"ours": 4, "kafka": 5}[scene.kind])
+    assert scene.ask(ASK_VERSIONS).error_code == 0
+
+
+def test_wire_3_unknown_request_closes_the_connection(scene: Scene) -> None:
+    frame = bytearray(b"".join(encode_request(1, "spec", ASK_VERSIONS)))
+    struct.pack_into(">h", frame, 4, 999)
+    scene.admin.send(bytes(frame))
+    assert scene.admin.answer() is None
+
+
+def test_wire_4_answers_come_in_the_order_of_their_requests(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    slow = plain_fetch(topic, 1, max_wait=milliseconds(300))
+    scene.admin.begin(slow, correlation_id=7)
+    scene.admin.begin(ASK_VERSIONS, correlation_id=8)
+    assert scene.admin.is_silent(0.2)
+    scene.admin.finish(slow, correlation_id=7)
+    assert scene.admin.finish(ASK_VERSIONS, correlation_id=8).error_code == 0
+
+
+def test_wire_5_records_come_back_byte_by_byte(scene: Scene) -> None:
+    topic = scene.topic()
+    batch = a_batch(b"a", b"", b"\xff" * 100)
+    assert scene.produce_batch(topic, batch) == 0
+    came = scene.fetch_bytes(topic, 0)
+    # The broker fills in the base offset and the leader epoch, which no checksum covers.
+    assert came[16:] == bytes(batch)[16:]
+
+
+def test_wire_6_waiting_fetch_is_answered_when_a_record_comes(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    reader = scene.connect()
+    request = plain_fetch(topic, 1, max_wait=milliseconds(10_000))
+    reader.begin(request)
+    assert reader.is_silent(0.1)
+    scene.produce(topic, 1)
+    assert reader.finish(request).responses[0].partitions[0].high_watermark == 2
+
+
+def test_wire_7_fetch_session_is_told_what_changed(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    opened = scene.ask(plain_fetch(topic, 1, session_epoch=0, session_id=0))
+    session = opened.session_id
+    assert session != 0
+    nothing = plain_fetch(topic, 0, session_id=session, session_epoch=1, topics=())
+    assert scene.ask(nothing).responses == ()
+    scene.produce(topic, 1)
+    more = plain_fetch(topic, 0, session_id=session, session_epoch=2, topics=())
+    assert len(scene.ask(more).responses) == 1
+
+
+def test_wire_8_batch_of_an_idempotent_producer_is_written_once(scene: Scene) -> None:
+    topic = scene.topic()
+    request = init_producer_id.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=TIMEOUT
+    )
+    given = wait_for(
+        lambda: answer if (answer := scene.ask(request)).error_code == 0 else None, "a producer id"
+    )
+    first, second = (
+        a_batch(
+            b"x",
+            b"y",
+            producer_id=given.producer_id,
+            producer_epoch=given.producer_epoch,
+            base_sequence=sequence,
+        )
+        for sequence in (0, 2)
+    )
+    assert scene.produce_batch(topic, first) == 0
+    assert scene.produce_batch(topic, second) == 2
+    assert scene.produce_batch(topic, first) == 0
+    assert scene.produce_batch(topic, second) == 2
+    assert scene.offset(topic) == 4
+
+
+def test_wire_9_batch_with_a_wrong_checksum_is_corrupt(scene: Scene) -> None:
+    topic = scene.topic()
+    batch = a_batch(b"value")
+    batch[-1] ^= 1
+    one = produce.PartitionProduceData(index=0, records=bytes(batch))
+    request = produce.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout=TIMEOUT,
+        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+    )
+    assert scene.ask(request).responses[0].partition_responses[0].error_code == CORRUPT
+    assert scene.offset(topic) == 0
+
+
+def test_wire_10_offsets_are_listed_by_place_and_by_time(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 2, at_ms=1_000)
+    scene.produce(topic, 2, at_ms=2_000)
+    assert (scene.offset(topic, EARLIEST), scene.offset(topic, LATEST)) == (0, 4)
+    assert (scene.offset(topic, 1_001), scene.offset(topic, 3_000)) == (2, -1)
+
+
+def test_wire_11_unknown_topic_is_an_error_of_its_own(scene: Scene) -> None:
+    assert scene.metadata(scene.new_name("topic")).error_code == UNKNOWN_PARTITION
