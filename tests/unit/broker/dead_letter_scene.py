@@ -10,10 +10,12 @@ from typing import Any
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.static.primitive import i8
 
+from sharegroup.broker.dead_letters import DeadLetterCounts
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
 from sharegroup.storage.files import Files
+from sharegroup.wire.batches import scan
 from sharegroup.wire.records import NewRecord, Record, decode_records, encode_batch
 from tests.faults.in_process import DATA, Broker, ShareMember
 
@@ -46,6 +48,12 @@ class Scene:
         }
         await self.alter(GROUP_KIND, "g", **(values | group_settings))
         await self.join()
+
+    async def make_queue(self, name: str = "dlq.g", **settings: str) -> None:
+        """A dead-letter topic as an operator makes it."""
+        assert await self.broker.create_topic(name, 1) == 0
+        enabled = {"errors_deadletterqueue_group_enable": "true"}
+        await self.alter(TOPIC_KIND, name, **(enabled | settings))
 
     async def join(self) -> None:
         self.member.broker_restarted()
@@ -115,6 +123,16 @@ class Scene:
             int(dict(letter.headers)["__dlq.errors.offset"] or b"")
             for letter in self.letters(topic, partition)
         ]
+
+    def batch_sizes(self) -> list[int]:
+        """Bytes of each batch of the dead-letter topic."""
+        topics = self.broker.running.parts.topics
+        _, log = topics.named(TopicName("dlq.g"), 0)
+        return [header.size for _, header in scan(log.read(0, bytes_max=1 << 24))]
+
+    def counts(self) -> DeadLetterCounts:
+        """What was done for the group."""
+        return self.broker.running.parts.dead_letters.counts[GroupId("g")]
 
     async def key(self, partition: int = 0) -> SharePartitionKey:
         topic_id = await self.broker.topic_id("orders")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pytest
+
 from sharegroup.core.delivery import Ack
+from sharegroup.ids import TopicName
+from sharegroup.wire.records import NewRecord, encode_batch
 from tests.unit.broker.dead_letter_scene import Scene, played
 
-ACCEPT, RELEASE, REJECT = Ack.ACCEPT, Ack.RELEASE, Ack.REJECT
+GAP, ACCEPT, RELEASE, REJECT = Ack.GAP, Ack.ACCEPT, Ack.RELEASE, Ack.REJECT
 
 
 def test_rejected_record_is_copied_with_key_value_and_headers_and_then_settled(
@@ -31,6 +36,204 @@ def test_rejected_record_is_copied_with_key_value_and_headers_and_then_settled(
             ("__dlq.errors.delivery.count", b"1"),
             ("__dlq.errors.message", b"Offset rejected by client."),
         ]
+        assert letter.timestamp == scene.broker.clock.wall_ms()
+
+    played(scenario, tmp_path)
+
+
+def test_record_that_came_back_too_often_says_how_often(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(share_delivery_count_limit="2")
+        await scene.produce_values(1)
+        for delivery in (1, 2):
+            assert await scene.take() == [(0, delivery)]
+            await scene.settle((0, RELEASE))
+        await scene.settles_up_to(1)
+        [letter] = scene.letters()
+        headers = dict(letter.headers)
+        assert headers["__dlq.errors.delivery.count"] == b"2"
+        assert headers["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+
+    played(scenario, tmp_path)
+
+
+def test_record_whose_last_lock_ran_out_is_copied(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(share_delivery_count_limit="2", share_record_lock_duration_ms="15000")
+        await scene.produce_values(1)
+        for delivery in (1, 2):
+            assert await scene.take() == [(0, delivery)]
+            scene.broker.clock.advance(15)
+        await scene.settles_up_to(1)
+        assert scene.origins() == [0]
+
+    played(scenario, tmp_path)
+
+
+def test_nothing_but_what_failed_for_good_is_copied(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce_values(4)
+        await scene.take()
+        await scene.settle((0, ACCEPT), (1, GAP), (2, RELEASE), (3, REJECT))
+        assert await scene.take() == [(2, 2)]
+        await scene.settle((2, ACCEPT))
+        await scene.settles_up_to(4)
+        assert scene.origins() == [3]
+
+    played(scenario, tmp_path)
+
+
+def test_letter_says_only_where_its_record_is_unless_records_are_to_be_copied(
+    tmp_path: Path,
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(errors_deadletterqueue_copy_record_enable="false")
+        await scene.produce((b"k", b"v", [("trace", b"t1")]))
+        await scene.take()
+        await scene.reject(0)
+        await scene.settles_up_to(1)
+        [letter] = scene.letters()
+        assert (letter.key, letter.value) == (None, None)
+        assert [name for name, _ in letter.headers] == [
+            "__dlq.errors.topic",
+            "__dlq.errors.partition",
+            "__dlq.errors.offset",
+            "__dlq.errors.group",
+            "__dlq.errors.delivery.count",
+            "__dlq.errors.message",
+        ]
+
+    played(scenario, tmp_path)
+
+
+def test_dead_letter_topic_is_made_with_kafkas_settings(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce_values(1)
+        await scene.take()
+        await scene.reject(0)
+        await scene.settles_up_to(1)
+        topic = scene.broker.running.parts.topics.catalog.topic(TopicName("dlq.g"))
+        assert topic.partition_count == 3
+        assert topic.settings == {
+            "errors.deadletterqueue.group.enable": "true",
+            "message.timestamp.type": "CreateTime",
+        }
+
+    played(scenario, tmp_path, num_partitions="3")
+
+
+def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.member.partitions = 3
+        assert await scene.broker.create_topic("orders", 3) == 0
+        await scene.set_up()
+        for partition in range(3):
+            batch = encode_batch([NewRecord(None, b"v", 1)])
+            assert (await scene.broker.produce("orders", partition, batch))[0] == 0
+        assert len(await scene.take()) == 3
+        acks = {partition: [(0, REJECT)] for partition in range(3)}
+        assert await scene.member.acknowledge(scene.broker, acks) == {0: 0, 1: 0, 2: 0}
+        await scene.until(
+            lambda: len(scene.letters()) + len(scene.letters(partition=1)) == 3, "three letters"
+        )
+        found = [
+            [dict(one.headers)["__dlq.errors.partition"] for one in scene.letters(partition=n)]
+            for n in (0, 1)
+        ]
+        assert [sorted(one) for one in found] == [[b"0", b"2"], [b"1"]]
+
+    played(scenario, tmp_path, num_partitions="2")
+
+
+def test_letters_come_in_order_in_batches_that_the_topic_takes(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await scene.make_queue(max_message_bytes="5000")
+        await scene.produce_values(100, size=300)
+        await scene.take()
+        await scene.reject(*range(100))
+        await scene.settles_up_to(100)
+        assert scene.origins() == list(range(100))
+        sizes = scene.batch_sizes()
+        assert max(sizes) <= 5_000
+        assert len(sizes) < 15
+
+    played(scenario, tmp_path)
+
+
+def test_record_that_is_too_large_is_compressed_or_else_left_out_and_its_letter_says_so(
+    tmp_path: Path,
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await scene.make_queue(max_message_bytes="1000")
+        noise = random.Random(1).randbytes(2_000)
+        await scene.produce(
+            (b"k", b"x" * 2_000, ()), (b"k", noise, [("trace", b"t")]), (b"k", b"small", ())
+        )
+        await scene.take()
+        await scene.reject(0, 1, 2)
+        await scene.settles_up_to(3)
+        large, left_out, small = scene.letters()
+        assert (large.key, large.value) == (b"k", b"x" * 2_000)
+        assert (left_out.key, left_out.value) == (None, None)
+        assert "trace" not in dict(left_out.headers)
+        assert dict(left_out.headers)["sharegroup.dlq.not.copied"] == (
+            b"the record is larger than max.message.bytes=1000 of the dead-letter topic"
+        )
+        assert small.value == b"small"
+        assert max(scene.batch_sizes()) <= 1_000
+        counts = scene.counts()
+        assert (counts.record_count, counts.not_copied_count) == (3, 1)
+
+    played(scenario, tmp_path)
+
+
+def test_letter_of_a_letter_tells_its_own_story(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        old = [
+            ("__dlq.errors.topic", b"elsewhere"),
+            ("sharegroup.dlq.not.copied", b"too large"),
+            ("trace", b"t1"),
+        ]
+        await scene.produce((None, b"v", old))
+        await scene.take()
+        await scene.reject(0)
+        await scene.settles_up_to(1)
+        [letter] = scene.letters()
+        names = [name for name, _ in letter.headers]
+        assert names[:2] == ["trace", "__dlq.errors.topic"]
+        assert len(names) == len(set(names)) == 7
+        assert dict(letter.headers)["__dlq.errors.topic"] == b"orders"
+
+    played(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_records_of_compressed_batches_are_copied(tmp_path: Path, codec: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce(*((None, b"value %d" % n, ()) for n in range(20)), codec=codec)
+        await scene.take()
+        await scene.settle(*((n, REJECT if n in (3, 17) else ACCEPT) for n in range(20)))
+        await scene.settles_up_to(20)
+        assert [letter.value for letter in scene.letters()] == [b"value 3", b"value 17"]
+
+    played(scenario, tmp_path)
+
+
+def test_letter_has_the_brokers_time_where_its_topic_wants_that(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await scene.make_queue(message_timestamp_type="LogAppendTime")
+        await scene.produce_values(1)
+        await scene.take()
+        await scene.reject(0)
+        await scene.settles_up_to(1)
+        [letter] = scene.letters()
         assert letter.timestamp == scene.broker.clock.wall_ms()
 
     played(scenario, tmp_path)
