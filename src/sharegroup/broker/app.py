@@ -17,6 +17,7 @@ from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.broker.cleaning import Cleaning
 from sharegroup.broker.clock import Clock, SystemClock
 from sharegroup.broker.config import Config
+from sharegroup.broker.consumer_group_coordinator import ConsumerGroupCoordinator
 from sharegroup.broker.coordinator_log import CoordinatorLog
 from sharegroup.broker.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.dead_letters import DeadLetters
@@ -180,8 +181,10 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         share_partitions=share_partitions,
     )
     share_coordinator.load()
+    consumer_group_coordinator = ConsumerGroupCoordinator(group_log, topics, clock, config)
     group_log.load()
     share_group_coordinator.agree()
+    consumer_group_coordinator.agree()
     topics.on_visible(waiting.wake)
     parts = Parts(
         node=node,
@@ -201,7 +204,9 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
             is_on=lambda: features.share_groups,
             checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
         ),
+        groups=group_log,
         share_group_coordinator=share_group_coordinator,
+        consumer_group_coordinator=consumer_group_coordinator,
         share_partitions=share_partitions,
         share_sessions=share_sessions,
         dead_letters=dead_letters,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharegroup.broker.config_values import INT_MAX, Kind, entries, key
+from sharegroup.broker.config_values import Kind, entries, key
 from sharegroup.errors import InvalidConfig
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"
@@ -302,10 +302,10 @@ class ConsumerGroupConfig:
         "group.min.session.timeout.ms", 6_000, "The least session timeout of a member.", low=0
     )
     session_timeout_ms_max: int = key("group.max.session.timeout.ms", 1_800_000, "The most.", low=0)
-    members_max: int = key("group.max.size", INT_MAX, "Members of a consumer group.", low=1)
+    members_max: int = key("group.max.size", 1_000, "Members of a consumer group.", low=1)
     rebalance_delay_ms: int = key(
         "group.initial.rebalance.delay.ms",
-        3_000,
+        0,
         "How long a new group waits for more members before its first assignment.",
         low=0,
     )

@@ -13,12 +13,13 @@ kind, so there is one place that notices (`forget_what_failed`), and it lets bot
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
 from sharegroup.broker.coordinator_log import CoordinatorLog, KeyAndValue
-from sharegroup.errors import GroupIdNotFound
+from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, group_partition
 from sharegroup.storage.tickets import Ticket
 
@@ -59,6 +60,18 @@ class Keeper:
     record_types: frozenset[int]
     begin: Callable[[], Reading]
     has: Callable[[GroupId], bool]
+
+
+@contextmanager
+def as_a_coordinator() -> Iterator[None]:
+    """A disk that fails is a coordinator that moved, as in Kafka: members try again.
+
+    Every client takes KAFKA_STORAGE_ERROR for the end of its membership.
+    """
+    try:
+        yield
+    except KafkaStorageError as error:
+        raise NotCoordinator(str(error)) from error
 
 
 class GroupLog:

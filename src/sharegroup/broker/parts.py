@@ -15,7 +15,9 @@ from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
 
 if TYPE_CHECKING:
+    from sharegroup.broker.consumer_group_coordinator import ConsumerGroupCoordinator
     from sharegroup.broker.dead_letters import DeadLetters
+    from sharegroup.broker.group_log import GroupLog
     from sharegroup.broker.producer_ids import ProducerIds
     from sharegroup.broker.share_coordinator import ShareCoordinator
     from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
@@ -46,7 +48,9 @@ class Parts:
     fetch_sessions: FetchSessions
     share_coordinator: ShareCoordinator
     state_pruning: StatePruning
+    groups: GroupLog
     share_group_coordinator: ShareGroupCoordinator
+    consumer_group_coordinator: ConsumerGroupCoordinator
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     group_settings: GroupSettings

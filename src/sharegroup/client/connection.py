@@ -43,7 +43,7 @@ from sharegroup.errors import (
     UnsupportedVersion,
     error_for,
 )
-from sharegroup.wire.apis import API_VERSIONS, api_of, request_class, response_class
+from sharegroup.wire.apis import API_VERSIONS, api_of, request_class, response_class, spoken_api
 from sharegroup.wire.apis import response_header_version as header_version_of
 from sharegroup.wire.convert import downgrade, upgrade
 from sharegroup.wire.decoder import DecodeError, decode
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
 
     def version_of(self, key: int) -> int:
         """The newest version that both sides speak; UnsupportedVersion when there is none."""
-        api = api_of(key)
+        api = spoken_api(key)
         served = self._versions.get(key)
         if served is None:
             raise UnsupportedVersion(
@@ -367,7 +367,7 @@ _TLS_ALERT = b"\x15\x03"
 def _as_newest(answer: Any) -> Any:
     """The same answer as the newest version of its kind."""
     key = answer.__api_key__
-    newest = response_class(key, api_of(key).newest)
+    newest = response_class(key, spoken_api(key).newest)
     return answer if type(answer) is newest else upgrade(answer, newest)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharegroup.wire import consumer_group_records as consumer
 from sharegroup.wire import share_group_records as group
 from sharegroup.wire import share_state_records as state
 from sharegroup.wire.decoder import DecodeError, decode
@@ -17,12 +18,15 @@ from sharegroup.wire.encoder import encode
 
 PREFIX_BYTES = 2
 VERSION = b"\0\0"
-"""Of every value so far; new fields came as tags."""
+"""Of every value of a share group; new fields came as tags."""
 
 KEYS_MAX = 4096
 
-RecordClasses = dict[int, tuple[type[Any], type[Any]]]
-"""The classes of key and value for each type of a topic's records."""
+RecordClasses = dict[int, tuple[type[Any], ...]]
+"""The class of the key, and those of the value, for each type of a topic's records.
+
+Nearly every value has one version: new fields came as tags.
+"""
 
 SHARE_STATE_RECORDS: RecordClasses = {
     0: (state.ShareSnapshotKey, state.ShareSnapshotValue),
@@ -39,11 +43,15 @@ SHARE_GROUP_RECORDS: RecordClasses = {
     14: (group.ShareGroupCurrentMemberAssignmentKey, group.ShareGroupCurrentMemberAssignmentValue),
     15: (group.ShareGroupStatePartitionMetadataKey, group.ShareGroupStatePartitionMetadataValue),
 }
+CONSUMER_GROUP_RECORDS: RecordClasses = {
+    1: (consumer.OffsetCommitKey, consumer.OffsetCommitValue, consumer.ExpiringOffsetCommitValue),
+    2: (consumer.GroupMetadataKey, consumer.GroupMetadataValue),
+}
 
 _prefixes: dict[type[Any], bytes] = {
     key_class: record_type.to_bytes(PREFIX_BYTES, "big")
-    for classes in (SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS)
-    for record_type, (key_class, _) in classes.items()
+    for classes in (SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CONSUMER_GROUP_RECORDS)
+    for record_type, (key_class, *_) in classes.items()
 }
 
 
@@ -54,7 +62,8 @@ def encode_key(key: Any) -> bytes:
 
 def encode_value(value: Any) -> bytes:
     """A record's value."""
-    return VERSION + encode(value)
+    version: int = value.__version__
+    return version.to_bytes(PREFIX_BYTES, "big") + encode(value)
 
 
 def decode_record(
@@ -70,8 +79,10 @@ def decode_record(
         return None
     if value is None:
         return key_message, None
-    value_class = classes[_record_type(key)][1]
-    return key_message, decode_value(value_class, value)
+    _, *value_classes = classes[_record_type(key)]
+    version = int.from_bytes(value[:PREFIX_BYTES], "big", signed=True)
+    found = (one for one in value_classes if one.__version__ == version)
+    return key_message, decode_value(next(found, value_classes[0]), value)
 
 
 def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
@@ -79,15 +90,17 @@ def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
     record_type = _record_type(key)
     if len(key) < PREFIX_BYTES or record_type not in classes:
         return None
-    key_class, _ = classes[record_type]
+    key_class, *_ = classes[record_type]
     return _keys.get((key_class, key)) or _remember(key_class, bytes(key))
 
 
 def decode_value(value_class: type[Any], value: bytes) -> Any:
     """The message of a value."""
-    if value[:PREFIX_BYTES] != VERSION:
+    expected: int = value_class.__version__
+    if value[:PREFIX_BYTES] != expected.to_bytes(PREFIX_BYTES, "big"):
         raise DecodeError(
-            f"{value_class.__name__}: expected version 0, found {bytes(value[:PREFIX_BYTES])!r}"
+            f"{value_class.__name__}: expected version {expected}, found "
+            f"{bytes(value[:PREFIX_BYTES])!r}"
         )
     return _whole(value_class, value)
 

@@ -15,5 +15,10 @@ def milliseconds(count: int) -> i32Timedelta:
     return i32Timedelta.parse(dt.timedelta(milliseconds=count))
 
 
+def count_ms(duration: dt.timedelta) -> int:
+    """The milliseconds of a duration that a message holds."""
+    return duration // dt.timedelta(milliseconds=1)
+
+
 NO_THROTTLE = milliseconds(0)
 """What every response says of throttling: this broker has no quotas yet."""

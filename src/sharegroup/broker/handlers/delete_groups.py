@@ -1,14 +1,16 @@
-"""DeleteGroups (42): empty groups, with all that is known of their records."""
+"""DeleteGroups (42): empty groups of either kind, with all that they know of their records."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.group_log import Kind
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
@@ -24,13 +26,19 @@ async def handle(
     for group_id in request.groups_names:
         code = ErrorCode.none
         try:
-            await parts.share_group_coordinator.delete(GroupId(group_id))
+            await _delete(parts, GroupId(group_id))
         except KafkaError as error:
             code = error_code(error)
             # The response has no room for the text.
             log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+def _delete(parts: Parts, group_id: GroupId) -> Awaitable[None]:
+    if parts.groups.kind_of(group_id) is Kind.SHARE:
+        return parts.share_group_coordinator.delete(group_id)
+    return parts.consumer_group_coordinator.delete(group_id)
 
 
 def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kio.schema.errors import ErrorCode
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId as WireGroupId
 
 from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.group_log import Kind
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
-
-SHARE = "share"
 
 
 def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     groups = [
-        ListedGroup(
-            group_id=WireGroupId(group.group_id),
-            protocol_type="share",
-            group_state=group.state,
-            group_type=SHARE,
-        )
-        for group in parts.share_group_coordinator.list_groups()
-        if (not states or group.state.lower() in states) and (not types or SHARE.lower() in types)
+        group
+        for group in _groups(parts)
+        if (not states or group.group_state.lower() in states)
+        and (not types or group.group_type.lower() in types)
     ]
     return ListGroupsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(groups)
@@ -35,3 +32,20 @@ def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGr
 
 def refuse(request: ListGroupsRequest, error: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=error_code(error), groups=())
+
+
+def _groups(parts: Parts) -> Iterator[ListedGroup]:
+    for share in parts.share_group_coordinator.list_groups():
+        yield ListedGroup(
+            group_id=WireGroupId(share.group_id),
+            protocol_type="share",
+            group_state=share.state,
+            group_type=Kind.SHARE.value,
+        )
+    for consumer in parts.consumer_group_coordinator.list_groups():
+        yield ListedGroup(
+            group_id=WireGroupId(consumer.group_id),
+            protocol_type=consumer.protocol_type,
+            group_state=consumer.state,
+            group_type=Kind.CLASSIC.value,
+        )

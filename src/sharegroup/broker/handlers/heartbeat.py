@@ -1,0 +1,27 @@
+"""Heartbeat (12): a consumer lives, and learns whether its group rebalances."""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+from kio.schema.heartbeat.v4.request import HeartbeatRequest
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError
+from sharegroup.ids import GroupId, MemberId
+
+
+def handle(parts: Parts, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    parts.consumer_group_coordinator.heartbeat(
+        GroupId(request.group_id),
+        MemberId(request.member_id),
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+    )
+    return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none)
+
+
+def refuse(request: HeartbeatRequest, error: KafkaError) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time=NO_THROTTLE, error_code=error_code(error))
