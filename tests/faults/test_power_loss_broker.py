@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sharegroup.broker import state_pruning
+from sharegroup.broker.share_coordinator import ShareCoordinator
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.errors import KafkaError
 from sharegroup.storage import fence
@@ -46,6 +48,7 @@ SETTINGS = {
     "share_coordinator_state_topic_num_partitions": "2",
     "share_coordinator_state_topic_segment_bytes": "4096",
     "share_coordinator_snapshot_update_records_per_snapshot": "20",
+    "share_coordinator_cold_partition_snapshot_interval_ms": "1",
     "log_segment_bytes": "2048",
     "group_share_delivery_count_limit": str(DELIVERIES_MAX),
     "group_share_record_lock_duration_ms": str(LOCK_SECONDS * 1000),
@@ -311,13 +314,16 @@ class World:
             raise
 
     async def _tend(self, broker: Broker, goes_on: Callable[[], bool]) -> None:
-        """Make the topic; let recovery points move and locks end from time to time."""
+        """Make the topic; now and then prune, let recovery points move, let locks end."""
         while goes_on():
             if self.history.topic_id is None:
                 if await broker.create_topic(TOPIC, PARTITIONS) in (0, 36):
                     self.history.topic_id = await broker.topic_id(TOPIC)
             elif self.chance.random() < 0.05:
                 await broker.running.directory.checkpoint()
+            elif self.chance.random() < 0.1:
+                await broker.running.parts.state_pruning.snapshot_cold()
+                await broker.running.parts.state_pruning.prune()
             elif self.chance.random() < 0.05:
                 broker.clock.advance(LOCK_SECONDS)
             await asyncio.sleep(0)
@@ -369,6 +375,11 @@ def _probe_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def _prune_small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_pruning, "SPARE_BYTES", 256)
+
+
 @pytest.mark.parametrize("seed", range(DISKS))
 def test_nothing_that_was_confirmed_is_lost(seed: int) -> None:
     asyncio.run(live_and_die(seed, PowerLossDisk(seed), SETTINGS))
@@ -384,6 +395,16 @@ def test_an_accept_that_is_confirmed_too_early_is_found(monkeypatch: pytest.Monk
         """Confirm before the disk has it."""
 
     monkeypatch.setattr(SharePartitions, "_durable", at_once)
+    found = losses(SETTINGS)
+    assert any("comes again" in loss for loss in found), found
+
+
+def test_share_state_that_is_pruned_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_it(_: object, keys: object, *, log_end: int) -> int:
+        """Nobody needs his last snapshot."""
+        return log_end
+
+    monkeypatch.setattr(ShareCoordinator, "needless_before", all_of_it)
     found = losses(SETTINGS)
     assert any("comes again" in loss for loss in found), found
 

@@ -1,0 +1,324 @@
+"""The topic of delivery state stays small, and nothing that is needed goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+
+from sharegroup.broker.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.share_state_records import decode
+from sharegroup.broker.state_pruning import SPARE_BYTES
+from sharegroup.core.delivery import Delta, RecordState, StateBatch
+from sharegroup.core.share_state import PersistedState
+from sharegroup.core.share_state_records import ShareSnapshot, ShareStateRecord
+from sharegroup.ids import GroupId, SharePartitionKey, TopicName, share_state_partition
+from sharegroup.storage.folders import folder_name
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from tests.faults.in_process import Broker
+
+STATE_PARTITIONS = 2
+TOPIC_PARTITIONS = 4
+SETTINGS = {
+    "share_coordinator_state_topic_num_partitions": str(STATE_PARTITIONS),
+    "share_coordinator_snapshot_update_records_per_snapshot": "50",
+}
+FIVE_MINUTES = 300.0
+
+Scenario = Callable[[Broker, PowerLossDisk], Awaitable[None]]
+
+
+def run(scenario: Scenario, disk: PowerLossDisk | None = None, **settings: str) -> None:
+    async def whole() -> None:
+        used = disk or PowerLossDisk(1)
+        broker = await Broker.start(used, **{**SETTINGS, **settings})
+        await broker.create_topic("orders", TOPIC_PARTITIONS)
+        for partition in range(TOPIC_PARTITIONS):
+            await broker.produce("orders", partition, encode_batch([RECORD] * 10_000))
+        try:
+            await scenario(broker, used)
+        finally:
+            await broker.stop()
+
+    asyncio.run(whole())
+
+
+RECORD = NewRecord(None, None, 1)
+
+
+def keys(broker: Broker) -> list[SharePartitionKey]:
+    topic_id = broker.running.parts.topics.catalog.topic(TopicName("orders")).topic_id
+    return [SharePartitionKey(GroupId("g"), topic_id, one) for one in range(TOPIC_PARTITIONS)]
+
+
+async def begin(broker: Broker, *some: SharePartitionKey) -> None:
+    for key in some:
+        ticket = broker.running.parts.share_coordinator.initialize(
+            key, state_epoch=1, start_offset=0
+        )
+        assert ticket is not None
+        await ticket
+
+
+async def acknowledge(broker: Broker, key: SharePartitionKey, *, count: int) -> None:
+    """So many single records more, every second one, so that none is joined to another."""
+    coordinator = broker.running.parts.share_coordinator
+    done = len(coordinator.read(key).batches)
+    for number in range(done, done + count):
+        batch = StateBatch(2 * number + 1, 2 * number + 2, RecordState.ACKNOWLEDGED, 1)
+        await coordinator.write(key, 1, Delta(0, number + 1, (batch,)))
+
+
+def states(broker: Broker) -> Mapping[SharePartitionKey, PersistedState]:
+    coordinator = broker.running.parts.share_coordinator
+    return {key: coordinator.read(key) for key in coordinator.known()}
+
+
+def state_log(broker: Broker, partition: int) -> PartitionLog:
+    return broker.running.parts.topics.named(SHARE_GROUP_STATE, partition)[1]
+
+
+def log_of(broker: Broker, key: SharePartitionKey) -> PartitionLog:
+    return state_log(broker, share_state_partition(key, STATE_PARTITIONS))
+
+
+def stored(log: PartitionLog) -> list[ShareStateRecord | None]:
+    """What a start would read."""
+    if log.start_offset == log.high_watermark:
+        return []
+    found = decode_records(log.read(log.start_offset, bytes_max=1 << 30))
+    return [
+        decode(bytes(one.key or b""), one.value) for one in found if one.offset >= log.start_offset
+    ]
+
+
+def neighbours(broker: Broker) -> tuple[SharePartitionKey, SharePartitionKey]:
+    """Two share partitions in one partition of the topic."""
+    one, *others = keys(broker)
+    wanted = share_state_partition(one, STATE_PARTITIONS)
+    for number in range(20):
+        other = one._replace(group_id=GroupId(f"other-{number}"))
+        if share_state_partition(other, STATE_PARTITIONS) == wanted:
+            return one, other
+    raise AssertionError(others)
+
+
+def test_pruning_frees_the_disk_and_keeps_what_is_known() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        await begin(broker, *keys(broker))
+        for key in keys(broker):
+            await acknowledge(broker, key, count=400)
+        before = states(broker)
+        sizes = [state_log(broker, number).size for number in range(STATE_PARTITIONS)]
+        assert sum(sizes) > 200_000
+        await broker.running.parts.state_pruning.prune()
+        live = sum(map(broker.running.parts.share_coordinator.snapshot_bytes, keys(broker)))
+        sizes = [state_log(broker, number).size for number in range(STATE_PARTITIONS)]
+        assert sum(sizes) <= 2 * live
+        assert states(broker) == before
+        broker.running.parts.share_coordinator.load()
+        assert states(broker) == before
+
+    run(scenario)
+
+
+def test_the_files_of_old_segments_are_gone_after_a_prune() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=400)
+        folder = f"/top/data/{folder_name(log_of(broker, key).key)}"
+        assert segments(disk, folder) == ["00000000000000000000.log"]
+        end = log_of(broker, key).end_offset
+        await broker.running.parts.state_pruning.prune()
+        await broker.running.directory.drain()
+        assert segments(disk, folder) == [f"{end:020d}.log"]
+
+    run(scenario)
+
+
+def segments(disk: PowerLossDisk, folder: str) -> list[str]:
+    return sorted(name for name in disk.names(folder) if name.endswith(".log"))
+
+
+def test_a_small_partition_of_the_topic_only_begins_later() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=60)
+        log = log_of(broker, key)
+        end = log.end_offset
+        assert log.size < SPARE_BYTES
+        await broker.running.parts.state_pruning.prune()
+        assert log.end_offset == end, "nothing was written"
+        [first, *others] = stored(log)
+        assert isinstance(first, ShareSnapshot)
+        assert first.snapshot_epoch == 1
+        assert len(others) == 9
+
+    run(scenario)
+
+
+def test_what_was_forgotten_leaves_nothing_behind() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=60)
+        for ticket in broker.running.parts.share_coordinator.delete([key]):
+            await ticket
+        await broker.running.parts.state_pruning.prune()
+        log = log_of(broker, key)
+        assert (log.size, log.start_offset) == (0, log.end_offset)
+
+    run(scenario)
+
+
+def test_a_cold_share_partition_is_snapshotted_where_it_holds_others_back() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        cold, busy = neighbours(broker)
+        await begin(broker, cold, busy)
+        await acknowledge(broker, cold, count=1)
+        await acknowledge(broker, busy, count=100)
+        created = broker.clock.wall_ms()
+        before = states(broker)
+        broker.clock.advance(FIVE_MINUTES)
+        await broker.running.parts.state_pruning.snapshot_cold()
+        snapshots = [one for one in stored(log_of(broker, cold)) if isinstance(one, ShareSnapshot)]
+        last = snapshots[-1]
+        assert (last.key, last.snapshot_epoch) in ((cold, 1), (busy, 2))
+        [again] = [one for one in snapshots if one.key == cold and one.snapshot_epoch == 1]
+        assert again.create_timestamp == created
+        assert again.write_timestamp == created + 300_000
+        assert states(broker) == before
+        await broker.running.parts.state_pruning.prune()
+        assert log_of(broker, cold).start_offset > 100
+
+    run(scenario)
+
+
+def test_where_nothing_happens_nothing_is_snapshotted_again() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        await begin(broker, *neighbours(broker))
+        log = log_of(broker, neighbours(broker)[0])
+        for _ in range(3):
+            broker.clock.advance(FIVE_MINUTES)
+            await broker.running.parts.state_pruning.snapshot_cold()
+        assert log.end_offset == 2
+
+    run(scenario)
+
+
+def test_a_share_partition_that_is_written_later_is_snapshotted_when_it_lies_cold_again() -> None:
+    """Kafka stops for good once every share partition has lain cold."""
+
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        log = log_of(broker, key)
+        for epoch in (1, 2):
+            await acknowledge(broker, key, count=10)
+            broker.clock.advance(FIVE_MINUTES)
+            await broker.running.parts.state_pruning.snapshot_cold()
+            last = stored(log)[-1]
+            assert isinstance(last, ShareSnapshot)
+            assert last.snapshot_epoch == epoch
+
+    run(scenario)
+
+
+def test_jobs_run_at_their_intervals_while_there_are_share_groups() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=60)
+        log = log_of(broker, key)
+        catalog = broker.running.parts.topics.catalog
+        await asyncio.sleep(0)  # The jobs are on their way since the start.
+        catalog.feature_levels["share.version"] = 0
+        broker.clock.advance(FIVE_MINUTES + 1)
+        await turns(50)
+        assert log.start_offset == 0
+        catalog.feature_levels["share.version"] = 1
+        broker.clock.advance(FIVE_MINUTES + 1)
+        async with asyncio.timeout(10):
+            while log.start_offset == 0:
+                await asyncio.sleep(0)
+
+    run(scenario)
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_a_snapshot_that_the_disk_loses_replaces_nothing() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=400)
+        before = states(broker)
+        disk.fail_next_sync(20)
+        await broker.running.parts.state_pruning.prune()
+        assert log_of(broker, key).start_offset == 0
+        disk.fail_next_sync(0)
+        broker.running.parts.share_coordinator.forget_what_failed()
+        assert states(broker) == before
+
+    run(scenario)
+
+
+def test_a_share_partition_that_comes_while_others_are_moved_is_kept() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        old, new = neighbours(broker)
+        await begin(broker, old)
+        await acknowledge(broker, old, count=400)
+        pruning = asyncio.ensure_future(broker.running.parts.state_pruning.prune())
+        await asyncio.sleep(0)
+        assert not pruning.done()
+        await begin(broker, new)
+        await pruning
+        broker.running.parts.share_coordinator.forget_what_failed()
+        broker.running.parts.share_coordinator.load()
+        assert sorted(states(broker)) == sorted([old, new])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_syncs_nothing_goes_before_a_checkpoint_has_what_replaces_it(seed: int) -> None:
+    """With durability=os a loss of power takes the newest, but never all that was known."""
+    disk = PowerLossDisk(seed)
+
+    async def scenario() -> None:
+        settings = {**SETTINGS, "sharegroup_durability": "os"}
+        broker = await Broker.start(disk, **settings)
+        await broker.create_topic("orders", TOPIC_PARTITIONS)
+        await broker.produce("orders", 0, encode_batch([RECORD] * 10_000))
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=400)
+        await broker.running.parts.state_pruning.prune()
+        assert log_of(broker, key).start_offset > 400
+        disk.cut_power()
+        await broker.crash()
+        again = await Broker.start(disk, **settings)
+        records = stored(log_of(again, key))
+        assert isinstance(records[0], ShareSnapshot)
+        assert len(records[0].batches) == 400
+        await again.stop()
+
+    asyncio.run(scenario())
+
+
+def test_of_what_is_not_known_there_is_no_snapshot() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        coordinator = broker.running.parts.share_coordinator
+        [key, *_] = keys(broker)
+        assert coordinator.snapshot([key]) is None
+        assert coordinator.snapshot_bytes(key) == 0
+
+    run(scenario)
