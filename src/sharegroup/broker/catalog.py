@@ -95,6 +95,10 @@ class Catalog:
     def group_settings(self, group_id: GroupId) -> Mapping[str, str]:
         return self._groups.get(group_id, {})
 
+    def groups_with_settings(self) -> list[GroupId]:
+        """The groups that set something for themselves, whether they exist or not."""
+        return sorted(self._groups)
+
     def group_config(self, group_id: GroupId) -> GroupConfig:
         return parse_part(GroupConfig, self.group_settings(group_id))
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sharegroup.broker.parts import Parts
 from sharegroup.core.delivery import Ack, AckBatch
+from sharegroup.core.share_group_heartbeat import MEMBER_ID_CHARACTERS_MAX
 from sharegroup.core.share_session import Closed, SessionKey
 from sharegroup.errors import (
     FencedLeaderEpoch,
@@ -30,7 +31,6 @@ from sharegroup.ids import (
     topic_id_text,
 )
 
-MEMBER_ID_CHARACTERS_MAX = 36
 ZERO_ID = UUID(int=0)
 
 Acks = Mapping[TopicPartition, tuple[AckBatch, ...]]

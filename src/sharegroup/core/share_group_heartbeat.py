@@ -44,6 +44,9 @@ from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 JOIN_EPOCH = 0
 """A member with this epoch joins, or joins again."""
 
+MEMBER_ID_CHARACTERS_MAX = 36
+"""As long as a UUID in words."""
+
 LEAVE_EPOCH = -1
 """A member with this epoch leaves."""
 
@@ -88,6 +91,8 @@ def check_request(request: HeartbeatRequest) -> None:
         problem = "the group id is empty"
     elif not request.member_id.strip():
         problem = "the member id is empty"
+    elif len(request.member_id) > MEMBER_ID_CHARACTERS_MAX:
+        problem = f"the member id is longer than {MEMBER_ID_CHARACTERS_MAX} characters"
     elif request.rack_id is not None and not request.rack_id.strip():
         problem = "the rack id is empty; leave it out if there is none"
     elif request.member_epoch < LEAVE_EPOCH:

@@ -291,6 +291,7 @@ def test_leave_does_not_look_at_the_epoch_and_initializes_nothing() -> None:
         ("", "m", 0, ("a",), "the group id is empty"),
         (" ", "m", 0, ("a",), "the group id is empty"),
         ("g", "", 0, ("a",), "the member id is empty"),
+        ("g", "m" * 37, 0, ("a",), "longer than 36 characters"),
         ("g", "m", -2, ("a",), "must be -1 or more, not -2"),
         ("g", "m", 0, None, "must subscribe"),
         ("g", "m", 0, (), "must subscribe"),

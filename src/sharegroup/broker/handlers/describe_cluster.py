@@ -10,6 +10,7 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 
@@ -28,6 +29,9 @@ def handle(
         cluster_id=parts.topics.catalog.cluster_id,
         controller_id=BrokerId(node.node_id),
         brokers=(broker,),
+        cluster_authorized_operations=(
+            ON_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +21,7 @@ from kio.static.primitive import i32
 from sharegroup.broker.catalog import Topic, check_topic_name
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.operations import ON_TOPIC
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
     InvalidRequest,
@@ -42,6 +44,8 @@ async def handle(parts: Parts, context: Context, request: MetadataRequest) -> Me
         create = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
         # Once each: a small request that names a large topic often must not get a huge answer.
         topics = [await _topic(parts, one, create=create) for one in dict.fromkeys(wanted)]
+    if request.include_topic_authorized_operations:
+        topics = [replace(topic, topic_authorized_operations=ON_TOPIC) for topic in topics]
     return _response(parts, topics)
 
 

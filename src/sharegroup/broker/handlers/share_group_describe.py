@@ -18,6 +18,7 @@ from kio.static.primitive import i32
 from sharegroup.broker.catalog import Catalog
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
 from sharegroup.core.share_group import MemberDescription
 from sharegroup.core.share_group_records import by_topic
@@ -30,7 +31,12 @@ def handle(
 ) -> ShareGroupDescribeResponse:
     return ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
-        groups=tuple(_group(parts, group_id) for group_id in dict.fromkeys(request.group_ids)),
+        groups=tuple(
+            _group(
+                parts, group_id, ON_GROUP if request.include_authorized_operations else NOT_ASKED
+            )
+            for group_id in dict.fromkeys(request.group_ids)
+        ),
     )
 
 
@@ -41,7 +47,7 @@ def refuse(request: ShareGroupDescribeRequest, error: KafkaError) -> ShareGroupD
     )
 
 
-def _group(parts: Parts, group_id: WireGroupId) -> DescribedGroup:
+def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> DescribedGroup:
     try:
         group = parts.share_group_coordinator.describe(GroupId(group_id))
     except KafkaError as error:
@@ -54,6 +60,7 @@ def _group(parts: Parts, group_id: WireGroupId) -> DescribedGroup:
         assignment_epoch=i32(group.assignment_epoch),
         assignor_name=group.assignor_name,
         members=tuple(_member(parts.topics.catalog, member) for member in group.members),
+        authorized_operations=operations,
     )
 
 

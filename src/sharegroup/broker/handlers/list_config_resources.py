@@ -1,0 +1,58 @@
+"""ListConfigResources (74): what has settings of its own, and what always can (KIP-1142)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+from kio.schema.list_config_resources.v1.response import (
+    ConfigResource,
+    ListConfigResourcesResponse,
+)
+from kio.static.primitive import i8
+
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handlers.describe_configs import BROKER, GROUP, TOPIC
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError, UnsupportedVersion
+
+BROKER_LOGGER, CLIENT_METRICS = 8, 16
+"""Nothing here has settings of these; a client may ask for them all the same."""
+
+KNOWN = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+VERSION_OF_METRICS_ALONE = 0
+"""This version knows no types: it asks for those of client metrics."""
+
+
+def handle(
+    parts: Parts, context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    wanted = {int(one) for one in request.resource_types} or KNOWN
+    if context.api_version == VERSION_OF_METRICS_ALONE:
+        wanted = {CLIENT_METRICS}
+    if unknown := sorted(wanted - KNOWN):
+        raise UnsupportedVersion(f"configurations of type {unknown[0]} are not known")
+    return ListConfigResourcesResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        config_resources=tuple(
+            ConfigResource(resource_name=name, resource_type=i8(kind))
+            for kind, name in _resources(parts)
+            if kind in wanted
+        ),
+    )
+
+
+def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(
+        throttle_time=NO_THROTTLE, error_code=error_code(error), config_resources=()
+    )
+
+
+def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
+    catalog = parts.topics.catalog
+    yield from ((GROUP, group_id) for group_id in catalog.groups_with_settings())
+    yield BROKER, str(parts.node.node_id)
+    yield from ((TOPIC, topic.name) for topic in catalog.topics())

@@ -1,0 +1,120 @@
+"""What an administrator's client asks beside the rest: resources with settings, operations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.incremental_alter_configs.v1 import request as alter
+from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest as List0
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest as List1
+from kio.schema.metadata.v13 import request as metadata
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+
+from tests.faults.in_process import Broker, ShareMember
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+UNSUPPORTED_VERSION = 35
+
+Scenario = Callable[[Broker], Awaitable[None]]
+
+
+def run(scenario: Scenario, path: Path) -> None:
+    async def main() -> None:
+        broker = await Broker.start(None, str(path / "data"))
+        await scenario(broker)
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+async def set_group(broker: Broker, group: str, name: str, value: str) -> None:
+    change = alter.AlterableConfig(name=name, config_operation=0, value=value)
+    resource = alter.AlterConfigsResource(
+        resource_type=GROUP, resource_name=group, configs=(change,)
+    )
+    request = alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    assert (await broker.ask(request)).responses[0].error_code == 0
+
+
+async def listed(broker: Broker, *types: int) -> list[tuple[int, str]]:
+    answer = await broker.ask(List1(resource_types=types))
+    assert answer.error_code == 0
+    return [(int(one.resource_type), one.resource_name) for one in answer.config_resources]
+
+
+def test_groups_with_settings_are_listed_though_they_do_not_exist(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await listed(broker, GROUP) == []
+        await set_group(broker, "billing", "share.auto.offset.reset", "earliest")
+        await set_group(broker, "audit", "share.auto.offset.reset", "earliest")
+        assert await listed(broker, GROUP) == [(GROUP, "audit"), (GROUP, "billing")]
+
+    run(scenario, tmp_path)
+
+
+def test_topics_and_this_broker_are_listed(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        assert await listed(broker) == [
+            (BROKER, "1"),
+            (TOPIC, "__consumer_offsets"),
+            (TOPIC, "__share_group_state"),
+            (TOPIC, "orders"),
+        ]
+        assert await listed(broker, BROKER) == [(BROKER, "1")]
+        assert await listed(broker, LOGGER, METRICS) == []
+
+    run(scenario, tmp_path)
+
+
+def test_resources_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(List1(resource_types=(TOPIC, 99)))
+        assert (answer.error_code, answer.config_resources) == (UNSUPPORTED_VERSION, ())
+
+    run(scenario, tmp_path)
+
+
+def test_oldest_version_asks_for_client_metrics_which_are_not_there(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(List0())
+        assert (answer.error_code, answer.config_resources) == (0, ())
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_operations_are_told_to_who_asks(tmp_path: Path, asked: bool) -> None:
+    """Without ACLs everybody may do everything; the numbers are bits of Kafka's operations."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        await ShareMember("g", "member", "orders", 1, connection_id=1).heartbeat(broker)
+        group: Any = await broker.ask(
+            ShareGroupDescribeRequest(group_ids=("g",), include_authorized_operations=asked)
+        )
+        cluster: Any = await broker.ask(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=asked, include_fenced_brokers=False
+            )
+        )
+        topic = metadata.MetadataRequestTopic(topic_id=None, name="orders")
+        topics: Any = await broker.ask(
+            metadata.MetadataRequest(
+                topics=(topic,),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=asked,
+            )
+        )
+        assert (
+            group.groups[0].authorized_operations,
+            cluster.cluster_authorized_operations,
+            topics.topics[0].topic_authorized_operations,
+        ) == ((3_400, 8_096, 3_576) if asked else (-(2**31),) * 3)
+
+    run(scenario, tmp_path)
