@@ -10,9 +10,11 @@ from uuid import UUID
 
 import pytest
 from kio.schema.api_versions.v4 import request as api_versions
+from kio.schema.find_coordinator.v5 import request as find_coordinator_v5
+from kio.schema.find_coordinator.v6 import request as find_coordinator_v6
 
 from sharegroup.broker.dispatch import CloseConnection
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
 from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import NewRecord, encode_batch
@@ -445,3 +447,33 @@ def test_by_default_they_are_neither_served_nor_advertised() -> None:
             await broker.stop()
 
     asyncio.run(whole())
+
+
+async def found(broker: Broker, key: str, *, module: Any = find_coordinator_v6) -> tuple[int, int]:
+    """Error code and node of the coordinator of a share partition."""
+    request = module.FindCoordinatorRequest(key_type=2, coordinator_keys=(key,))
+    [coordinator] = (await broker.ask(request)).coordinators
+    return int(coordinator.error_code), coordinator.node_id
+
+
+@pytest.mark.parametrize("group", ["g", "with:colons:", "two words", "ünicode"])
+def test_this_broker_coordinates_every_share_partition(group: str) -> None:
+    async def scenario(asked: Coordinator) -> None:
+        assert asked.topic_id is not None
+        key = f"{group}:{topic_id_text(TopicId(asked.topic_id))}:0"
+        assert await found(asked.broker, key) == (NONE, 1)
+        old = await found(asked.broker, key, module=find_coordinator_v5)
+        assert old == (INVALID_REQUEST, -1), "key type 2 came with version 6"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "g", "g:0", "g:no-topic-id:0", ":AAAAAAAAAAAAAAAAAAAAAA:0", "g:AAAAAAAAAAAAAAAAAAAAAA:x"],
+)
+def test_a_key_that_names_no_share_partition_is_refused(key: str) -> None:
+    async def scenario(asked: Coordinator) -> None:
+        assert await found(asked.broker, key) == (INVALID_REQUEST, -1)
+
+    run(scenario)

@@ -1,11 +1,12 @@
 """FindCoordinator (10): this broker coordinates every group.
 
-Only keys of type GROUP are answered: transactions are not served, and the share coordinator
-is not reached over the network here (`docs/differences.md`).
+Transactions are not served, and the share coordinator is reached over the network only where its
+requests are served (ADR 0010).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any
 
@@ -21,7 +22,9 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sharegroup.wire.convert import downgrade, upgrade
 
-GROUP = 0
+GROUP, SHARE = 0, 2
+SHARE_SINCE = 6
+TOPIC_ID_AND_PARTITION = re.compile(r"[A-Za-z0-9_-]{22}:-?[0-9]{1,10}")
 
 
 def handle(
@@ -30,7 +33,7 @@ def handle(
     return FindCoordinatorResponse(
         throttle_time=NO_THROTTLE,
         coordinators=tuple(
-            _coordinator(parts, request.key_type, key) for key in request.coordinator_keys
+            _coordinator(parts, context, request.key_type, key) for key in request.coordinator_keys
         ),
     )
 
@@ -58,9 +61,12 @@ def to_older(response: FindCoordinatorResponse, wanted: type[Any]) -> Any:
     return downgrade(response.coordinators[0], wanted)
 
 
-def _coordinator(parts: Parts, key_type: int, key: str) -> Coordinator:
+def _coordinator(parts: Parts, context: Context, key_type: int, key: str) -> Coordinator:
     try:
-        _check(key_type, key)
+        if key_type == SHARE and parts.config.server.share_state_apis:
+            _check_share(context, key)
+        else:
+            _check(key_type, key)
     except KafkaError as error:
         return _failed(key, error)
     node = parts.node
@@ -79,6 +85,20 @@ def _check(key_type: int, key: str) -> None:
         raise CoordinatorNotAvailable(f"transactional id {key!r}: transactions are not served")
     if key_type != GROUP:
         raise InvalidRequest(f"coordinator key type {key_type} of {key!r} is not served, only 0")
+
+
+def _check_share(context: Context, key: str) -> None:
+    """A share partition is named by group, topic id and partition; the group may have colons."""
+    if context.api_version < SHARE_SINCE:
+        raise InvalidRequest(
+            f"coordinator key {key!r}: key type {SHARE} needs version {SHARE_SINCE} or newer, "
+            f"not {context.api_version}"
+        )
+    group_id, *rest = key.rsplit(":", 2)
+    if not group_id.strip() or TOPIC_ID_AND_PARTITION.fullmatch(":".join(rest)) is None:
+        raise InvalidRequest(
+            f"coordinator key {key!r} is no share partition: expected group:topic-id:partition"
+        )
 
 
 def _failed(key: str, error: KafkaError) -> Coordinator:
