@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from sharegroup.testing.virtual_time import Stuck
 
-AT_ONE_INSTANT_MAX = 200_000
+AT_ONE_INSTANT_MAX = 20_000
 """Callbacks without any time passing: more than this, and the program runs in a circle."""
 
 TIMERS_CANCELLED_MIN = 200

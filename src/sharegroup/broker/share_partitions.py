@@ -187,7 +187,7 @@ class SharePartitions:
         self.follow_log_start(live)
         position, end = live.state.next_fetch_offset(), self._readable_end(live)
         limits = self._settings.limits(live.key.group_id)
-        if position >= end or not live.state.can_acquire(limits):
+        if position >= end or not live.state.can_acquire(limits) or not self._can_settle(live):
             return 0
         found = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX)
         return found.total_bytes
@@ -259,8 +259,12 @@ class SharePartitions:
             self._fence(self._live[key])
 
     def follow_log_start(self, live: LiveSharePartition) -> None:
-        """What the log no longer holds is settled; nothing below its start can be read."""
-        if live.log.start_offset <= live.state.start_offset:
+        """What the log no longer holds is settled; nothing below its start can be read.
+
+        It waits for a disk that takes writes: a failed write wakes those who wait for records, and
+        they would come here again at once.
+        """
+        if live.log.start_offset <= live.state.start_offset or not self._can_settle(live):
             return
         waited = live.state.snapshot().archiving_count
         self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
