@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+BY_CODE: dict[int, type[KafkaError]] = {}
+"""The class of each code; a class enters itself."""
+
 
 class KafkaError(Exception):
     """Something that Kafka's protocol has a code for; its text is for people."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, code: int | None = None, retriable: bool | None = None) -> None:
+        """A class that gives no code is a kind of the one above it, on the wire the same."""
+        super().__init_subclass__()
+        if code is not None:
+            assert code not in BY_CODE, f"{cls.__name__}: {BY_CODE[code].__name__} has code {code}"
+            cls.code = code
+            BY_CODE[code] = cls
+        if retriable is not None:
+            cls.retriable = retriable
 
 
 class UnknownErrorCode(KafkaError):
@@ -25,519 +38,284 @@ class TlsHandshakeFailed(KafkaError):
     """The two sides found no TLS that both accept, or a certificate is not to be trusted."""
 
 
-class UnknownServerError(KafkaError):
+class UnknownServerError(KafkaError, code=-1):
     """The server failed in a way that it did not expect."""
 
-    code = -1
 
-
-class OffsetOutOfRange(KafkaError):
+class OffsetOutOfRange(KafkaError, code=1):
     """The offset lies outside the log."""
 
-    code = 1
 
-
-class CorruptMessage(KafkaError):
+class CorruptMessage(KafkaError, code=2, retriable=True):
     """The record batch fails its checksum or is not whole."""
 
-    code = 2
-    retriable = True
 
-
-class UnknownTopicOrPartition(KafkaError):
+class UnknownTopicOrPartition(KafkaError, code=3, retriable=True):
     """There is no such topic or partition here."""
 
-    code = 3
-    retriable = True
 
-
-class LeaderNotAvailable(KafkaError):
+class LeaderNotAvailable(KafkaError, code=5, retriable=True):
     """The partition has no leader at the moment."""
 
-    code = 5
-    retriable = True
 
-
-class NotLeaderOrFollower(KafkaError):
+class NotLeaderOrFollower(KafkaError, code=6, retriable=True):
     """This broker does not lead the partition."""
 
-    code = 6
-    retriable = True
 
-
-class RequestTimedOut(KafkaError):
+class RequestTimedOut(KafkaError, code=7, retriable=True):
     """The request took longer than it was allowed to."""
 
-    code = 7
-    retriable = True
 
-
-class MessageTooLarge(KafkaError):
+class MessageTooLarge(KafkaError, code=10):
     """The record batch is larger than the topic takes."""
 
-    code = 10
 
-
-class OffsetMetadataTooLarge(KafkaError):
+class OffsetMetadataTooLarge(KafkaError, code=12):
     """The note beside a committed offset is too long."""
 
-    code = 12
 
-
-class NetworkException(KafkaError):
+class NetworkException(KafkaError, code=13, retriable=True):
     """The connection broke before the answer came."""
 
-    code = 13
-    retriable = True
 
-
-class CoordinatorLoadInProgress(KafkaError):
+class CoordinatorLoadInProgress(KafkaError, code=14, retriable=True):
     """The coordinator is reading its log."""
 
-    code = 14
-    retriable = True
 
-
-class CoordinatorNotAvailable(KafkaError):
+class CoordinatorNotAvailable(KafkaError, code=15, retriable=True):
     """The coordinator cannot serve at the moment."""
 
-    code = 15
-    retriable = True
 
-
-class NotCoordinator(KafkaError):
+class NotCoordinator(KafkaError, code=16, retriable=True):
     """This broker is not the group's coordinator."""
 
-    code = 16
-    retriable = True
 
-
-class InvalidTopic(KafkaError):
+class InvalidTopic(KafkaError, code=17):
     """The topic's name is not allowed."""
 
-    code = 17
 
-
-class InvalidRequiredAcks(KafkaError):
+class InvalidRequiredAcks(KafkaError, code=21):
     """The value of acks is not -1, 0 or 1."""
 
-    code = 21
 
-
-class IllegalGeneration(KafkaError):
+class IllegalGeneration(KafkaError, code=22):
     """The generation is not the group's."""
 
-    code = 22
 
-
-class InconsistentGroupProtocol(KafkaError):
+class InconsistentGroupProtocol(KafkaError, code=23):
     """The group uses another protocol."""
 
-    code = 23
 
-
-class InvalidGroupId(KafkaError):
+class InvalidGroupId(KafkaError, code=24):
     """The group's id is not allowed."""
 
-    code = 24
 
-
-class UnknownMemberId(KafkaError):
+class UnknownMemberId(KafkaError, code=25):
     """The group has no such member."""
 
-    code = 25
 
-
-class InvalidSessionTimeout(KafkaError):
+class InvalidSessionTimeout(KafkaError, code=26):
     """The session timeout is outside of what the broker allows."""
 
-    code = 26
 
-
-class RebalanceInProgress(KafkaError):
+class RebalanceInProgress(KafkaError, code=27):
     """The group is between two assignments: join again."""
 
-    code = 27
 
-
-class InvalidCommitOffsetSize(KafkaError):
+class InvalidCommitOffsetSize(KafkaError, code=28):
     """There is too much beside the committed offsets."""
 
-    code = 28
 
-
-class TopicAuthorizationFailed(KafkaError):
+class TopicAuthorizationFailed(KafkaError, code=29):
     """The topic is not open to this user."""
 
-    code = 29
 
-
-class GroupAuthorizationFailed(KafkaError):
+class GroupAuthorizationFailed(KafkaError, code=30):
     """The group is not open to this user."""
 
-    code = 30
 
-
-class ClusterAuthorizationFailed(KafkaError):
+class ClusterAuthorizationFailed(KafkaError, code=31):
     """The cluster is not open to this user."""
 
-    code = 31
 
-
-class UnsupportedSaslMechanism(KafkaError):
+class UnsupportedSaslMechanism(KafkaError, code=33):
     """The broker does not offer this SASL mechanism."""
 
-    code = 33
 
-
-class IllegalSaslState(KafkaError):
+class IllegalSaslState(KafkaError, code=34):
     """The SASL message does not fit the conversation."""
 
-    code = 34
 
-
-class UnsupportedVersion(KafkaError):
+class UnsupportedVersion(KafkaError, code=35):
     """This version of the request is not served."""
 
-    code = 35
 
-
-class TopicAlreadyExists(KafkaError):
+class TopicAlreadyExists(KafkaError, code=36):
     """There is a topic of this name already."""
 
-    code = 36
 
-
-class InvalidPartitions(KafkaError):
+class InvalidPartitions(KafkaError, code=37):
     """The number of partitions is not allowed."""
 
-    code = 37
 
-
-class InvalidReplicationFactor(KafkaError):
+class InvalidReplicationFactor(KafkaError, code=38):
     """The replication factor is not allowed."""
 
-    code = 38
 
-
-class InvalidReplicaAssignment(KafkaError):
+class InvalidReplicaAssignment(KafkaError, code=39):
     """The replica assignment is not allowed."""
 
-    code = 39
 
-
-class InvalidConfig(KafkaError):
+class InvalidConfig(KafkaError, code=40):
     """A configuration value is not allowed."""
 
-    code = 40
 
-
-class NotController(KafkaError):
+class NotController(KafkaError, code=41, retriable=True):
     """This broker is not the controller."""
 
-    code = 41
-    retriable = True
 
-
-class InvalidRequest(KafkaError):
+class InvalidRequest(KafkaError, code=42):
     """The request contradicts itself or the protocol."""
 
-    code = 42
 
-
-class UnsupportedForMessageFormat(KafkaError):
+class UnsupportedForMessageFormat(KafkaError, code=43):
     """The record batch is of an old format."""
 
-    code = 43
 
-
-class PolicyViolation(KafkaError):
+class PolicyViolation(KafkaError, code=44):
     """A policy of this broker forbids the request."""
 
-    code = 44
 
-
-class OutOfOrderSequenceNumber(KafkaError):
+class OutOfOrderSequenceNumber(KafkaError, code=45):
     """The batch is not the producer's next one."""
 
-    code = 45
 
-
-class DuplicateSequenceNumber(KafkaError):
+class DuplicateSequenceNumber(KafkaError, code=46):
     """The batch was written before and is no longer remembered."""
 
-    code = 46
 
-
-class InvalidProducerEpoch(KafkaError):
+class InvalidProducerEpoch(KafkaError, code=47):
     """A newer instance of the producer exists."""
 
-    code = 47
 
-
-class InvalidTransactionState(KafkaError):
+class InvalidTransactionState(KafkaError, code=48):
     """The producer's transaction is not in a state for this."""
 
-    code = 48
 
-
-class TransactionCoordinatorFenced(KafkaError):
+class TransactionCoordinatorFenced(KafkaError, code=52):
     """A newer transaction coordinator has written for this producer."""
 
-    code = 52
 
-
-class KafkaStorageError(KafkaError):
+class KafkaStorageError(KafkaError, code=56, retriable=True):
     """The disk failed or is full."""
 
-    code = 56
-    retriable = True
 
-
-class SaslAuthenticationFailed(KafkaError):
+class SaslAuthenticationFailed(KafkaError, code=58):
     """The broker does not believe that this is the user."""
 
-    code = 58
 
-
-class UnknownProducerId(KafkaError):
+class UnknownProducerId(KafkaError, code=59):
     """The broker does not remember this producer."""
 
-    code = 59
 
-
-class NonEmptyGroup(KafkaError):
+class NonEmptyGroup(KafkaError, code=68):
     """The group has members."""
 
-    code = 68
 
-
-class GroupIdNotFound(KafkaError):
+class GroupIdNotFound(KafkaError, code=69):
     """There is no such group of this type."""
 
-    code = 69
 
-
-class FetchSessionIdNotFound(KafkaError):
+class FetchSessionIdNotFound(KafkaError, code=70, retriable=True):
     """There is no such fetch session."""
 
-    code = 70
-    retriable = True
 
-
-class InvalidFetchSessionEpoch(KafkaError):
+class InvalidFetchSessionEpoch(KafkaError, code=71, retriable=True):
     """The fetch session's epoch is not the next one."""
 
-    code = 71
-    retriable = True
 
-
-class FencedLeaderEpoch(KafkaError):
+class FencedLeaderEpoch(KafkaError, code=74, retriable=True):
     """The leader epoch is older than the partition's."""
 
-    code = 74
-    retriable = True
 
-
-class UnknownLeaderEpoch(KafkaError):
+class UnknownLeaderEpoch(KafkaError, code=75, retriable=True):
     """The leader epoch is newer than the partition's."""
 
-    code = 75
-    retriable = True
 
-
-class UnsupportedCompressionType(KafkaError):
+class UnsupportedCompressionType(KafkaError, code=76):
     """The compression codec is not known."""
 
-    code = 76
 
-
-class OffsetNotAvailable(KafkaError):
+class OffsetNotAvailable(KafkaError, code=78, retriable=True):
     """The offset is not known at the moment."""
 
-    code = 78
-    retriable = True
 
-
-class MemberIdRequired(KafkaError):
+class MemberIdRequired(KafkaError, code=79):
     """Join again with the member id that comes with this."""
 
-    code = 79
 
-
-class GroupMaxSizeReached(KafkaError):
+class GroupMaxSizeReached(KafkaError, code=81):
     """The group has as many members as it may have."""
 
-    code = 81
 
-
-class FencedInstanceId(KafkaError):
+class FencedInstanceId(KafkaError, code=82):
     """Another member has joined with this instance id since."""
 
-    code = 82
 
-
-class GroupSubscribedToTopic(KafkaError):
+class GroupSubscribedToTopic(KafkaError, code=86):
     """A member of the group reads the topic."""
 
-    code = 86
 
-
-class InvalidRecord(KafkaError):
+class InvalidRecord(KafkaError, code=87):
     """A record contradicts its batch or the topic."""
 
-    code = 87
 
-
-class UnstableOffsetCommit(KafkaError):
+class UnstableOffsetCommit(KafkaError, code=88, retriable=True):
     """A transaction that is not over has offsets of this group."""
 
-    code = 88
-    retriable = True
 
-
-class ThrottlingQuotaExceeded(KafkaError):
+class ThrottlingQuotaExceeded(KafkaError, code=89, retriable=True):
     """There were more changes than the quota allows."""
 
-    code = 89
-    retriable = True
 
-
-class InvalidUpdateVersion(KafkaError):
+class InvalidUpdateVersion(KafkaError, code=95):
     """The feature cannot have this version."""
 
-    code = 95
 
-
-class FeatureUpdateFailed(KafkaError):
+class FeatureUpdateFailed(KafkaError, code=96):
     """The feature could not be changed."""
 
-    code = 96
 
-
-class UnknownTopicId(KafkaError):
+class UnknownTopicId(KafkaError, code=100, retriable=True):
     """There is no topic with this id."""
 
-    code = 100
-    retriable = True
 
-
-class FencedMemberEpoch(KafkaError):
+class FencedMemberEpoch(KafkaError, code=110):
     """The member's epoch is not the one the group expects."""
 
-    code = 110
 
-
-class InvalidRecordState(KafkaError):
+class InvalidRecordState(KafkaError, code=121):
     """The record is not acquired by this member."""
 
-    code = 121
 
-
-class ShareSessionNotFound(KafkaError):
+class ShareSessionNotFound(KafkaError, code=122, retriable=True):
     """There is no such share session."""
 
-    code = 122
-    retriable = True
 
-
-class InvalidShareSessionEpoch(KafkaError):
+class InvalidShareSessionEpoch(KafkaError, code=123, retriable=True):
     """The share session's epoch is not the next one."""
 
-    code = 123
-    retriable = True
 
-
-class FencedStateEpoch(KafkaError):
+class FencedStateEpoch(KafkaError, code=124):
     """The share partition's state was made again since."""
 
-    code = 124
 
-
-class ShareSessionLimitReached(KafkaError):
+class ShareSessionLimitReached(KafkaError, code=133, retriable=True):
     """There are as many share sessions as there may be."""
-
-    code = 133
-    retriable = True
 
 
 NONE = 0
 """The code that means: no error."""
-
-BY_CODE: dict[int, type[KafkaError]] = {
-    error.code: error
-    for error in (
-        UnknownServerError,
-        OffsetOutOfRange,
-        CorruptMessage,
-        UnknownTopicOrPartition,
-        LeaderNotAvailable,
-        NotLeaderOrFollower,
-        RequestTimedOut,
-        MessageTooLarge,
-        OffsetMetadataTooLarge,
-        NetworkException,
-        CoordinatorLoadInProgress,
-        CoordinatorNotAvailable,
-        NotCoordinator,
-        InvalidTopic,
-        InvalidRequiredAcks,
-        IllegalGeneration,
-        InconsistentGroupProtocol,
-        InvalidGroupId,
-        UnknownMemberId,
-        InvalidSessionTimeout,
-        RebalanceInProgress,
-        InvalidCommitOffsetSize,
-        TopicAuthorizationFailed,
-        GroupAuthorizationFailed,
-        ClusterAuthorizationFailed,
-        UnsupportedSaslMechanism,
-        IllegalSaslState,
-        UnsupportedVersion,
-        TopicAlreadyExists,
-        InvalidPartitions,
-        InvalidReplicationFactor,
-        InvalidReplicaAssignment,
-        InvalidConfig,
-        NotController,
-        InvalidRequest,
-        UnsupportedForMessageFormat,
-        PolicyViolation,
-        OutOfOrderSequenceNumber,
-        DuplicateSequenceNumber,
-        InvalidProducerEpoch,
-        InvalidTransactionState,
-        TransactionCoordinatorFenced,
-        KafkaStorageError,
-        SaslAuthenticationFailed,
-        UnknownProducerId,
-        NonEmptyGroup,
-        GroupIdNotFound,
-        FetchSessionIdNotFound,
-        InvalidFetchSessionEpoch,
-        FencedLeaderEpoch,
-        UnknownLeaderEpoch,
-        UnsupportedCompressionType,
-        OffsetNotAvailable,
-        MemberIdRequired,
-        GroupMaxSizeReached,
-        FencedInstanceId,
-        GroupSubscribedToTopic,
-        InvalidRecord,
-        UnstableOffsetCommit,
-        ThrottlingQuotaExceeded,
-        InvalidUpdateVersion,
-        FeatureUpdateFailed,
-        UnknownTopicId,
-        FencedMemberEpoch,
-        InvalidRecordState,
-        ShareSessionNotFound,
-        InvalidShareSessionEpoch,
-        FencedStateEpoch,
-        ShareSessionLimitReached,
-    )
-}
 
 
 def error_for(code: int, message: str) -> KafkaError:
