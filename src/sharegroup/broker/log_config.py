@@ -235,6 +235,36 @@ class TopicConfig:
     min_insync_replicas: int = key(
         "min.insync.replicas", 1, "One node has one replica.", low=1, high=1, effect=False
     )
+    segment_index_bytes: int = key(
+        "segment.index.bytes", 10_485_760, "Indexes grow as they need.", low=4, effect=False
+    )
+    index_interval_bytes: int = key(
+        "index.interval.bytes",
+        4_096,
+        "How dense an index is, is the broker's own.",
+        low=0,
+        effect=False,
+    )
+    segment_jitter_ms: int = key(
+        "segment.jitter.ms",
+        0,
+        "Segments of one disk need not roll at different times.",
+        kind=Kind.LONG,
+        low=0,
+        effect=False,
+    )
+    file_delete_delay_ms: int = key(
+        "file.delete.delay.ms",
+        60_000,
+        "A deleted segment goes when nobody reads it.",
+        kind=Kind.LONG,
+        low=0,
+        effect=False,
+    )
+    preallocate: bool = key("preallocate", False, "Files grow as they are written.", effect=False)
+    unclean_election: bool = key(
+        "unclean.leader.election.enable", False, "One node elects nobody.", effect=False
+    )
     flush_messages: int = key(
         "flush.messages",
         LONG_MAX,

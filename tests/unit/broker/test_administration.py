@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest as List0
@@ -18,7 +20,9 @@ from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-UNSUPPORTED_VERSION = 35
+UNSUPPORTED_VERSION, INVALID_REPLICA_ASSIGNMENT = 35, 39
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
+DYNAMIC_TOPIC, DEFAULT = 1, 5
 
 Scenario = Callable[[Broker], Awaitable[None]]
 
@@ -116,5 +120,77 @@ def test_operations_are_told_to_who_asks(tmp_path: Path, asked: bool) -> None:
             cluster.cluster_authorized_operations,
             topics.topics[0].topic_authorized_operations,
         ) == ((3_400, 8_096, 3_576) if asked else (-(2**31),) * 3)
+
+    run(scenario, tmp_path)
+
+
+async def created(broker: Broker, **fields: Any) -> Any:
+    """The outcome of a CreateTopics for one topic."""
+    asked = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    topic = create.CreatableTopic(name="orders", **{**asked, **fields})
+    request = create.CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1))
+    return (await broker.ask(request)).topics[0]
+
+
+def on(*brokers: int, index: int) -> create.CreatableReplicaAssignment:
+    return create.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+
+
+def test_new_topic_is_answered_with_all_that_holds_for_it(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        config = create.CreatableTopicConfig(name="retention.ms", value="5000")
+        answer = await created(broker, configs=(config,))
+        found = {one.name: (one.value, int(one.config_source)) for one in answer.configs}
+        assert found["retention.ms"] == ("5000", DYNAMIC_TOPIC)
+        assert found["segment.bytes"] == ("1073741824", DEFAULT)
+        assert found["cleanup.policy"] == ("delete", DEFAULT)
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        (
+            {"configs": (create.CreatableTopicConfig(name="retention.ms", value=None),)},
+            INVALID_CONFIG,
+            "retention.ms has no value",
+        ),
+        (
+            {"assignments": (on(1, index=0), on(1, index=2)), "num_partitions": -1},
+            INVALID_REPLICA_ASSIGNMENT,
+            "must be 0 to 1, not [0, 2]",
+        ),
+        (
+            {"assignments": (on(7, index=0),), "num_partitions": -1},
+            INVALID_REPLICA_ASSIGNMENT,
+            "only be assigned to broker 1",
+        ),
+        ({"assignments": (on(1, index=0),)}, INVALID_REQUEST, "must give -1"),
+    ],
+)
+def test_topic_that_contradicts_itself_is_not_made(
+    tmp_path: Path, fields: dict[str, Any], code: int, text: str
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        if fields.get("num_partitions") == -1:
+            fields["replication_factor"] = -1
+        answer = await created(broker, **fields)
+        assert answer.error_code == code
+        assert text in answer.error_message
+        assert await broker.topic_id("orders") is None
+
+    run(scenario, tmp_path)
+
+
+def test_assigned_partitions_are_made(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await created(
+            broker,
+            assignments=(on(1, index=1), on(1, index=0)),
+            num_partitions=-1,
+            replication_factor=-1,
+        )
+        assert (answer.error_code, answer.num_partitions) == (0, 2)
 
     run(scenario, tmp_path)

@@ -16,15 +16,17 @@ from kio.static.primitive import i8, i16, i32
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.settings import describe_topic
 from sharegroup.errors import (
+    InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     KafkaError,
 )
 from sharegroup.ids import TopicName
 
-DYNAMIC_TOPIC_CONFIG = 1
 BROKER_DEFAULT = -1
 """What a client sends for «as many as the broker makes by default»."""
 
@@ -55,7 +57,7 @@ async def _create(
 ) -> CreatableTopicResult:
     name = TopicName(wanted.name)
     partitions = _partitions(parts, wanted)
-    settings = {one.name: one.value for one in wanted.configs if one.value is not None}
+    settings = _settings(wanted)
     if validate_only:
         parts.topics.check_new(name, partitions=partitions, settings=settings)
         topic_id = None
@@ -71,15 +73,24 @@ async def _create(
         replication_factor=i16(1),
         configs=tuple(
             CreatableTopicConfigs(
-                name=key,
-                value=value,
+                name=one.name,
+                value=one.value,
                 read_only=False,
-                config_source=i8(DYNAMIC_TOPIC_CONFIG),
+                config_source=i8(one.source),
                 is_sensitive=False,
             )
-            for key, value in settings.items()
+            for one in describe_topic(parts.config, settings)
         ),
     )
+
+
+def _settings(wanted: CreatableTopic) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for one in wanted.configs:
+        if one.value is None:
+            raise InvalidConfig(f"topic {wanted.name!r}: {one.name} has no value")
+        settings[one.name] = one.value
+    return settings
 
 
 def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
@@ -91,8 +102,20 @@ def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
             "but there is one broker; use 1 or -1"
         )
     if wanted.assignments:
+        numbers = sorted(int(one.partition_index) for one in wanted.assignments)
+        if wanted.num_partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
+            raise InvalidRequest(
+                f"topic {wanted.name!r}: a request that assigns replicas must give -1 as number of "
+                f"partitions and of replicas, not {wanted.num_partitions} and "
+                f"{wanted.replication_factor}"
+            )
+        if numbers != list(range(len(numbers))):
+            raise InvalidReplicaAssignment(
+                f"topic {wanted.name!r}: the assigned partitions must be 0 to {len(numbers) - 1}, "
+                f"not {numbers[:10]}"
+            )
         if any(tuple(one.broker_ids) != (node_id,) for one in wanted.assignments):
-            raise InvalidReplicationFactor(
+            raise InvalidReplicaAssignment(
                 f"topic {wanted.name!r}: replicas can only be assigned to broker {node_id}"
             )
         return len(wanted.assignments)
