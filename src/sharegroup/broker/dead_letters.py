@@ -156,6 +156,11 @@ class DeadLetters:
         """Share partitions whose letters cannot be written now."""
         return len(self._stalls)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing can be done before something happens, or a second try is due."""
+        return not self._ready and not self._step.locked()
+
     def notify(self, key: SharePartitionKey) -> None:
         """Something of this share partition waits for its letter."""
         stall = self._stalls.get(key)

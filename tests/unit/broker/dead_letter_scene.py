@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
-from kio.static.primitive import i8
+from kio.schema.update_features.v1 import request as update_features
+from kio.static.primitive import i8, i16
 
-from sharegroup.broker.dead_letters import DeadLetterCounts
+from sharegroup.broker.dead_letters import DeadLetterCounts, DeadLetters
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
@@ -133,6 +134,26 @@ class Scene:
     def counts(self) -> DeadLetterCounts:
         """What was done for the group."""
         return self.broker.running.parts.dead_letters.counts[GroupId("g")]
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return self.broker.running.parts.dead_letters
+
+    async def seconds(self, count: int) -> None:
+        """Let time pass, and the dead letters be dealt with that are due then."""
+        for _ in range(count):
+            self.broker.clock.advance(1)
+            await self.until(lambda: self.dead_letters.is_idle, "idle")
+
+    async def share_version(self, level: int) -> None:
+        """Another level of the feature: 1 is share groups without dead letters."""
+        update = update_features.FeatureUpdateKey(
+            feature="share.version", max_version_level=i16(level), upgrade_type=i8(1 + (level < 2))
+        )
+        request = update_features.UpdateFeaturesRequest(
+            feature_updates=(update,), validate_only=False
+        )
+        assert (await self.broker.ask(request)).error_code == 0
 
     async def key(self, partition: int = 0) -> SharePartitionKey:
         topic_id = await self.broker.topic_id("orders")
