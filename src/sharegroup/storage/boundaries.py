@@ -8,6 +8,9 @@ and a few windows are kept, one for each place where somebody reads along.
     segment     |b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|b|
     in memory           [ window  ]        [ window ]    [  tail    ]
 
+Where compaction took batches out there is a *hole*: an entry of no bytes between two batches.
+A read that begins in a hole begins with the batch behind it.
+
 Both are bounded per log, in batches, so memory does not depend on how much is stored or how
 small the batches are: at most `TAIL_BATCHES_MAX` + `WINDOWS_MAX` x `WINDOW_BATCHES` boundaries
 of 16 bytes, about 50 KiB.
@@ -29,7 +32,11 @@ WINDOWS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class BatchSpans:
-    """Consecutive batches: the ``i``-th holds offsets ``[firsts[i], ends[i])``."""
+    """Batches in order: the ``i``-th holds offsets ``[firsts[i], ends[i])``.
+
+    Between two of them, and before the first, offsets may be missing: compaction took their
+    records.
+    """
 
     firsts: list[int]
     ends: list[int]
@@ -87,15 +94,27 @@ class Boundaries:
     def select(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> tuple[int, int]:
         """The batches ``[low, high)`` from the one with ``offset`` on, within the limits.
 
-        The first is always taken; the last begins before ``end``.
+        The first is always taken, if it begins before ``end``; so does the last.
         """
         positions = self.positions
         low = bisect_right(self.firsts, offset) - 1
+        while self.is_hole(low):
+            low += 1
+            if self.firsts[low] >= end:
+                return low, low
         high = min(bisect_left(self.firsts, end, low + 1), low + count_max)
         limit = positions[low] + bytes_max
         if self.ending_at(high) > limit:
             high = bisect_right(positions, limit, low + 1, high) - 1
         return low, max(high, low + 1)
+
+    def is_hole(self, index: int) -> bool:
+        """Whether there is nothing but the batch that follows.
+
+        No bytes at the end are no hole: the file is shorter than it was.
+        """
+        positions = self.positions
+        return index + 1 < len(positions) and positions[index] == positions[index + 1]
 
     def ends(self, low: int, high: int) -> list[int]:
         """The end offsets of the batches ``[low, high)``."""
@@ -168,7 +187,7 @@ class BatchMap:
 def load_window(segment: Segment, offset: int) -> Boundaries:
     """Read headers until ``offset`` and some batches more are covered.
 
-    The log has no holes, so every batch must begin where the one before it ended.  Where
+    Unless the segment has holes, every batch must begin where the one before it ended.  Where
     that fails the file is damaged: what lies between two readable places then counts as one
     batch, which nobody can read (its checksum fails) and which everybody can step over.
     """
@@ -176,6 +195,7 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
     first, position = _start(segment, offset)
     window = Boundaries(segment, end_offset=first, end_position=position)
     here = header_at(read, position, limit=segment.size)
+    first = _add_hole(window, here, first)
     while position < segment.size and first < segment.end_offset:
         if here is None or first + here.offset_count > segment.end_offset:
             following_first, following_position = _after_damage(segment, position, first)
@@ -188,6 +208,7 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
             if (
                 following is not None
                 and first < following.base_offset != following_first
+                and not segment.has_holes
                 and not is_whole(segment.log.read(here.size, position))
             ):
                 following_first = following.base_offset
@@ -197,11 +218,24 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
             if window.end_offset > offset:
                 break
             window.drop_first(WINDOW_BATCHES // 2)
+        first = _add_hole(window, here, first)
     if position >= segment.size and first < segment.end_offset:
         # The file is shorter than it was: what is missing counts as one damaged batch.
         end = segment.end_offset
         window.add(first, position, end_offset=end, end_position=position)
     return window
+
+
+def _add_hole(window: Boundaries, following: PlacedBatch | None, first: int) -> int:
+    """Where the batch begins that follows at ``first``, or behind the hole that begins there."""
+    segment = window.segment
+    if not segment.has_holes or following is None or following.base_offset <= first:
+        return first
+    if following.end_offset > segment.end_offset:
+        return first  # No hole, it lies about its place.
+    position = following.position
+    window.add(first, position, end_offset=following.base_offset, end_position=position)
+    return following.base_offset
 
 
 def _start(segment: Segment, offset: int) -> tuple[int, int]:

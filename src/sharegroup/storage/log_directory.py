@@ -3,7 +3,8 @@
     .lock                               held by the one broker that uses the directory
     .kafka_cleanshutdown                the last broker ended in order
     recovery-point-offset-checkpoint    below these offsets the logs are on disk for sure
-    log-start-offset-checkpoint         where logs begin after DeleteRecords
+    log-start-offset-checkpoint         where logs begin after DeleteRecords or retention
+    cleaner-offset-checkpoint           up to where compacted logs are compacted
     <topic id>-<partition>/             segments, indexes, producer snapshots of one log
 
 A log is opened (and recovered) by `create` when the broker first touches it; an empty log has
@@ -25,6 +26,12 @@ from sharegroup.storage.checkpoint_files import (
     read_checkpoint,
     replace_file,
     write_checkpoint,
+)
+from sharegroup.storage.compaction import (
+    Compactable,
+    Compacted,
+    CompactionLimits,
+    CompactionPass,
 )
 from sharegroup.storage.files import Files, RealFiles
 from sharegroup.storage.folders import folder_name, partition_of, remove_folder
@@ -51,6 +58,7 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
 START_OFFSETS_FILE = "log-start-offset-checkpoint"
+CLEANED_FILE = "cleaner-offset-checkpoint"
 _DELETED_SUFFIX = "-delete"
 
 
@@ -66,6 +74,7 @@ class LogDirectory:
         "_bytes_due",
         "_bytes_since_checkpoint",
         "_checkpointing",
+        "_cleaned",
         "_journals",
         "_lock_fd",
         "_logs",
@@ -104,6 +113,7 @@ class LogDirectory:
         self._checkpointing = asyncio.Lock()
         self._recovery_points: dict[TopicPartition, int] = {}
         self._start_offsets: dict[TopicPartition, int] = {}
+        self._cleaned: dict[TopicPartition, int] = {}
         self.was_clean = False
         """The broker that had the directory last ended in order."""
 
@@ -128,6 +138,7 @@ class LogDirectory:
         directory._lock_fd = files.lock(f"{path}/{LOCK_FILE}")
         directory._recovery_points = read_checkpoint(files, path, RECOVERY_POINTS_FILE)
         directory._start_offsets = read_checkpoint(files, path, START_OFFSETS_FILE)
+        directory._cleaned = read_checkpoint(files, path, CLEANED_FILE)
         directory.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         if directory.was_clean:
             files.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
@@ -171,17 +182,19 @@ class LogDirectory:
         """Open the log of a partition: recovered from its folder, or empty."""
         key = TopicPartition(topic_id, partition)
         assert key not in self._logs, f"{key} is open already"
+        cleaned_to = self._cleaned.get(key, 0)
         try:
             loaded = load_log(
                 self._parts.opened,
                 f"{self._parts.root}/{folder_name(key)}",
                 start_offset=self._start_offsets.get(key, 0),
-                recovery_point=self._recovery_points.get(key, 0),
+                recovery_point=max(self._recovery_points.get(key, 0), cleaned_to),
                 now_ms=self._wall_ms(),
             )
         except OSError as error:
             raise KafkaStorageError(f"{folder_name(key)}: could not be opened: {error}") from error
         opened = PartitionLog(self._parts, key, loaded, limits=limits)
+        opened.cleaned_to = cleaned_to
         self._logs[key] = opened
         return opened
 
@@ -197,6 +210,7 @@ class LogDirectory:
             opened.close()
         self._recovery_points.pop(key, None)
         self._start_offsets.pop(key, None)
+        self._cleaned.pop(key, None)
         files, folder = self._parts.files, f"{self._parts.root}/{folder_name(key)}"
         if not files.exists(folder):
             return
@@ -326,6 +340,23 @@ class LogDirectory:
         for key, offset in offsets.items():
             if key in self._logs:
                 self._logs[key].begin_at(offset)
+
+    async def compact(
+        self, of: PartitionLog, found: Compactable, limits: CompactionLimits
+    ) -> Compacted:
+        """One pass over what `PartitionLog.compactable` found in a log."""
+        done = await CompactionPass(self._parts, found, limits, now_ms=self._wall_ms()).run()
+        if self._logs.get(of.key) is not of:
+            return done  # The topic went meanwhile.
+        of.cleaned_to = self._cleaned[of.key] = done.cleaned_to
+        cleaned, files, root = dict(self._cleaned), self._parts.files, self._parts.root
+        try:
+            await self._parts.syncer.in_thread(
+                lambda: write_checkpoint(files, root, CLEANED_FILE, cleaned)
+            )
+        except OSError as error:
+            raise KafkaStorageError(f"{of}: end of compaction: {error}") from error
+        return done
 
     async def _save_start_offsets(self, moved: Mapping[TopicPartition, int]) -> None:
         """Write the file; a start never moves back, whoever is saved last."""

@@ -15,6 +15,7 @@ from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.batch_scan import headers, is_whole
 from sharegroup.storage.boundaries import BatchMap, BatchSpans, Boundaries
 from sharegroup.storage.segment import Segment
+from sharegroup.storage.whole_read import read_whole
 
 NO_LIMIT = 2**62
 
@@ -43,29 +44,48 @@ class LogReader:
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=count_max
         ):
-            firsts += window.firsts[low:high].tolist()
-            ends += window.ends(low, high)
+            if window.segment.has_holes:
+                batches = [index for index in range(low, high) if not window.is_hole(index)]
+                firsts += (window.firsts[index] for index in batches)
+                ends += (window.ends(index, index + 1)[0] for index in batches)
+            else:
+                firsts += window.firsts[low:high].tolist()
+                ends += window.ends(low, high)
             total += window.ending_at(high) - window.positions[low]
         return BatchSpans(firsts, ends, total)
 
     def read(self, offset: int, *, end: int, bytes_max: int) -> bytes:
-        first, data = self._read_batches(offset, end=end, bytes_max=bytes_max)
-        sound = self._sound_bytes(data, first)
-        if sound == 0 and first < end:
+        """Empty where there is no batch up to ``end``."""
+        found = self._read_batches(offset, end=end, bytes_max=bytes_max)
+        if found is None:
+            return b""
+        first, data, segment = found
+        sound = self._sound_bytes(data, first, segment)
+        if sound == 0:
             raise self._damaged(first)
         return data if sound == len(data) else data[:sound]
+
+    def read_whole(self, offset: int) -> Iterator[bytes]:
+        """Everything from ``offset`` on; see `storage.whole_read`."""
+        return read_whole(
+            self._segments, offset, verified_from=self._verified_from, name=self._name
+        )
 
     def read_range(self, first: int, *, end: int) -> bytes:
         parts: list[bytes] = []
         while first < end:
-            part_first, data = self._read_batches(first, end=end, bytes_max=NO_LIMIT)
-            if self._sound_bytes(data, part_first) < max(len(data), 1):
-                raise self._damaged(first)
-            parts.append(data)
+            found = self._read_batches(first, end=end, bytes_max=NO_LIMIT)
+            if found is not None:
+                part_first, data, segment = found
+                if self._sound_bytes(data, part_first, segment) < max(len(data), 1):
+                    raise self._damaged(first)
+                parts.append(data)
             first = self._segment_at(first).end_offset
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_batches(self, offset: int, *, end: int, bytes_max: int) -> tuple[int, bytes]:
+    def _read_batches(
+        self, offset: int, *, end: int, bytes_max: int
+    ) -> tuple[int, bytes, Segment] | None:
         """The first offset and the bytes of batches as they are on disk, in one segment."""
         segment, first, position, size = None, offset, 0, 0
         for window, low, high in self._pieces(
@@ -75,7 +95,7 @@ class LogReader:
                 segment, first = window.segment, window.firsts[low]
                 position = window.positions[low]
             size = window.ending_at(high) - position
-        return first, b"" if segment is None else self._read(segment, position, size)
+        return None if segment is None else (first, self._read(segment, position, size), segment)
 
     def _pieces(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> Iterator[Piece]:
         """Batches from the one that holds ``offset`` on, window by window, in one segment."""
@@ -87,6 +107,8 @@ class LogReader:
         while offset < stop and count_max > 0:
             window = self._around(segment, offset)
             low, high = window.select(offset, end=stop, bytes_max=bytes_max, count_max=count_max)
+            if low == high:
+                return
             size = window.ending_at(high) - window.positions[low]
             if taken and size > bytes_max:
                 return
@@ -117,13 +139,16 @@ class LogReader:
                 f"{self._name} segment={segment.base_offset} position={position}: {error}"
             ) from error
 
-    def _sound_bytes(self, data: bytes, first: int) -> int:
+    def _sound_bytes(self, data: bytes, first: int, segment: Segment) -> int:
         """How many bytes of ``data``, which should begin with ``first``, are whole batches."""
         if first >= self._verified_from:
             return len(data)
         view, position, expected = memoryview(data), 0, first
         for batch in headers(lambda size, at: data[at : at + size], 0, limit=len(data)):
-            if batch.base_offset != expected or not is_whole(view[position : batch.end_position]):
+            follows = batch.base_offset == expected or (
+                segment.has_holes and expected < batch.base_offset < segment.end_offset
+            )
+            if not follows or not is_whole(view[position : batch.end_position]):
                 break
             position, expected = batch.end_position, batch.end_offset
         return position

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sharegroup.core.producer_state import ProducedBatch, ProducerStates
@@ -39,13 +39,14 @@ from sharegroup.errors import (
 from sharegroup.ids import TopicPartition, topic_id_text
 from sharegroup.storage.batch_scan import PlacedBatch, header_of, stamp
 from sharegroup.storage.boundaries import BatchSpans
+from sharegroup.storage.compaction import Compactable
 from sharegroup.storage.fence import Fence
 from sharegroup.storage.folders import folder_name, remove_old_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
-from sharegroup.storage.producers import check_batch, count_in, marker_of
+from sharegroup.storage.producers import check_batch, count_in, last_of_producers, marker_of
 from sharegroup.storage.recovery import LoadedLog
-from sharegroup.storage.retention import Retention, retained_from
+from sharegroup.storage.retention import Retention, newest_ms, retained_from
 from sharegroup.storage.segment import NO_TIMESTAMP, Segment, SegmentLimits
 from sharegroup.storage.segments import Segments
 from sharegroup.storage.stored_file import StoredFile
@@ -89,6 +90,7 @@ class PartitionLog:
         "_segments",
         "_subscribers",
         "_syncing",
+        "cleaned_to",
         "end_offset",
         "high_watermark",
         "key",
@@ -107,6 +109,8 @@ class PartitionLog:
     ) -> None:
         self.key = key
         self.segment_limits = limits
+        self.cleaned_to = 0
+        """Where the last pass of compaction ended."""
         self.start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
         self.high_watermark = loaded.end_offset
@@ -305,6 +309,13 @@ class PartitionLog:
         """`read` for whoever wrote it, past the high watermark too."""
         return self._reader.read(offset, end=self.end_offset, bytes_max=bytes_max)
 
+    def read_whole(self) -> Iterator[bytes]:
+        """Everything there is, past the high watermark too, for whoever keeps state in it.
+
+        The first batch may begin before the start offset.
+        """
+        return self._reader.read_whole(self.start_offset)
+
     def read_range(self, first: int, end: int) -> bytes:
         """The bytes of exactly the batches that cover ``[first, end)``."""
         return self._reader.read_range(first, end=self._readable_end(first, end))
@@ -432,6 +443,36 @@ class PartitionLog:
             self._segments.all, retention, now_ms=now_ms, high_watermark=self.high_watermark
         )
         return self.start_offset if found is None else max(found, self.start_offset)
+
+    # Compaction
+
+    def compactable(self, *, now_ms: int, lag_ms: int) -> Compactable:
+        """What a pass of compaction may work on: records that are ``lag_ms`` old, and decided."""
+        decided, segments = min(self.last_stable_offset, self.recovery_point), []
+        cleaned_to = min(max(self.cleaned_to, self.start_offset), self.end_offset)
+        for segment in self._segments.all[:-1]:
+            # A sync that fails cuts back to the segment of the last one that did not.
+            if segment.end_offset > decided or self._may_be_cut_to(segment):
+                break
+            if segment.end_offset > cleaned_to and newest_ms(segment) > now_ms - lag_ms:
+                break
+            segments.append(segment)
+        end = segments[-1].end_offset if segments else 0
+        return Compactable(
+            name=str(self),
+            folder=self._folder,
+            segments=tuple(segments),
+            cleaned_to=cleaned_to,
+            aborted=tuple(overlapping((s.aborted for s in segments), first=0, end=end)),
+            producers=last_of_producers(self._producers),
+            swap_in=lambda old, new: not self._is_closed and self._segments.swap_in(old, new),
+            has=lambda segment: not self._is_closed and segment in self._segments.all,
+        )
+
+    def _may_be_cut_to(self, segment: Segment) -> bool:
+        if self._parts.durability is Durability.OS:
+            return False
+        return segment in (self._durable.segment, self._syncing.segment)
 
     def close(self) -> None:
         """Give the files back; tickets that are not done fail."""

@@ -7,6 +7,7 @@ are open) and the segment's index of aborted transactions.
 
 from __future__ import annotations
 
+from sharegroup.core.compaction import LastOfProducer
 from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
 from sharegroup.storage.batch_scan import PlacedBatch
 from sharegroup.storage.files import Buffer
@@ -77,3 +78,13 @@ def count_in(
                 last_offset=header.base_offset,
                 last_stable_offset=header.end_offset if undecided is None else undecided,
             )
+
+
+def last_of_producers(states: ProducerStates) -> dict[int, LastOfProducer]:
+    """The last batch of each producer: compaction must leave it, though perhaps without records."""
+    return {
+        producer_id: LastOfProducer(
+            entry.epoch, entry.batches[-1].end_offset if entry.batches else None
+        )
+        for producer_id, entry in states.items()
+    }

@@ -34,6 +34,7 @@ from sharegroup.storage.files import Buffer, Files
 from sharegroup.storage.producers import count_in, marker_of
 from sharegroup.storage.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.stored_file import OpenFiles
+from sharegroup.storage.swap import COMPACTED, finish_swaps
 from sharegroup.wire.batches import HEADER_BYTES
 from sharegroup.wire.markers import TransactionMarker
 
@@ -68,7 +69,11 @@ def load_log(
     opened: OpenFiles, folder: str, *, start_offset: int, recovery_point: int, now_ms: int
 ) -> LoadedLog:
     """Open the folder of a log, or an empty log where there is none."""
-    names = opened.files.names(folder) if opened.files.exists(folder) else []
+    if opened.files.exists(folder):
+        finish_swaps(opened.files, folder)
+        names = opened.files.names(folder)
+    else:
+        names = []
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     if not bases:
         return LoadedLog([], start_offset, start_offset, start_offset, 0, ProducerStates())
@@ -77,6 +82,8 @@ def load_log(
         # Deleted records: a crash may have kept some of these files and not others, and the
         # hole between must not look like the end of the log.
         segments.pop(0).remove()
+    for segment in segments[:-1]:
+        segment.has_holes = COMPACTED in names
     active = _open_trusted(opened.files, segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan)
@@ -246,7 +253,10 @@ def _scan_segment(segment: Segment, file_size: int, scan: _Scan) -> None:
             if len(chunk) < HEADER_BYTES:
                 return
             continue
-        if header.base_offset != segment.end_offset or not is_whole(chunk[at : at + header.size]):
+        follows = header.base_offset == segment.end_offset or (
+            segment.has_holes and header.base_offset > segment.end_offset
+        )
+        if not follows or not is_whole(chunk[at : at + header.size]):
             return
         segment.add_to_indexes(header)
         scan.batches += 1

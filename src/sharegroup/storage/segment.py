@@ -57,6 +57,7 @@ class Segment:
         "aborted",
         "base_offset",
         "end_offset",
+        "has_holes",
         "index",
         "is_sealed",
         "log",
@@ -81,6 +82,8 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self.is_sealed = False
         """The end of the file is damaged, so nothing may be written behind it."""
+        self.has_holes = False
+        """Compaction may have taken batches out.  None is missing at the end."""
         self.touched_ms = 0
         """When somebody last wrote to it, or when it was found at the start of the broker."""
         self._first_timestamp: int | None = None

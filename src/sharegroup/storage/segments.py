@@ -11,7 +11,7 @@ new, is remembered here until a round of the `Syncer` takes it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sharegroup.storage.batch_scan import PlacedBatch
@@ -150,6 +150,17 @@ class Segments:
             self._forget(segment)
             paths += (file.path for file in segment.files)
         return paths
+
+    def swap_in(self, old: Sequence[Segment], new: Segment) -> bool:
+        """Let ``new`` stand for the closed segments ``old``; False when all of them went."""
+        left = [segment for segment in old if segment in self.all]
+        if not left:
+            return False
+        at = self.all.index(left[0])
+        self.all[at : at + len(left)] = [new]
+        for segment in left:
+            self._forget(segment)
+        return True
 
     def close(self) -> None:
         for segment in self.all:
