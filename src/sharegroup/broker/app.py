@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.broker import share_requests
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
@@ -86,6 +87,17 @@ class Running:
         self.directory.abandon()
 
 
+class _ShareParts(NamedTuple):
+    """What share partitions are made of."""
+
+    coordinator: ShareCoordinator
+    persister: Persister
+    pruning: StatePruning
+    share_partitions: SharePartitions
+    sessions: ShareSessions
+    dead_letters: DeadLetters
+
+
 async def start(
     config: Config,
     *,
@@ -152,35 +164,18 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     waiting = WaitingRoom(clock)
     features = Features(topics.catalog)
     settings = GroupSettings(config, topics.catalog, features)
-    share_coordinator = ShareCoordinator(
-        CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
-    )
-    persister: Persister = share_coordinator
-    if config.share_group.persister != DEFAULT_PERSISTER:
-        persister = NoPersister()
-    share_partitions = SharePartitions(
-        clock, topics, waiting, coordinator=persister, settings=settings
-    )
-    share_sessions = ShareSessions(config.share_group.sessions_max)
-    dead_letters = DeadLetters(
-        clock,
-        topics,
-        DeadLetterTopics(config, settings, topics),
-        settings=settings,
-        share_partitions=share_partitions,
-        persister=persister,
-        is_attended=share_sessions.group_has_sessions,
-    )
+    pruned = directory.checkpoint if directory.durability is Durability.OS else None
+    share = _build_share(config, clock, topics, waiting, settings, features, pruned)
     group_log = GroupLog(CoordinatorLog(topics, clock, CONSUMER_OFFSETS))
     share_group_coordinator = ShareGroupCoordinator(
         group_log,
         topics,
         clock,
         settings=settings,
-        share_coordinator=persister,
-        share_partitions=share_partitions,
+        share_coordinator=share.persister,
+        share_partitions=share.share_partitions,
     )
-    share_coordinator.load()
+    share.coordinator.load()
     consumer_group_coordinator = ConsumerGroupCoordinator(group_log, topics, clock, config)
     group_log.load()
     share_group_coordinator.agree()
@@ -195,25 +190,57 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         waiting=waiting,
         producer_ids=ProducerIds(topics),
         fetch_sessions=FetchSessions(config.server.fetch_sessions_max),
-        share_coordinator=share_coordinator,
-        state_pruning=StatePruning(
-            share_coordinator,
-            topics,
-            clock,
-            config.coordinator,
-            is_on=lambda: features.share_groups,
-            checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
-        ),
+        share_coordinator=share.coordinator,
+        state_pruning=share.pruning,
         groups=group_log,
         share_group_coordinator=share_group_coordinator,
         consumer_group_coordinator=consumer_group_coordinator,
-        share_partitions=share_partitions,
-        share_sessions=share_sessions,
-        dead_letters=dead_letters,
+        share_partitions=share.share_partitions,
+        share_sessions=share.sessions,
+        dead_letters=share.dead_letters,
         group_settings=settings,
     )
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     return parts
+
+
+def _build_share(
+    config: LiveConfig,
+    clock: Clock,
+    topics: Topics,
+    waiting: WaitingRoom,
+    settings: GroupSettings,
+    features: Features,
+    pruned: Callable[[], Awaitable[None]] | None,
+) -> _ShareParts:
+    coordinator = ShareCoordinator(
+        CoordinatorLog(topics, clock, SHARE_GROUP_STATE), topics, clock, config.coordinator
+    )
+    persister: Persister = coordinator
+    if config.share_group.persister != DEFAULT_PERSISTER:
+        persister = NoPersister()
+    share_partitions = SharePartitions(
+        clock, topics, waiting, coordinator=persister, settings=settings
+    )
+    sessions = ShareSessions(config.share_group.sessions_max)
+    dead_letters = DeadLetters(
+        clock,
+        topics,
+        DeadLetterTopics(config, settings, topics),
+        settings=settings,
+        share_partitions=share_partitions,
+        persister=persister,
+        is_attended=sessions.group_has_sessions,
+    )
+    pruning = StatePruning(
+        coordinator,
+        topics,
+        clock,
+        config.coordinator,
+        is_on=lambda: features.share_groups,
+        checkpoint=pruned,
+    )
+    return _ShareParts(coordinator, persister, pruning, share_partitions, sessions, dead_letters)
 
 
 async def _background(parts: Parts, directory: LogDirectory) -> None:
