@@ -215,3 +215,55 @@ def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: i
     after = assign(dict.fromkeys(names, frozenset({A})), before, {A: numbers(count)})
     moved = sum(len(before[name] - after[name]) for name in before)
     assert moved == len(after[MemberId(f"m{members_count}")])
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=False))
+def test_every_topic_of_a_mixed_group_is_divided_evenly_among_those_who_want_it(
+    group: tuple,
+) -> None:
+    """Unequal subscriptions: each topic by itself, so its shares differ by at most one."""
+    wants, current, partitions = group
+    if len(set(wants.values())) == 1:
+        return
+    assigned = assign(wants, current, partitions)
+    for topic_id, numbers_ in partitions.items():
+        shares = [
+            sum(target.topic_id == topic_id for target in assigned[member_id])
+            for member_id in wants
+            if topic_id in wants[member_id]
+        ]
+        assert not shares or not numbers_ or max(shares) - min(shares) <= 1
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=True), st.data())
+def test_who_stays_loses_nothing_when_somebody_leaves(group: tuple, data: st.DataObject) -> None:
+    """With at least as many partitions as members; a group that shares them may share less."""
+    wants, current, partitions = group
+    targets = {target for member_id in wants for target in wanted(wants, partitions, member_id)}
+    if len(wants) < 2 or len(targets) < len(wants):
+        return
+    before = assign(wants, current, partitions)
+    gone = data.draw(st.sampled_from(sorted(wants)))
+    stay = {member_id: names for member_id, names in wants.items() if member_id != gone}
+    after = assign(stay, before, partitions)
+    for member_id in stay:
+        assert before[member_id] <= after[member_id]
+
+
+@settings(deadline=None, derandomize=True)
+@given(groups(equal=True))
+def test_new_partitions_move_no_more_than_balance_asks_for(group: tuple) -> None:
+    """A topic grows: a member keeps all it had, or as much as anybody has."""
+    wants, current, partitions = group
+    if not wants or len(frozenset().union(*partitions.values(), frozenset())) == 0:
+        return
+    before = assign(wants, current, partitions)
+    grown = {
+        topic_id: frozenset(range(len(numbers_) + 3)) for topic_id, numbers_ in partitions.items()
+    }
+    after = assign(wants, before, grown)
+    if all(len(wanted(wants, partitions, name)) >= len(wants) for name in wants):
+        for member_id in wants:
+            assert before[member_id] <= after[member_id]
