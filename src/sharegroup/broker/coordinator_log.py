@@ -18,12 +18,10 @@ from sharegroup.broker.topics import Topics
 from sharegroup.ids import TopicName
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import NewRecord, batch_records, encode_batch
+from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.small_batches import KeyedRecord, keyed_records
 
 log = logging.getLogger(__name__)
-
-READ_BYTES = 4 * 1024 * 1024
 
 KeyAndValue = tuple[bytes, bytes | None]
 
@@ -74,7 +72,7 @@ class CoordinatorLog:
         """The same of all partitions."""
         return any(self.was_cut(partition) for partition in self._last)
 
-    def records(self) -> Iterator[tuple[int, bytes, bytes | None]]:
+    def records(self) -> Iterator[KeyedRecord]:
         """Offset, key and value of every record of every partition, each from its start.
 
         What is not durable yet is among them: it was replayed before, and will not be told again.
@@ -90,16 +88,10 @@ class CoordinatorLog:
             del self._last[partition]
 
 
-def _records_of(log_: PartitionLog) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """The records of one partition; compaction may have left batches with none."""
-    offset = log_.start_offset
-    while offset < log_.end_offset:
-        data = log_.read_appended(offset, bytes_max=READ_BYTES)
-        assert data, f"{log_}: nothing to read at {offset}, the log ends at {log_.end_offset}"
-        for position, header in scan(data):
-            offset = max(offset, header.end_offset)
-            if header.is_control:
-                continue
-            for record in batch_records(data, position, header):
-                if record.key is not None and record.offset >= log_.start_offset:
-                    yield record.offset, bytes(record.key), record.value
+def _records_of(log_: PartitionLog) -> Iterator[KeyedRecord]:
+    """The records of one partition."""
+    start_offset = log_.start_offset
+    for data in log_.read_whole():
+        for record in keyed_records(data):
+            if record[0] >= start_offset:
+                yield record

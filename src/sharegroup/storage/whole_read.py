@@ -48,10 +48,13 @@ def _segment(segment: Segment, offset: int, *, verified_from: int, name: str) ->
         except OSError as error:
             raise KafkaStorageError(f"{name} offset={expected}: {error}") from error
         size, expected = _sound(data, expected, segment, verified_from=verified_from)
-        if size == 0 and (len(data) < wanted or wanted == segment.size - position):
-            raise CorruptMessage(f"{name} offset={expected}: a batch on disk is damaged")
         if size == 0:
-            piece_bytes *= 2  # One batch is larger than a piece, or damaged: see the rest of it.
+            needed = _batch_bytes(data)
+            if not wanted < needed <= segment.size - position:
+                raise CorruptMessage(
+                    f"{name} offset={expected}: a batch on disk does not match its checksum"
+                )
+            piece_bytes = needed
             continue
         yield data[:size]
         position += size
@@ -67,6 +70,11 @@ def _start(segment: Segment, offset: int) -> tuple[int, int]:
         if found is not None and found.end_offset - 1 - segment.base_offset == entry.key:
             return found.position, found.base_offset
     return 0, segment.base_offset
+
+
+def _batch_bytes(data: bytes) -> int:
+    """What the header of the first batch in ``data`` claims; 0 where there is none."""
+    return LENGTH_END + _NEEDED.unpack_from(data)[1] if len(data) >= HEADER_BYTES else 0
 
 
 def _sound(data: bytes, expected: int, segment: Segment, *, verified_from: int) -> tuple[int, int]:

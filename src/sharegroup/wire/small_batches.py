@@ -1,0 +1,86 @@
+"""Key and value of all records of many small batches.
+
+A coordinator writes a record, or a few, in a batch of their own, and reads a million of them at
+start.  A batch of one record without compression is read by hand here, in a microsecond; every
+other is `records`' business, and so is whatever looks odd.
+
+    header        record: length  attributes  time delta  offset delta  key  value  headers
+    61 bytes      varint          0           0           0             varint and bytes, each  0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from sharegroup.wire.batches import CODEC_MASK, CONTROL, HEADER_BYTES, LENGTH_END, parse_header
+from sharegroup.wire.records import batch_records
+
+KeyedRecord = tuple[int, bytes, bytes | None]
+"""Offset, key and value."""
+
+_NEEDED = Struct(">qi9xh34xi")
+"""Base offset, length, attributes and record count."""
+assert _NEEDED.size == HEADER_BYTES
+
+_PLAIN = b"\0\0\0"
+"""Attributes, time delta and offset delta of the first record of a batch."""
+
+_NO_HEADERS = 0
+
+
+def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
+    """Every record with a key of the whole batches in ``data``, without control batches.
+
+    Raises CorruptMessage for a batch that is none, or whose records are none.
+    """
+    unpack, size, position = _NEEDED.unpack_from, len(data), 0
+    while size - position >= HEADER_BYTES:
+        base_offset, length, attributes, count = unpack(data, position)
+        end = position + LENGTH_END + length
+        if not position < end <= size:
+            return
+        lone = None
+        if count == 1 and not attributes & (CODEC_MASK | CONTROL):
+            lone = _lone_record(data, position + HEADER_BYTES, end)
+        if lone is not None:
+            yield base_offset, *lone
+        elif not attributes & CONTROL:
+            for record in batch_records(data, position, parse_header(data, position)):
+                if record.key is not None:
+                    yield record.offset, bytes(record.key), record.value
+        position = end
+
+
+def _lone_record(data: bytes, position: int, end: int) -> tuple[bytes, bytes | None] | None:
+    """Key and value of the record that fills ``[position, end)``; None if it looks odd."""
+    try:
+        while data[position] > 127:
+            position += 1  # The record's own length, which is what is left.
+        position += 4
+        if data[position - 3 : position] != _PLAIN:
+            return None
+        key_length, position = _length(data, position)
+        key_end = position + key_length
+        value_length, value_start = _length(data, key_end)
+        if value_length < 0:
+            is_whole = value_start + 1 == end
+            return (data[position:key_end], None) if is_whole and key_length >= 0 else None
+        value_end = value_start + value_length
+        if key_length < 0 or value_end + 1 != end or data[value_end] != _NO_HEADERS:
+            return None
+    except IndexError:
+        return None
+    return data[position:key_end], data[value_start:value_end]
+
+
+def _length(data: bytes, position: int) -> tuple[int, int]:
+    """A length of one byte or two, and the position behind it; -1 is null.
+
+    Longer ones come out wrong, so that what they measure does not end with the batch.
+    """
+    low = data[position]
+    if low <= 127:
+        return (low >> 1) ^ -(low & 1), position + 1
+    number = low - 128 + (data[position + 1] << 7)
+    return (number >> 1) ^ -(number & 1), position + 2
