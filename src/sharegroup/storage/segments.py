@@ -117,6 +117,9 @@ class Segments:
         doomed: list[str] = []
         while self.all and self.all[-1] is not mark.segment:
             segment = self.all.pop()
+            # At once: after a failed sync the system may hold records that the disk never gets,
+            # and whoever opens the log next, without a loss of power between, would believe them.
+            self._truncate(segment, 0)
             self._forget(segment)
             doomed += (file.path for file in segment.files)
         active = self.active
@@ -134,13 +137,8 @@ class Segments:
     def cut_unwritten(self) -> None:
         """A write failed: take what it left behind out of the file, if possible."""
         active = self.active
-        if active is None:
-            return
-        try:
-            active.log.truncate(active.size)
-        except OSError as error:
-            # It is done again before the fence goes.
-            log.warning("event=truncate_failed %s error=%r", self._name, str(error))
+        if active is not None:
+            self._truncate(active, active.size)
 
     def drop_before(self, offset: int) -> list[str]:
         """Let go of closed segments that end by ``offset``; their files."""
@@ -165,6 +163,14 @@ class Segments:
     def close(self) -> None:
         for segment in self.all:
             segment.close()
+
+    def _truncate(self, segment: Segment, size: int) -> None:
+        """Cut the end off a segment's file, if the disk lets us."""
+        try:
+            segment.log.truncate(size)
+        except OSError as error:
+            # It is done again before the fence goes.
+            log.warning("event=truncate_failed %s error=%r", self._name, str(error))
 
     def _forget(self, segment: Segment) -> None:
         self.map.forget(segment)

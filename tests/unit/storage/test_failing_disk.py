@@ -177,3 +177,23 @@ def test_a_failed_sync_of_the_journal_fails_the_ticket_and_the_next_append_works
         assert open_directory(disk).journal("catalog").payloads() == (b"one", b"three")
 
     run(main())
+
+
+def test_what_a_failed_sync_lost_stays_lost_for_who_opens_the_log_next() -> None:
+    """The process dies before the disk was tried again, and the system still has the records.
+
+    The second batch began a segment of its own, which goes as a whole.
+    """
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        _, log = open_log(disk, segment_bytes=100)
+        await log.append(batch(2), now_ms=NOW_MS)
+        disk.fail_next_sync(2)
+        with pytest.raises(KafkaStorageError, match="a sync failed"):
+            await log.append(batch(2), now_ms=NOW_MS)
+        disk.fail_next_sync(0)
+        disk.release_locks()
+        assert open_log(disk)[1].end_offset == 2
+
+    run(main())
