@@ -305,10 +305,6 @@ class PartitionLog:
         end = self._readable_end(offset, end)
         return self._reader.read(offset, end=end, bytes_max=bytes_max)
 
-    def read_appended(self, offset: int, *, bytes_max: int) -> bytes:
-        """`read` for whoever wrote it, past the high watermark too."""
-        return self._reader.read(offset, end=self.end_offset, bytes_max=bytes_max)
-
     def read_whole(self) -> Iterator[bytes]:
         """Everything there is, past the high watermark too, for whoever keeps state in it.
 
