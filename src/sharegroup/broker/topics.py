@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from sharegroup.broker.catalog import Catalog, Event, Topic, decode_event, encode_event
@@ -24,6 +25,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
+from sharegroup.storage.compaction import Compactable, Compacted, CompactionLimits
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
@@ -32,8 +34,20 @@ from sharegroup.storage.segment import SegmentLimits
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 JOURNAL_EVENTS_SPARE = 1_000
 """The journal is written anew at start when it holds this many events more than needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """When a compacted topic's logs are compacted, and what of them stays."""
+
+    dirty_ratio_min: float
+    lag_ms_min: int
+    lag_ms_max: int
+    delete_retention_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,8 @@ class LogSettings:
     append_time: bool
     retention: Retention
     """How much is kept; nothing of it applies to a topic that is only compacted."""
+    compaction: CompactionSettings | None
+    """None for a topic that is not compacted."""
 
 
 class Topics:
@@ -104,16 +120,19 @@ class Topics:
 
     def settings(self, topic: Topic) -> LogSettings:
         own, broker = topic.config, self._config.log
+        policy = _own_or(own.cleanup_policy, broker.cleanup_policy)
+        compaction = _compaction(own, broker) if "compact" in policy else None
+        segment_ms = _own_or(own.segment_ms, broker.effective_segment_ms)
+        if compaction is not None:
+            segment_ms = min(segment_ms, compaction.lag_ms_max)  # The active one has to wait.
         return LogSettings(
             segments=SegmentLimits(
-                bytes=own.segment_bytes or broker.segment_bytes,
-                ms=own.segment_ms or broker.effective_segment_ms,
+                bytes=_own_or(own.segment_bytes, broker.segment_bytes), ms=segment_ms
             ),
-            message_bytes_max=(
-                broker.message_bytes_max if own.message_bytes_max is None else own.message_bytes_max
-            ),
-            append_time=(own.timestamp_type or broker.timestamp_type) == "LogAppendTime",
-            retention=_retention(own, broker),
+            message_bytes_max=_own_or(own.message_bytes_max, broker.message_bytes_max),
+            append_time=_own_or(own.timestamp_type, broker.timestamp_type) == "LogAppendTime",
+            retention=_retention(own, broker) if "delete" in policy else Retention(),
+            compaction=compaction,
         )
 
     def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:
@@ -164,6 +183,12 @@ class Topics:
         `PartitionLog.roll` closes the active segment, so that it can go the next time.
         """
         await self._directory.delete_before(offsets)
+
+    async def compact(
+        self, of: PartitionLog, found: Compactable, limits: CompactionLimits
+    ) -> Compacted:
+        """One pass of compaction over what `PartitionLog.compactable` found."""
+        return await self._directory.compact(of, found, limits)
 
     def is_touched(self, topic: Topic, partition: int) -> bool:
         """Whether the partition's log was ever made."""
@@ -266,10 +291,20 @@ class Topics:
 
 def _retention(own: TopicConfig, broker: LogConfig) -> Retention:
     """-1 is how the configuration says that there is no limit."""
-    if "delete" not in (
-        broker.cleanup_policy if own.cleanup_policy is None else own.cleanup_policy
-    ):
-        return Retention()
-    ms = broker.effective_retention_ms if own.retention_ms is None else own.retention_ms
-    size = broker.retention_bytes if own.retention_bytes is None else own.retention_bytes
+    ms = _own_or(own.retention_ms, broker.effective_retention_ms)
+    size = _own_or(own.retention_bytes, broker.retention_bytes)
     return Retention(None if ms < 0 else ms, None if size < 0 else size)
+
+
+def _compaction(own: TopicConfig, broker: LogConfig) -> CompactionSettings:
+    return CompactionSettings(
+        dirty_ratio_min=_own_or(own.dirty_ratio_min, broker.dirty_ratio_min),
+        lag_ms_min=_own_or(own.compaction_lag_ms_min, broker.compaction_lag_ms_min),
+        lag_ms_max=_own_or(own.compaction_lag_ms_max, broker.compaction_lag_ms_max),
+        delete_retention_ms=_own_or(own.delete_retention_ms, broker.delete_retention_ms),
+    )
+
+
+def _own_or(own: T | None, broker: T) -> T:
+    """What a topic sets for itself, or else what the broker has."""
+    return broker if own is None else own

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.client import AdminClient, AlterConfig, ConfigResource, Producer, ResourceType
+from sharegroup.errors import InvalidRecord
 from sharegroup.ids import TopicName
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.testing import ManualClock, TestBroker, broker
 
 TOPIC = TopicName("events")
+ROUNDS = 400
+"""Of the storage thread; a pass over the logs of these tests takes fewer."""
 THIS_BROKER = ConfigResource(ResourceType.BROKER, "1")
 SETTINGS = {"log.segment.bytes": "1024", "log.retention.check.interval.ms": "60000"}
 
@@ -31,7 +36,7 @@ async def passed(running: TestBroker, clock: ManualClock, seconds: float) -> Non
     """Let time pass until the next look at the logs is over."""
     clock.advance(seconds)
     directory = running.running.directory
-    for _ in range(20):
+    for _ in range(ROUNDS):
         await asyncio.sleep(0)
         await directory.drain()
 
@@ -81,7 +86,7 @@ def test_nothing_goes_by_age_from_a_topic_that_is_compacted_only(tmp_path: Path)
     async def main() -> None:
         clock = ManualClock()
         async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
-            log = await filled(running, retention_ms="1000", cleanup_policy="compact")
+            log = await keyed(running, 12, retention_ms="1000", cleanup_policy="compact")
             await passed(running, clock, 3_600)
             assert log.start_offset == 0
 
@@ -106,5 +111,74 @@ def test_internal_topics_of_an_older_broker_are_not_deleted_by_age(tmp_path: Pat
             state = topics.catalog.topic(SHARE_GROUP_STATE).config
             assert offsets.cleanup_policy == ("compact",)
             assert (state.cleanup_policy, state.retention_ms) == (("delete",), -1)
+
+    asyncio.run(main())
+
+
+async def keyed(running: TestBroker, count: int, **settings: str) -> PartitionLog:
+    """Records of half a segment each, of three keys in turn."""
+    topics = running.running.parts.topics
+    if topics.catalog.find(TOPIC) is None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        await topics.create(TOPIC, partitions=1, settings=named)
+    async with Producer(bootstrap_servers=running.bootstrap) as producer:
+        for number in range(count):
+            await producer.send_and_wait(TOPIC, bytes(600), key=b"%d" % (number % 3))
+    await running.running.directory.checkpoint()
+    return topics.named(TOPIC, 0)[1]
+
+
+def test_a_compacted_topic_keeps_the_newest_record_of_each_key(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
+            log = await keyed(running, 12, cleanup_policy="compact")
+            before = log.size
+            await passed(running, clock, 16)
+            assert (log.start_offset, log.end_offset, log.cleaned_to) == (0, 12, 11)
+            assert log.size < before / 2
+
+    asyncio.run(main())
+
+
+def test_a_topic_is_compacted_when_enough_of_it_is_new(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
+            ratio = {"min_cleanable_dirty_ratio": "0.6"}
+            log = await keyed(running, 12, cleanup_policy="compact", **ratio)
+            await passed(running, clock, 16)
+            assert log.cleaned_to == 11
+            await keyed(running, 2)
+            await passed(running, clock, 16)
+            assert log.cleaned_to == 11
+            await keyed(running, 6)
+            await passed(running, clock, 16)
+            assert log.cleaned_to == 19
+
+    asyncio.run(main())
+
+
+def test_an_overdue_topic_is_compacted_however_little_is_new(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with broker(SETTINGS, data=str(tmp_path), clock=clock) as running:
+            settings = {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": "3600000"}
+            log = await keyed(running, 12, cleanup_policy="compact", **settings)
+            await passed(running, clock, 16)
+            assert log.cleaned_to == 0
+            await passed(running, clock, 3_600)
+            assert log.cleaned_to == 11
+
+    asyncio.run(main())
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(SETTINGS, data=str(tmp_path)) as running:
+            await keyed(running, 1, cleanup_policy="compact")
+            async with Producer(bootstrap_servers=running.bootstrap) as producer:
+                with pytest.raises(InvalidRecord, match="takes no record without a key"):
+                    await producer.send_and_wait(TOPIC, b"value")
 
     asyncio.run(main())

@@ -33,6 +33,7 @@ from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import stamp_append_time, validate
+from sharegroup.wire.records import decode_records
 
 NATIVE = True
 TOPIC_ID_VERSION = 13
@@ -120,8 +121,16 @@ def _check(batch: bytearray | None, settings: LogSettings, where: str) -> None:
         raise type(error)(f"{where}: {error}") from error
     if len(headers) != 1:
         raise InvalidRecord(f"{where}: one record batch is allowed, {len(headers)} came")
+    if settings.compaction is not None:
+        _check_keys(batch, where)
     if headers[0].is_transactional:
         raise InvalidRecord(f"{where}: transactions are not served")
+
+
+def _check_keys(batch: bytearray, where: str) -> None:
+    """A record without a key would be gone after the next compaction."""
+    if any(record.key is None for record in decode_records(batch)):
+        raise InvalidRecord(f"{where}: cleanup.policy=compact takes no record without a key")
 
 
 def _without_reply(results: Results) -> Encoded:
