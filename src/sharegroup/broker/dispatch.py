@@ -59,6 +59,7 @@ MODULES = {
     21: "delete_records",
     22: "init_producer_id",
     32: "describe_configs",
+    33: "alter_configs",
     37: "create_partitions",
     42: "delete_groups",
     44: "incremental_alter_configs",

@@ -15,6 +15,10 @@ from typing import Any
 from sharegroup.broker.config import GroupConfig, TopicConfig
 from sharegroup.broker.config_values import Kind, entries, kind_of, value_text
 from sharegroup.broker.live_config import LiveConfig, is_dynamic
+from sharegroup.errors import InvalidRequest
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+"""Resource types (KIP-133, KIP-848); the others are not served."""
 
 
 class Source(IntEnum):
@@ -44,6 +48,12 @@ class Setting:
     text: str
     synonyms: Synonyms
     read_only: bool = False
+
+
+def check_is_this_broker(name: str, *, node_id: int) -> None:
+    """An empty name stands for what was set of all brokers of the cluster."""
+    if name not in ("", str(node_id)):
+        raise InvalidRequest(f"this is broker {node_id}, not {name!r}")
 
 
 def describe_topic(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:

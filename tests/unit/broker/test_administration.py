@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.alter_configs.v2 import request as replace
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.incremental_alter_configs.v1 import request as alter
@@ -17,6 +18,7 @@ from kio.schema.list_config_resources.v1.request import ListConfigResourcesReque
 from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
+from sharegroup.ids import GroupId, TopicName
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -192,5 +194,37 @@ def test_assigned_partitions_are_made(tmp_path: Path) -> None:
             replication_factor=-1,
         )
         assert (answer.error_code, answer.num_partitions) == (0, 2)
+
+    run(scenario, tmp_path)
+
+
+async def replaced(broker: Broker, kind: int, name: str, *, dry: bool = False, **to: Any) -> int:
+    """The error code of an AlterConfigs; ``to`` has ``_`` for dots."""
+    configs = tuple(
+        replace.AlterableConfig(name=key.replace("_", "."), value=value)
+        for key, value in to.items()
+    )
+    resource = replace.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = replace.AlterConfigsRequest(resources=(resource,), validate_only=dry)
+    return int((await broker.ask(request)).responses[0].error_code)
+
+
+def test_settings_are_replaced_as_a_whole_by_older_clients(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        catalog = broker.running.parts.topics.catalog
+        await broker.create_topic("orders", 1)
+        assert await replaced(broker, TOPIC, "orders", retention_ms="1", segment_ms="2") == 0
+        assert await replaced(broker, TOPIC, "orders", retention_ms="5") == 0
+        assert catalog.topic(TopicName("orders")).settings == {"retention.ms": "5"}
+        assert await replaced(broker, TOPIC, "orders", dry=True) == 0
+        assert await replaced(broker, TOPIC, "orders", retention_ms="-7") == INVALID_CONFIG
+        assert await replaced(broker, TOPIC, "orders", retention_ms=None) == INVALID_REQUEST
+        assert catalog.topic(TopicName("orders")).settings == {"retention.ms": "5"}
+        await set_group(broker, "g", "share.auto.offset.reset", "earliest")
+        assert await replaced(broker, GROUP, "g", share_isolation_level="read_committed") == 0
+        assert catalog.group_settings(GroupId("g")) == {"share.isolation.level": "read_committed"}
+        assert await replaced(broker, BROKER, "1", log_retention_ms="9") == 0
+        assert await replaced(broker, BROKER, "1", message_max_bytes="8000") == 0
+        assert catalog.broker_settings() == ({"message.max.bytes": "8000"}, {})
 
     run(scenario, tmp_path)

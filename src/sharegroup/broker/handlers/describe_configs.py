@@ -21,10 +21,6 @@ from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, TopicName
 
-TOPIC, BROKER, GROUP = 2, 4, 32
-"""Resource types (KIP-133, KIP-848); the others are not served."""
-
-
 RESOURCES_MAX = 200
 """Each is answered with dozens of keys: a small request must not ask for a large answer."""
 
@@ -69,24 +65,18 @@ def _resource(
 
 def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[settings.Setting]:
     catalog, name = parts.topics.catalog, wanted.resource_name
-    if wanted.resource_type == TOPIC:
+    if wanted.resource_type == settings.TOPIC:
         return settings.describe_topic(parts.config, catalog.topic(TopicName(name)).settings)
-    if wanted.resource_type == GROUP:
+    if wanted.resource_type == settings.GROUP:
         if not name:
             raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
         own = catalog.group_settings(GroupId(name))
         return settings.describe_group(parts.config, own)
-    if wanted.resource_type == BROKER:
-        check_is_this_broker(parts, name)
+    if wanted.resource_type == settings.BROKER:
+        settings.check_is_this_broker(name, node_id=parts.node.node_id)
         found = settings.describe_broker(parts.config)
         return found if name else settings.of_all_brokers(found)
     raise InvalidRequest(f"configurations of resource type {wanted.resource_type} are not served")
-
-
-def check_is_this_broker(parts: Parts, name: str) -> None:
-    """An empty name stands for what was set of all brokers of the cluster."""
-    if name not in ("", str(parts.node.node_id)):
-        raise InvalidRequest(f"this is broker {parts.node.node_id}, not {name!r}")
 
 
 def _result(

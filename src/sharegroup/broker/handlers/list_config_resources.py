@@ -14,8 +14,8 @@ from kio.static.primitive import i8
 
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.handlers.describe_configs import BROKER, GROUP, TOPIC
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.settings import BROKER, GROUP, TOPIC
 from sharegroup.errors import KafkaError, UnsupportedVersion
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16

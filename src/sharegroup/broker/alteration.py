@@ -1,0 +1,109 @@
+"""Settings of a topic, a group or the broker become others: checked, durable, and in effect.
+
+A change is made of what holds when it is its turn to be written; before that, another request
+may have changed the same thing.  So what comes in is not the new settings but a function that
+tells the changes to those which are there by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from sharegroup.broker.catalog import Event
+from sharegroup.broker.live_config import check_dynamic
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.setting_changes import (
+    Change,
+    changed_broker,
+    changed_group,
+    changed_topic,
+)
+from sharegroup.broker.settings import BROKER, GROUP, TOPIC, check_is_this_broker
+from sharegroup.errors import InvalidRequest, InvalidTopic
+from sharegroup.ids import GroupId, TopicName
+
+log = logging.getLogger(__name__)
+
+ChangesOf = Callable[[Mapping[str, str]], tuple[Change, ...]]
+
+
+async def alter(
+    parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
+) -> None:
+    """Change the settings of one resource; in effect when this returns."""
+    if resource_type == TOPIC:
+        event, in_effect = _of_topic(parts, TopicName(name), changes_of)
+    elif resource_type == GROUP:
+        event, in_effect = _of_group(parts, GroupId(name), changes_of)
+    elif resource_type == BROKER:
+        event, in_effect = _of_broker(parts, name, changes_of)
+    else:
+        raise InvalidRequest(f"configurations of type {resource_type} are not served")
+    if validate_only:
+        event()
+    else:
+        await parts.topics.alter(event)
+        in_effect()
+
+
+Steps = tuple[Callable[[], Event], Callable[[], None]]
+"""What happens, told when it is its turn; and what lets it hold afterwards."""
+
+
+def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
+    def event() -> Event:
+        topic = parts.topics.catalog.topic(name)
+        if topic.is_internal:
+            raise InvalidTopic(f"{name!r} is internal: its settings are the broker's")
+        outcome = changed_topic(parts.config, topic.settings, changes_of(topic.settings))
+        return {"event": "topic_settings", "name": name, "settings": outcome}
+
+    def in_effect() -> None:
+        topic = parts.topics.catalog.find(name)
+        if topic is not None:
+            parts.topics.apply_settings(topic)
+            log.info("event=topic_settings topic=%s settings=%s", name, topic.settings)
+
+    return event, in_effect
+
+
+def _of_group(parts: Parts, group_id: GroupId, changes_of: ChangesOf) -> Steps:
+    if not group_id:
+        raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
+
+    def event() -> Event:
+        own = parts.topics.catalog.group_settings(group_id)
+        outcome = changed_group(parts.config, own, changes_of(own))
+        return {"event": "group_settings", "group": group_id, "settings": outcome}
+
+    def in_effect() -> None:
+        parts.share_group_coordinator.settings_changed(group_id)
+        own = parts.topics.catalog.group_settings(group_id)
+        log.info("event=group_settings group=%r settings=%s", group_id, own)
+
+    return event, in_effect
+
+
+def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
+    """Of this broker, or (an empty name) of all that have nothing of their own."""
+    check_is_this_broker(name, node_id=parts.node.node_id)
+    catalog, default = parts.topics.catalog, not name
+
+    def event() -> Event:
+        own, of_all = parts.config.tenable(*catalog.broker_settings())
+        before = of_all if default else own
+        changes = changes_of(before)
+        check_dynamic(change.name for change in changes)
+        outcome = changed_broker(parts.config, before, changes)
+        parts.config.check(*((own, outcome) if default else (outcome, of_all)))
+        return {"event": "broker_settings", "settings": outcome, "default": default}
+
+    def in_effect() -> None:
+        parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
+        parts.group_settings.all_changed()
+        for topic in catalog.topics():
+            parts.topics.apply_settings(topic)
+        log.info("event=broker_settings own=%s of_all=%s", *catalog.broker_settings())
+
+    return event, in_effect

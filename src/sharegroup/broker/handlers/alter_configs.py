@@ -1,0 +1,69 @@
+"""AlterConfigs (33): settings of topics, groups and the broker, replaced as a whole.
+
+Older clients know only this; what a request does not name goes back to what holds without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
+from kio.schema.alter_configs.v2.response import (
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.alteration import alter
+from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.setting_changes import Change, Operation
+from sharegroup.errors import KafkaError
+
+
+async def handle(
+    parts: Parts, context: Context, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    responses = []
+    for resource in request.resources:
+        try:
+            await alter(
+                parts,
+                resource.resource_type,
+                resource.resource_name,
+                partial(_replacing, resource),
+                validate_only=request.validate_only,
+            )
+            responses.append(_response(resource, ErrorCode.none, None))
+        except KafkaError as error:
+            responses.append(_response(resource, error_code(error), str(error)))
+    return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+
+
+def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(_response(one, error_code(error), str(error)) for one in request.resources),
+    )
+
+
+def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[Change, ...]:
+    """What makes of ``own`` what the request says."""
+    named = {one.name for one in resource.configs}
+    return (
+        *(Change(one.name, Operation.SET, one.value) for one in resource.configs),
+        *(Change(name, Operation.DELETE, None) for name in own if name not in named),
+    )
+
+
+def _response(
+    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
