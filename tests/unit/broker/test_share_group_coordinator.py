@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -212,3 +213,34 @@ def test_group_whose_deletion_was_not_written_has_its_states_again() -> None:
         assert parts.share_coordinator.known() == (await key_of(broker, "g"),)
 
     asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+async def assigned(broker: Broker, member: ShareMember) -> list[int]:
+    """The partitions that a heartbeat of a member that is in the group leaves it with."""
+    assert await member.heartbeat(broker) == 0
+    described = broker.running.parts.share_group_coordinator.describe(GroupId(member.group))
+    [found] = [one for one in described.members if one.member_id == member.member_id]
+    return sorted(partition for _, partition in found.assignment)
+
+
+def test_topic_is_seen_to_come_grow_and_go_without_a_restart(tmp_path: Path) -> None:
+    """A member subscribes to a topic that is not there; it heartbeats while the topic changes."""
+
+    async def run() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        member = ShareMember("g", "member", "later", 1, connection_id=1)
+        assert await assigned(broker, member) == []
+        await broker.create_topic("later", 1)
+        assert await assigned(broker, member) == [0]
+        topics = broker.running.parts.topics
+        await topics.grow(TopicName("later"), 3)
+        assert await assigned(broker, member) == [0, 1, 2]
+        await broker.produce("later", 2, encode_batch([NewRecord(None, b"first of 2", 1)]))
+        assert await broker.group_offsets("g", "later", 3) == [(0, 0), (0, 0), (0, 1)]
+        await topics.delete(topics.catalog.topic(TopicName("later")))
+        assert await assigned(broker, member) == []
+        await broker.create_topic("later", 1)
+        assert await assigned(broker, member) == [0]
+        await broker.stop()
+
+    asyncio.run(run())
