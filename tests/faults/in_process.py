@@ -224,7 +224,7 @@ class ShareMember:
         return error
 
     async def fetch(
-        self, broker: Asks, *, records_max: int, acks: Acks | None = None
+        self, broker: Asks, *, records_max: int, acks: Acks | None = None, wait_ms: int = 0
     ) -> tuple[list[Taken], dict[int, int]]:
         """Acquired records, and the error code of each partition that ``acks`` has."""
         acks = acks or {}
@@ -232,7 +232,7 @@ class ShareMember:
             group_id=self.group,
             member_id=self.member_id,
             share_session_epoch=self.session_epoch,
-            max_wait=timedelta(0),
+            max_wait=timedelta(milliseconds=wait_ms),
             min_bytes=0,
             max_bytes=1 << 20,
             max_records=records_max,

@@ -138,6 +138,7 @@ class ShareCoordinator:
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Start offset and delivery complete count, for listing offsets."""
+        self._forget_what_failed(key)
         return self._states.read_summary(key)
 
     def known(self) -> tuple[SharePartitionKey, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from kio.schema.describe_share_group_offsets.v1.request import (
     DescribeShareGroupOffsetsRequest,
@@ -22,19 +22,19 @@ from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_group_coordinator import OffsetListing
-from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, SharePartitionKey, TopicName
+from sharegroup.errors import KafkaError, KafkaStorageError
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
+from sharegroup.storage.tickets import Ticket
 
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 
 
 def handle(
     parts: Parts, context: Context, request: DescribeShareGroupOffsetsRequest
-) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(_group(parts, group) for group in dict.fromkeys(request.groups)),
-    )
+) -> DescribeShareGroupOffsetsResponse | Awaitable[DescribeShareGroupOffsetsResponse]:
+    answer = _answer(parts, request)
+    tickets = _on_the_way(parts, answer)
+    return _when_durable(parts, request, answer, tickets) if tickets else answer
 
 
 def refuse(
@@ -52,6 +52,50 @@ def refuse(
             for group in request.groups
         ),
     )
+
+
+async def _when_durable(
+    parts: Parts,
+    request: DescribeShareGroupOffsetsRequest,
+    answer: DescribeShareGroupOffsetsResponse,
+    tickets: list[Ticket],
+) -> DescribeShareGroupOffsetsResponse:
+    """Tell what is durable: a start offset that was told must not go back after a crash."""
+    while tickets:
+        try:
+            for ticket in tickets:
+                await ticket
+        except KafkaStorageError:
+            answer = _answer(parts, request)  # What would have been told never happened.
+            tickets = _on_the_way(parts, answer)
+        else:
+            break
+    return answer
+
+
+def _answer(
+    parts: Parts, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_group(parts, group) for group in dict.fromkeys(request.groups)),
+    )
+
+
+def _on_the_way(parts: Parts, answer: DescribeShareGroupOffsetsResponse) -> list[Ticket]:
+    """The state writes that must be durable before this may be told."""
+    last_writes = (
+        parts.share_coordinator.last_write(
+            SharePartitionKey(
+                GroupId(group.group_id), TopicId(topic.topic_id), int(one.partition_index)
+            )
+        )
+        for group in answer.groups
+        for topic in group.topics
+        for one in topic.partitions
+        if topic.topic_id is not None
+    )
+    return [one for one in dict.fromkeys(last_writes) if one is not None and not one.done]
 
 
 def _group(
