@@ -110,8 +110,15 @@ class SessionView:
 class ShareChecks:
     """See the module's text."""
 
-    def __init__(self, report: Report, incarnation: Callable[[str, Partition], object]) -> None:
+    def __init__(
+        self,
+        report: Report,
+        incarnation: Callable[[str, Partition], object],
+        *,
+        from_earliest: bool,
+    ) -> None:
         self._report = report
+        self._from_earliest = from_earliest
         self._incarnation = incarnation
         self.views: dict[tuple[str, Partition], ShareView] = {}
 
@@ -227,7 +234,11 @@ class ShareChecks:
     ) -> Ack:
         """An acknowledgement arrived: what it finds."""
         hold = view.held.get(offset)
-        passed = view.start_offset is not None and offset < view.start_offset
+        if view.start_offset is None:
+            # Groups that begin at the latest record may begin anywhere.
+            passed = not self._from_earliest and offset not in view.counts
+        else:
+            passed = offset < view.start_offset
         may_be_over = bool(view.is_unsure) or passed or self.may_be_over(view, limits, offset)
         if ack_type in SETTLING:
             view.settling.add(offset)

@@ -48,7 +48,9 @@ class Checker:
     ) -> None:
         self.problems: list[str] = []
         self.logs = LogChecks(self.problems.append)
-        self.shares = ShareChecks(self.problems.append, incarnation)
+        self.shares = ShareChecks(
+            self.problems.append, incarnation, from_earliest=plan.offset_reset == "earliest"
+        )
         self.groups: dict[str, GroupView] = {}
         self._plan = plan
         self._incarnation = incarnation
@@ -166,14 +168,27 @@ class Checker:
             self.shares.views[view].is_unsure += 1
 
     def _AlterShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        done = int(exchange.answer.error_code) == 0
-        for view in self._reset_views(exchange):
-            self.shares.views[view].is_unsure -= 1
-            if done:
-                self.shares.forget(*view)
+        done = {
+            Partition(topic.topic_id, one.partition_index)
+            for topic in exchange.answer.responses
+            for one in topic.partitions
+            if int(one.error_code) == 0
+        }
+        self._offsets_reset(exchange, lambda partition: partition in done)
 
     _DeleteShareGroupOffsets_asked = _AlterShareGroupOffsets_asked
-    _DeleteShareGroupOffsets_answered = _AlterShareGroupOffsets_answered
+
+    def _DeleteShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        done = {
+            topic.topic_id for topic in exchange.answer.responses if int(topic.error_code) == 0
+        }
+        self._offsets_reset(exchange, lambda partition: partition.topic_id in done)
+
+    def _offsets_reset(self, exchange: Exchange, was_done: Callable[[Partition], bool]) -> None:
+        for view in self._reset_views(exchange):
+            self.shares.views[view].is_unsure -= 1
+            if int(exchange.answer.error_code) == 0 and was_done(view[1]):
+                self.shares.forget(*view)
 
     def _DeleteGroups_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for view in self._views_of(exchange.request.groups_names):

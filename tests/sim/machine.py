@@ -94,9 +94,13 @@ class Machine:
         running, self.running = self.running, None
         stopping = self._loop.start(self.process, running.stop())
         await self._either(stopping)
-        if not self.process.is_ended:
+        if self.process.is_ended:
+            return
+        try:
             stopping.result()
-            self._end(silently=False)
+        except OSError:
+            self.disk.release_locks()  # It ends without a word that it ended in order.
+        self._end(silently=False)
 
     def kill(self) -> None:
         """End the broker where it stands; what it wrote is still in the system's memory."""
