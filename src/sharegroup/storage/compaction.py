@@ -36,9 +36,9 @@ from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.segment import RELATIVE_OFFSET_MAX, SEGMENT_BYTES_MAX, Segment
 from sharegroup.storage.swap import (
     CLEANED,
-    SWAP,
     give_up,
     hold,
+    holds,
     is_unsettled,
     remove_replaced,
     take_names,
@@ -180,23 +180,23 @@ class CompactionPass:
         """Put one segment in the place of the group; how many bytes are left."""
         files, folder = self._parts.files, self._of.folder
         new = Segment(self._parts.opened, folder, group[0].base_offset)
-        for file, suffix in zip(new.files, (CLEANED, SWAP, SWAP, SWAP), strict=True):
-            file.path += suffix
+        for file in new.files:
+            file.path += CLEANED
         await self._parts.syncer.in_thread(lambda: give_up(files, folder, new))
-        holds = False
+        is_held = False
         try:
             is_whole = await self._fill(new, group)
             if not (is_whole and len(group) == 1):
                 await self._make_durable(new)
-                holds = True
+                is_held = True
         finally:
-            if not holds:
+            if not is_held:
                 new.close()
                 # Also where this task is cancelled: the thread has it to do, nobody waits.
                 self._parts.syncer.later(lambda: _give_up(files, folder, new))
-        if not holds:
+        if not is_held:
             return group[0].size
-        new.log.path = new.log.path.removesuffix(CLEANED) + SWAP
+        holds(new)
         if not self._of.swap_in(group, new):
             new.close()
             raise KafkaStorageError(f"{self._of.name}: its segments went during compaction")

@@ -3,16 +3,17 @@
 The new segment is written beside the old ones and takes their place in steps, each durable
 before the next begins:
 
-    1  A.log.cleaned, A.index.swap, ...     written; the old segments hold
-    2  A.log.swap, A.index.swap, ...        renamed: from here on the new one holds
-    3  the files of the old segments go
-    4  A.log, A.index.swap, ...             the new one takes its name
-    5  A.log, A.index, ...                  and its indexes theirs
+    1  A.log.cleaned  A.index.cleaned  ...  written; the old segments hold
+    2  A.log.cleaned  A.index.swap     ...
+    3  A.log.swap     A.index.swap     ...  from here on the new one holds
+    4                                       the files of the old segments go
+    5  A.log          A.index.swap     ...  the new one takes its name
+    6  A.log          A.index          ...  and its indexes theirs
 
 A is the base offset of the first old segment, and the last batch of the last one is always in the
 new one, so the new file itself says which segments it replaces.  `finish_swaps` does at start
-what is left to do.  Which step it was is in the names: in step 1 the new files go, from step 2 on
-the others are done again.
+what is left to do.  Which step it was is in the names: up to step 2 the new files go, from step 3
+on the others are done again.
 
 A file named `COMPACTED` says that segments of this log may have holes.
 """
@@ -38,7 +39,7 @@ INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 def hold(files: Files, folder: str, segment: Segment) -> None:
-    """Blocking, steps 1 and 2: let a new segment that was written be the one that holds.
+    """Blocking, steps 1 to 3: let a new segment that was written be the one that holds.
 
     The caller has begun to sync its files.
     """
@@ -47,28 +48,37 @@ def hold(files: Files, folder: str, segment: Segment) -> None:
     if not files.exists(f"{folder}/{COMPACTED}"):
         files.close(files.open(f"{folder}/{COMPACTED}", create=True))
     files.sync_directory(folder)
-    cleaned = segment.log.path
-    files.rename(cleaned, cleaned.removesuffix(CLEANED) + SWAP)
+    for file in segment.index_files:
+        files.rename(file.path, _to_swap(file.path))
+    files.sync_directory(folder)
+    files.rename(segment.log.path, _to_swap(segment.log.path))
     try:
         files.sync_directory(folder)
     except OSError:
-        files.rename(cleaned.removesuffix(CLEANED) + SWAP, cleaned)
+        files.rename(_to_swap(segment.log.path), segment.log.path)
         raise
 
 
+def holds(segment: Segment) -> None:
+    """In the event loop, after `hold`: the segment's files have other names now."""
+    for file in segment.files:
+        file.path = _to_swap(file.path)
+
+
 def give_up(files: Files, folder: str, segment: Segment) -> None:
-    """Blocking, in step 1: the new files go, the indexes first: alone they would be believed."""
+    """Blocking, up to step 2: the new files go, the indexes first: alone they are believed."""
     if not files.exists(segment.log.path):
         return  # There are none, or the new segment holds already.
     files.sync_directory(folder)
     for file in segment.index_files:
         _remove(files, file.path)
+        _remove(files, _to_swap(file.path))
     files.sync_directory(folder)
-    _remove(files, segment.log.path)
+    files.remove(segment.log.path)
 
 
 def remove_replaced(files: Files, folder: str, segment: Segment) -> None:
-    """Blocking, step 3: the files of the segments that the new one replaces go."""
+    """Blocking, step 4: the files of the segments that the new one replaces go."""
     for name in _replaced(files.names(folder), segment.base_offset, segment.end_offset):
         files.remove(f"{folder}/{name}")
     files.sync_directory(folder)
@@ -80,7 +90,7 @@ def is_unsettled(segment: Segment) -> bool:
 
 
 def take_names(files: Files, of: Iterable[StoredFile]) -> None:
-    """Steps 4 and 5, in the event loop, which may open a file at any time: quick renames."""
+    """Steps 5 and 6, in the event loop, which may open a file at any time: quick renames."""
     for file in of:
         if file.path.endswith(SWAP):
             files.rename(file.path, file.path.removesuffix(SWAP))
@@ -111,7 +121,7 @@ def finish_swaps(files: Files, folder: str) -> None:
 
 
 def _finish(files: Files, folder: str, base_offset: int) -> None:
-    """Steps 3 and 4 once more."""
+    """Steps 4 and 5 once more."""
     path = f"{folder}/{base_offset:020d}{LOG}"
     end = _end_offset(files, path + SWAP, base_offset)
     for name in _replaced(files.names(folder), base_offset, end):
@@ -143,6 +153,10 @@ def _replaced(names: list[str], base_offset: int, end_offset: int) -> list[str]:
         if dot + suffix in (LOG, *INDEXES) and base_offset <= int(base) < end_offset:
             found.append(name)
     return found
+
+
+def _to_swap(path: str) -> str:
+    return path.removesuffix(CLEANED) + SWAP
 
 
 def _base(name: str) -> str:
