@@ -3,6 +3,10 @@
 A parked request is a function that is tried again whenever one of its keys is woken, and a
 last time at its deadline.  Wake-ups within one turn of the event loop are tried once, in the
 order in which the requests were parked, so that whoever waits longest is served first.
+
+Who comes in that turn must not be faster than those who wait: `serve_woken` gives these theirs.
+Without it a member that settles records and fetches more by one request always takes the room
+that it made, and a member that waits for room waits for ever.
 """
 
 from __future__ import annotations
@@ -75,6 +79,7 @@ class WaitingRoom:
         "_parked_count",
         "_timer",
         "_woken",
+        "_woken_keys",
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -86,6 +91,7 @@ class WaitingRoom:
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
         self._timer: tuple[int, Timer] | None = None
         self._woken: dict[int, Parked[object]] = {}
+        self._woken_keys: set[Hashable] = set()
 
     def __len__(self) -> int:
         return self._parked_count
@@ -125,6 +131,12 @@ class WaitingRoom:
         if not self._woken:
             self._loop.call_soon(self._try_woken)
         self._woken.update(waiting)
+        self._woken_keys.add(key)
+
+    def serve_woken(self, keys: Iterable[Hashable]) -> None:
+        """If somebody was woken for one of ``keys`` in this turn, let the woken try now."""
+        if self._woken and not self._woken_keys.isdisjoint(keys):
+            self._try_woken()
 
     def give_up(self, key: Hashable) -> None:
         """Nobody will read the answers of those that wait for ``key``: cancel them."""
@@ -133,6 +145,7 @@ class WaitingRoom:
 
     def _try_woken(self) -> None:
         woken, self._woken = self._woken, {}
+        self._woken_keys.clear()
         for order in sorted(woken):
             woken[order].try_now(last=False)
 

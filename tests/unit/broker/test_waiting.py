@@ -124,3 +124,30 @@ def test_requests_of_a_key_are_given_up() -> None:
 
 def test_cancelled_request_is_forgotten() -> None:
     asyncio.run(cancelled())
+
+
+def test_who_was_woken_is_served_before_who_comes_now() -> None:
+    """Served at once, and not a second time in its own turn; other keys disturb nobody."""
+
+    async def run() -> None:
+        clock, waiting = room()
+        there: list[str] = []
+        tries: list[int] = []
+
+        def attempt(last: bool) -> str | None:
+            tries.append(len(there))
+            return there.pop() if there else None
+
+        answer = waiting.park(attempt, keys=["t"], deadline_ms=clock.now_ms() + 500)
+        waiting.serve_woken(["t"])
+        assert tries == []
+        there.append("record")
+        waiting.wake("t")
+        waiting.serve_woken(["other"])
+        assert not answer.done()
+        waiting.serve_woken(iter(["other", "t"]))
+        assert answer.result() == "record"
+        await turn()
+        assert (tries, there) == ([1], [])
+
+    asyncio.run(run())

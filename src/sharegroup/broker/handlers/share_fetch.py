@@ -12,7 +12,7 @@ renewed could end before its answer came (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -77,6 +77,7 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
         share_requests.release(parts, outcome)
         return reply.when_durable(started, None)
     fetch = _Fetch(parts, context, request, key=key, mode=mode, outcome=outcome)
+    parts.waiting.serve_woken(fetch.keys())
     found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
     if found is None:
         found = fetch.wait()
@@ -200,16 +201,17 @@ class _Fetch:
         self._parts.share_sessions.records_returned(self._key, found.records)
         return found
 
+    def keys(self) -> Iterator[TopicPartition | SharePartitionKey]:
+        """What there may be to fetch: new records, and those that were given back."""
+        yield from self._outcome.partitions
+        for partition in self._outcome.partitions:
+            yield SharePartitionKey(self._key.group_id, *partition)
+
     def wait(self) -> asyncio.Future[Found]:
         """Look again when records come or are given back, and when the wait is over."""
-        group_id, partitions = self._key.group_id, self._outcome.partitions
         return self._parts.waiting.park(
             lambda last: self.look(last=last),
-            keys=(
-                self._connection,
-                *partitions,
-                *(SharePartitionKey(group_id, *one) for one in partitions),
-            ),
+            keys=(self._connection, *self.keys()),
             deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
         )
 
