@@ -6,16 +6,22 @@ with the same settings, which make waits short and limits reachable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
 
-from sharegroup.testing import run_broker
+from sharegroup.ids import TopicName
+from sharegroup.testing import TestBroker, broker
 from tests.kafka_peer import KafkaPeer, free_ports
 
 Kind = Literal["ours", "kafka"]
+T = TypeVar("T")
 
 MEMBERS_MAX = 5
 SESSIONS_MAX = 30
@@ -28,6 +34,8 @@ SETTINGS: Mapping[str, str] = {
     "group.share.assignment.interval.ms": "0",
     "group.share.max.size": str(MEMBERS_MAX),
     "group.share.max.share.sessions": str(SESSIONS_MAX),
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "100",
     "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),
 }
 OURS = {"sharegroup.durability": "os", "sharegroup.share.state.apis.enable": "true"}
@@ -42,28 +50,82 @@ class Peer:
     port: int
     restart: Callable[[], None]
     """Stop it in order and start it on the same port and data."""
+    append: Callable[[str, bytearray], None] | None = None
+    """Write a batch to partition 0 of a topic behind the back of the requests; only ours can."""
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
 
+class _LoopThread:
+    """An event loop on a thread of its own; coroutines are run on it one after another."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="spec-broker")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30.0)
+
+
+class _Ours:
+    """Our broker, started and stopped on its loop."""
+
+    def __init__(self, thread: _LoopThread, folder: Path, settings: Mapping[str, str]) -> None:
+        [self.port] = free_ports(1)
+        self._thread = thread
+        self._folder = folder
+        self._settings = {**SETTINGS, **OURS, **settings}
+        self._stack = AsyncExitStack()
+        self._broker: TestBroker | None = None
+
+    def start(self) -> None:
+        context = broker(self._settings, data=str(self._folder), port=self.port)
+        self._broker = self._thread.run(self._stack.enter_async_context(context))
+
+    def stop(self) -> None:
+        self._broker = None
+        self._thread.run(self._stack.aclose())
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def append(self, topic: str, batch: bytearray) -> None:
+        assert self._broker is not None, "the broker is not running"
+        _, log = self._broker.running.parts.topics.named(TopicName(topic), 0)
+
+        async def write() -> None:
+            await log.append(batch, now_ms=int(time.time() * 1000))
+
+        self._thread.run(write())
+
+
 @contextmanager
 def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Peer]:
     """Our broker in this process, on a thread of its own, over ``folder``."""
-    [port] = free_ports(1)
-    with ExitStack() as running:
-
-        def start() -> None:
-            merged = {**SETTINGS, **OURS, **(settings or {})}
-            running.enter_context(run_broker(merged, data=str(folder), port=port))
-
-        def restart() -> None:
-            running.close()
-            start()
-
-        start()
-        yield Peer("ours", port, restart)
+    with _LoopThread() as thread:
+        ours = _Ours(thread, folder, settings or {})
+        ours.start()
+        try:
+            yield Peer("ours", ours.port, ours.restart, ours.append)
+        finally:
+            ours.stop()
 
 
 @contextmanager

@@ -32,8 +32,8 @@ TYPE_BYTES = 2
 class Kind(Enum):
     """The kinds of groups, as ListGroups calls their types."""
 
-    SHARE = "Share"
-    CLASSIC = "Classic"
+    SHARE = "share"
+    CLASSIC = "classic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,7 @@ class GroupLog:
         found = self.kind_of(group_id)
         if found not in (None, kind):
             raise GroupIdNotFound(
-                f"group {group_id!r} is a {found.value.lower()} group, not a "
-                f"{kind.value.lower()} group"
+                f"group {group_id!r} is a {found.value} group, not a {kind.value} group"
             )
 
     def load(self) -> None:

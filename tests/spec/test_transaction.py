@@ -1,0 +1,127 @@
+"""What a group is handed of transactions (docs/spec.md, «transaction»)."""
+
+from __future__ import annotations
+
+from tests.spec.member import Member
+from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
+from tests.spec.scene import Scene
+from tests.spec.transactions import Transaction
+
+COMMITTED = {"share_isolation_level": "read_committed"}
+
+
+def reader(scene: Scene, **configs: str) -> tuple[Topic, Member]:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    member = scene.member(scene.group(**configs), topic)
+    assert member.take() == [(0, 0, 1)]
+    assert member.acknowledge([(0, 0, ACCEPT)]).outcome == 0
+    return topic, member
+
+
+def offsets(ranges: list[tuple[int, int, int]]) -> list[int]:
+    return [offset for first, last, _ in ranges for offset in range(first, last + 1)]
+
+
+def test_transaction_1_group_gets_everything_unless_it_says_otherwise(scene: Scene) -> None:
+    topic, member = reader(scene)
+    transaction = Transaction(scene, topic)
+    transaction.write(2)
+    assert offsets(member.take(2)) == [1, 2]
+    transaction.abort()
+    scene.produce(topic, 1)
+    assert offsets(member.take(2))[-1] == 4
+
+
+def test_transaction_2_open_one_keeps_back_what_follows_it(scene: Scene) -> None:
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(2)
+    scene.produce(topic, 1)
+    assert member.fetch(wait_ms=100).acquired == []
+    transaction.commit()
+    assert offsets(member.take(3))[:3] == [1, 2, 3]
+
+
+def test_transaction_3_commit_answers_a_fetch_that_waits(scene: Scene) -> None:
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(2)
+    request = member.begin_fetch(wait_ms=10_000)
+    assert member.connection.is_silent(0.1)
+    transaction.commit()
+    assert offsets(member.finish_fetch(request).acquired)[:2] == [1, 2]
+
+
+def test_transaction_4_aborted_records_are_never_delivered(scene: Scene) -> None:
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(2)
+    transaction.abort()
+    scene.produce(topic, 1)
+    taken = offsets(member.take())
+    assert not {1, 2} & set(taken)
+    assert taken[-1] == 4
+
+
+def test_transaction_5_aborted_and_committed_ones_are_told_apart(scene: Scene) -> None:
+    """Records of both lie between each other."""
+    topic, member = reader(scene, **COMMITTED)
+    aborted, committed = Transaction(scene, topic), Transaction(scene, topic)
+    aborted.write(1)
+    committed.write(1)
+    aborted.write(1)
+    committed.commit()
+    aborted.abort()
+    scene.produce(topic, 1)
+    taken = set(offsets(member.take(2)))
+    assert {2, 6} <= taken
+    assert not {1, 3} & taken
+
+
+def test_transaction_6_aborted_records_are_no_lag_once_more_is_settled(scene: Scene) -> None:
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(2)
+    transaction.abort()
+    scene.produce(topic, 1)
+    taken = offsets(member.take())
+    assert member.acknowledge([(one, one, ACCEPT) for one in taken]).outcome == 0
+    while 4 not in taken:
+        taken = offsets(member.take())
+        assert member.acknowledge([(one, one, ACCEPT) for one in taken]).outcome == 0
+    assert scene.start_and_lag(member.group, topic)[1] == 0
+
+
+def test_transaction_7_committed_record_that_is_given_back_comes_again(scene: Scene) -> None:
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(1)
+    transaction.commit()
+    assert offsets(member.take())[0] == 1
+    assert member.acknowledge([(1, 1, RELEASE)]).outcome == 0
+    assert (1, 1, 2) in member.take()
+
+
+def test_transaction_8_marker_is_a_gap_to_who_reads_everything(scene: Scene) -> None:
+    topic, member = reader(scene)
+    transaction = Transaction(scene, topic)
+    transaction.write(1)
+    transaction.commit()
+    scene.produce(topic, 1)
+    member.close()
+    answer = member.fetch(wait_ms=5000)
+    assert offsets(answer.acquired) == [1, 2, 3]
+    assert sorted(answer.values()) == [1, 3]
+    assert member.acknowledge([(1, 3, ACCEPT, GAP, ACCEPT)]).outcome == 0
+    assert scene.start_and_lag(member.group, topic)[1] == 0
+
+
+def test_transaction_9_marker_and_who_reads_what_was_committed(scene: Scene) -> None:
+    """Ours knows it for what it is; Kafka hands out its offset here, too."""
+    topic, member = reader(scene, **COMMITTED)
+    transaction = Transaction(scene, topic)
+    transaction.write(1)
+    transaction.commit()
+    scene.produce(topic, 1)
+    assert offsets(member.take(2)) == {"ours": [1, 3], "kafka": [1, 2, 3]}[scene.kind]
