@@ -108,10 +108,7 @@ def _update(key: SharePartitionKey, value: bytes) -> ShareUpdate:
     if found is not None:
         snapshot_epoch, leader_epoch, start_offset, complete, stored = found
         batches = tuple(
-            [
-                StateBatch(first, last + 1, _state(code), count)
-                for first, last, code, count in stored
-            ]
+            [StateBatch(first, last + 1, _state(code), n) for first, last, code, n in stored]
         )
         return ShareUpdate(key, snapshot_epoch, leader_epoch, start_offset, complete, batches)
     whole = decode_value(wire.ShareUpdateValue, value)

@@ -31,6 +31,14 @@ _ONE_TAG = 1
 _SIZE_OF_COUNT = 4
 _COUNT_UNKNOWN = -1
 
+_ONE = Struct(">2xiiqxqqbh4xi")
+"""An update of one batch, without what is the same in all of them."""
+
+_VERSION = b"\0\0"
+_COUNT_AT, _TAGS_AT = 18, 38
+_TAGS = bytes((_NO_TAGS, _ONE_TAG, 0, _SIZE_OF_COUNT))
+"""Of the batch none; of the value one, with its number and size."""
+
 _head = Struct(">" + _HEAD)
 _batch = Struct(">" + _BATCH)
 _tag = Struct(">" + _TAG)
@@ -71,17 +79,16 @@ def decode_update(value: bytes) -> UpdateFields | None:
 
 
 def _one_batch(value: bytes) -> UpdateFields | None:
-    """Nearly every update: one batch and a count."""
-    whole = _whole(1, tagged=True)
-    if len(value) != whole.size:
+    """Nearly every update: one batch and a count.  What never differs is compared as bytes."""
+    if (
+        len(value) != _ONE.size
+        or value[:2] != _VERSION
+        or value[_COUNT_AT] != 2
+        or value[_TAGS_AT : _TAGS_AT + 4] != _TAGS
+    ):
         return None
-    found = whole.unpack(value)
-    version, snapshot_epoch, leader_epoch, start_offset, count = found[:5]
-    first, last, state, deliveries, batch_tags, tags, tag, size, complete = found[5:]
-    if (version, count, batch_tags, tags, tag, size) != (0, 2, 0, _ONE_TAG, 0, _SIZE_OF_COUNT):
-        return None
-    batch = (first, last, state, deliveries)
-    return UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, (batch,))
+    snapshot_epoch, leader_epoch, start_offset, *batch, complete = _ONE.unpack(value)
+    return UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, (tuple(batch),))
 
 
 def _any_batches(value: bytes) -> UpdateFields | None:
