@@ -8,7 +8,6 @@ the catalog, so what is in memory is what the journal will tell after a crash.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from uuid import UUID
 
 from sharegroup.broker.config import GroupConfig, TopicConfig
 from sharegroup.broker.config_values import parse_part
+from sharegroup.broker.topic_name import check_topic_name
 from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, TopicId, TopicName
 
@@ -27,8 +27,6 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE})
 
 LEVELS_BEFORE = {"group.version": 1, "metadata.version": 33, "share.version": 1}
 """The levels of features of a data directory that does not say."""
-
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +184,6 @@ class Catalog:
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
-
-
-def check_topic_name(name: str) -> None:
-    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
-        raise InvalidTopic(
-            f"topic name {name!r} is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ - "
-            "and neither '.' nor '..'"
-        )
 
 
 def encode_event(event: Event) -> bytes:

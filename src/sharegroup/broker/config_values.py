@@ -12,7 +12,8 @@ from dataclasses import MISSING, Field, field, fields
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from sharegroup.errors import InvalidConfig
+from sharegroup.broker.topic_name import check_topic_name
+from sharegroup.errors import InvalidConfig, InvalidTopic
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -184,6 +185,12 @@ def check_offset_reset(text: str) -> None:
 
 def check_dead_letter_topic(text: str) -> None:
     """A topic's name that is not one of the internal ones, or nothing."""
+    if not text:
+        return
+    try:
+        check_topic_name(text)
+    except InvalidTopic as error:
+        raise InvalidConfig(f"errors.deadletterqueue.topic.name={text!r}: {error}") from error
     if text.startswith("__"):
         raise InvalidConfig(
             f"errors.deadletterqueue.topic.name must not start with '__', not {text!r}: "

@@ -10,7 +10,7 @@ import pytest
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import TopicName
 from sharegroup.wire.records import NewRecord, encode_batch
-from tests.unit.broker.dead_letter_scene import Scene, played
+from tests.unit.broker.dead_letter_scene import GROUP_KIND, Scene, played
 
 GAP, ACCEPT, RELEASE, REJECT = Ack.GAP, Ack.ACCEPT, Ack.RELEASE, Ack.REJECT
 
@@ -235,5 +235,16 @@ def test_letter_has_the_brokers_time_where_its_topic_wants_that(tmp_path: Path) 
         await scene.settles_up_to(1)
         [letter] = scene.letters()
         assert letter.timestamp == scene.broker.clock.wall_ms()
+
+    played(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["__dead", "with blank", "..", "a/b", "x" * 250])
+def test_what_can_be_no_dead_letter_topic_is_refused_when_it_is_set(
+    tmp_path: Path, name: str
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        with pytest.raises(AssertionError, match=r"errors\.deadletterqueue\.topic\.name"):
+            await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name=name)
 
     played(scenario, tmp_path)
