@@ -270,6 +270,7 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
+        parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, closed)
 
 

@@ -24,6 +24,7 @@ class LiveSharePartition:
         "starved",
         "state",
         "state_epoch",
+        "timed_out_count",
         "topic_name",
     )
 
@@ -46,6 +47,7 @@ class LiveSharePartition:
         self.full = False  # The last fetch found as many runs as may be held.
         self.starved = False  # The last fetch found no room: whatever settles makes some.
         self.last_write = last_write  # None: all that is known of it is durable.
+        self.timed_out_count = 0  # Records whose lock ended before anybody settled them.
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
 
     def __str__(self) -> str:

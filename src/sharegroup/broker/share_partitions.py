@@ -23,6 +23,7 @@ from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.broker.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.persister import Persister
+from sharegroup.broker.share_counters import ShareCounters
 from sharegroup.broker.share_reading import Fetched, deliverable, read_acquired
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
@@ -72,6 +73,7 @@ class SharePartitions:
         "_topics",
         "_unattended",
         "_waiting",
+        "counters",
     )
 
     def __init__(
@@ -90,6 +92,7 @@ class SharePartitions:
         self._settings = settings
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._expiry = LockExpiry(clock, self._expire)
+        self.counters = ShareCounters()
         self._unattended: set[asyncio.Task[None]] = set()
         self._archiving: Callable[[SharePartitionKey], None] = lambda _: None
 
@@ -210,7 +213,7 @@ class SharePartitions:
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
         # its way to the disk: a yes that comes sooner would be lost with it.
-        return self._durable(live, live.last_write)
+        return self._acknowledged(live, live.last_write, acks)
 
     def release(self, key: SharePartitionKey, member_id: MemberId) -> None:
         """The member's session ended: whatever it holds here goes back."""
@@ -334,6 +337,12 @@ class SharePartitions:
             self._archiving(live.key)
         return ticket
 
+    async def _acknowledged(
+        self, live: LiveSharePartition, ticket: Ticket | None, acks: Sequence[AckBatch]
+    ) -> None:
+        await self._durable(live, ticket)
+        self.counters.count(acks)
+
     async def _durable(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
         if ticket is None:
             return
@@ -375,7 +384,9 @@ class SharePartitions:
 
     def _expire(self, live: LiveSharePartition, now_ms: int) -> None:
         limits = self._settings.limits(live.key.group_id)
+        held = live.state.snapshot().acquired_count
         delta = live.state.expire(limits=limits, now_ms=now_ms, runs_max=RUNS_AT_ONCE)
+        live.timed_out_count += held - live.state.snapshot().acquired_count
         self._append_unattended(live, delta)
 
     def _report_fullness(self, live: LiveSharePartition, limits: Limits) -> None:
