@@ -207,7 +207,7 @@ def test_a_cut_within_the_recovery_from_a_cut_harms_nothing(seed: int) -> None:
         _, operations = await lived(seed, None)
         for power_left in range(seed % 3, operations, 3):
             life, _ = await lived(seed, power_left)
-            for recovery_left in range(0, 12):
+            for recovery_left in range(12):
                 life.disk.cut_power_after(recovery_left)
                 try:
                     directory, _ = life.open()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AIOKafkaPartition
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, TopicPartition
@@ -79,7 +80,7 @@ def with_kafka_python(bootstrap: str, count: int, level: str) -> tuple[list[byte
         place = TopicPartition(TOPIC, 0)
         consumer.assign([place])
         consumer.seek(place, 0)
-        values = [record.value for record, _ in zip(consumer, range(count), strict=False)]
+        values = [record.value for _, record in zip(range(count), consumer, strict=False)]
         return values, consumer.end_offsets([place])[place]
     finally:
         consumer.close()
@@ -132,9 +133,7 @@ def test_a_waiting_consumer_gets_what_a_marker_decides() -> None:
             )
             await consumer.start()
             try:
-                from aiokafka import TopicPartition as Place
-
-                consumer.assign([Place(TOPIC, 0)])
+                consumer.assign([AIOKafkaPartition(TOPIC, 0)])
                 values = [(await consumer.getone()).value for _ in COMMITTED]
                 waiting = asyncio.create_task(consumer.getone())
                 await asyncio.sleep(0)

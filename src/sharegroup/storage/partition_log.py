@@ -450,7 +450,8 @@ class PartitionLog:
             # A sync that fails cuts back to the segment of the last one that did not.
             if segment.end_offset > decided or self._may_be_cut_to(segment):
                 break
-            if segment.end_offset > cleaned_to and newest_ms(segment) > now_ms - lag_ms:
+            is_new = segment.end_offset > cleaned_to
+            if is_new and lag_ms > 0 and newest_ms(segment) > now_ms - lag_ms:
                 break
             segments.append(segment)
         end = segments[-1].end_offset if segments else 0

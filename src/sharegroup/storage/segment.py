@@ -159,6 +159,8 @@ class Segment:
         self.add_time_entry()
         for entries in self._indexes:
             entries.flush()
+        if self.time_index.file.unsynced_bytes and not len(self.index):
+            self.index.file.fd(create=True)  # kafka-dump-log reads neither without the other.
 
     def end(self) -> SegmentEnd:
         """The end as it is now, for `truncate`."""
