@@ -3,7 +3,8 @@
 The model combines statements offset by offset with `max`; the shard does it with runs and, now
 and then, a snapshot.  After every step the shard must say what the model says, and so must
 shards made from the log: from all of it, from each key's last snapshot on, and from a log in
-which every record stands twice.  A crash keeps a prefix of the log.
+which every record stands twice.  A crash keeps a prefix of the log; pruning, which waits until all
+is durable, a suffix.
 Run longer: ``MODEL_EXAMPLES=5000 pytest tests/model/test_share_state.py``.
 """
 
@@ -107,10 +108,10 @@ def said_of(states: ShareStates, key: SharePartitionKey) -> tuple[StateSummary, 
     return states.read_summary(key), cells
 
 
-def replayed(records: Iterable[ShareStateRecord]) -> ShareStates:
+def replayed(records: Iterable[ShareStateRecord], *, log_start: int = 0) -> ShareStates:
     states = ShareStates(updates_per_snapshot=UPDATES_PER_SNAPSHOT)
-    for record in records:
-        states.replay(record)
+    for offset, record in enumerate(records, log_start):
+        states.replay(record, log_offset=offset)
     return states
 
 
@@ -119,6 +120,8 @@ class ShareStateMachine(RuleBasedStateMachine):
         super().__init__()
         self.states = replayed([])
         self.log: list[ShareStateRecord] = []
+        self.log_start = 0  # The offset of the first record that is left.
+        self.durable = 0  # So many of the records that are left no crash takes.
         self.models: Models = {}
         self.models_at: list[Models] = [{}]  # After each length of the log.
 
@@ -134,7 +137,7 @@ class ShareStateMachine(RuleBasedStateMachine):
         """
         assert len(records) <= 1
         for record in records:
-            self.states.replay(record)
+            self.states.replay(record, log_offset=self.log_start + len(self.log))
             self.log.append(record)
             self.models_at.append(deepcopy(self.models))
 
@@ -250,12 +253,30 @@ class ShareStateMachine(RuleBasedStateMachine):
         self.models.pop(key, None)
         self.done(self.states.delete(key))
 
+    @rule(key=keys)
+    def snapshot(self, key: SharePartitionKey) -> None:
+        self.done(self.states.snapshot(key, wall_ms=0))
+
+    @rule(really=seldom)
+    def prune(self, really: bool) -> None:
+        if not really:
+            return
+        log_end = self.log_start + len(self.log)
+        needless = self.states.needless_before(list(self.states), log_end=log_end) - self.log_start
+        assert 0 <= needless <= len(self.log)
+        self.durable = len(self.log) - needless
+        del self.log[:needless], self.models_at[:needless]
+        self.log_start += needless
+
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
-        kept = data.draw(st.integers(max(0, len(self.log) - 4), len(self.log)))
+        kept = data.draw(st.integers(max(self.durable, len(self.log) - 4), len(self.log)))
         del self.log[kept:], self.models_at[kept + 1 :]
         self.models = deepcopy(self.models_at[kept])
-        self.states = replayed(self.log)
+        for key, model in self.models.items():
+            # Who led before the state was made again is known as long as the log says so.
+            model.leader_epoch_max = leader_epoch_max(self.log, key)
+        self.states = replayed(self.log, log_start=self.log_start)
 
     @invariant()
     def shard_says_what_the_model_says(self) -> None:
@@ -286,6 +307,14 @@ class ShareStateMachine(RuleBasedStateMachine):
         assert sorted(states) == sorted(self.models)
         for key, model in self.models.items():
             assert said_of(states, key) == (model.summary(), model.cells)
+
+
+def leader_epoch_max(log: Iterable[ShareStateRecord], key: SharePartitionKey) -> int:
+    epochs = [0]
+    for record in log:
+        if record.key == key:
+            epochs = [0] if isinstance(record, ShareTombstone) else [*epochs, record.leader_epoch]
+    return max(epochs)
 
 
 def refusal(model: Model | None, *, leader_epoch: int, state_epoch: int) -> type[KafkaError] | None:
