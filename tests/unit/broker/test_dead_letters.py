@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import TopicName
+from sharegroup.storage.folders import folder_name
+from sharegroup.wire.batches import scan
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.unit.broker.dead_letter_scene import GROUP_KIND, Scene, played
 
@@ -248,3 +251,43 @@ def test_what_can_be_no_dead_letter_topic_is_refused_when_it_is_set(
             await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name=name)
 
     played(scenario, tmp_path)
+
+
+def test_record_that_cannot_be_read_has_a_letter_that_says_so(tmp_path: Path) -> None:
+    """The disk damages the second of three batches; the broker was restarted since."""
+
+    async def main() -> None:
+        scene = await Scene.start(None, str(tmp_path))
+        await scene.set_up(share_delivery_count_limit="2")
+        for _ in range(3):
+            await scene.produce_values(1)
+        await scene.broker.running.directory.checkpoint()
+        folder = folder_name((await scene.live()).log.key)
+        await scene.broker.crash()
+        damage_batch(tmp_path / folder / "00000000000000000000.log", number=1)
+        scene = await Scene.start(None, str(tmp_path))
+        await scene.join()
+        assert await scene.take() == [(0, 1), (2, 1)]
+        await scene.settle((0, ACCEPT), (2, REJECT))
+        await scene.take()
+        await scene.settles_up_to(3)
+        unreadable, rejected = sorted(
+            scene.letters(), key=lambda one: dict(one.headers)["__dlq.errors.offset"] or b""
+        )
+        headers = dict(unreadable.headers)
+        assert (unreadable.key, unreadable.value) == (None, None)
+        assert headers["__dlq.errors.message"] == b"Offset could not be read from the log."
+        assert headers["__dlq.errors.delivery.count"] == b"2"
+        assert b"does not match its checksum" in (headers["sharegroup.dlq.not.copied"] or b"")
+        assert rejected.value == b"0000000000"
+        await scene.broker.stop()
+
+    asyncio.run(main())
+
+
+def damage_batch(path: Path, *, number: int) -> None:
+    """Turn one bit in the last byte of a batch."""
+    data = bytearray(path.read_bytes())
+    position, header = list(scan(data))[number]
+    data[position + header.size - 1] ^= 1
+    path.write_bytes(data)
