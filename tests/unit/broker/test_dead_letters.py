@@ -12,6 +12,7 @@ from sharegroup.core.delivery import Ack
 from sharegroup.ids import TopicName
 from sharegroup.storage.folders import folder_name
 from sharegroup.wire.batches import scan
+from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.unit.broker.dead_letter_scene import GROUP_KIND, Scene, played
 
@@ -238,6 +239,37 @@ def test_letter_has_the_brokers_time_where_its_topic_wants_that(tmp_path: Path) 
         await scene.settles_up_to(1)
         [letter] = scene.letters()
         assert letter.timestamp == scene.broker.clock.wall_ms()
+
+    played(scenario, tmp_path)
+
+
+def test_aborted_records_and_markers_have_no_letters_and_committed_ones_do(tmp_path: Path) -> None:
+    """Two transactions of one record and one marker each: 0 and 1 committed, 2 and 3 aborted."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(share_isolation_level="read_committed")
+        topics = scene.broker.running.parts.topics
+        _, log = topics.named(TopicName("orders"), 0)
+        for producer_id, is_commit in ((900, True), (901, False)):
+            record = encode_batch(
+                [NewRecord(None, b"of %d" % producer_id, 1)],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            await log.append(record, now_ms=1)
+            marker = encode_marker(
+                is_commit=is_commit, producer_id=producer_id, producer_epoch=0, timestamp=1
+            )
+            await log.append(marker, now_ms=1)
+        await scene.produce_values(1)
+        taken = [offset for offset, _ in await scene.take()]
+        assert taken == [0, 4]
+        await scene.reject(*taken)
+        await scene.settles_up_to(5)
+        assert scene.origins() == [0, 4]
+        assert scene.letters()[0].value == b"of 900"
 
     played(scenario, tmp_path)
 
