@@ -61,6 +61,8 @@ class LogSettings:
     """How much is kept; nothing of it applies to a topic that is only compacted."""
     compaction: CompactionSettings | None
     """None for a topic that is not compacted."""
+    is_compacted_only: bool
+    """Nothing is deleted but what a newer record of the same key replaces."""
 
 
 class Topics:
@@ -133,6 +135,7 @@ class Topics:
             append_time=_own_or(own.timestamp_type, broker.timestamp_type) == "LogAppendTime",
             retention=_retention(own, broker) if "delete" in policy else Retention(),
             compaction=compaction,
+            is_compacted_only=compaction is not None and "delete" not in policy,
         )
 
     def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:

@@ -59,12 +59,17 @@ class EntryFile(Generic[Entry]):
         self._written += len(self._pending)
         self._pending.clear()
 
-    def load(self, sound: Callable[[bytes], int]) -> None:
-        """Take in an existing file, as many entries from its first as ``sound`` believes."""
+    def load(self, sound: Callable[[bytes], int]) -> bool:
+        """Take in an existing file, as many entries from its first as ``sound`` believes.
+
+        Whether that is all there is in it.
+        """
         size = self.file.size()
         self._written = sound(self.file.read(size, 0))
-        if self._written * self._layout.size < size:
-            self.file.truncate(self._written * self._layout.size)
+        if self._written * self._layout.size == size:
+            return True
+        self.file.truncate(self._written * self._layout.size)
+        return False
 
     def reset(self) -> None:
         """Begin anew, whatever is in the file."""

@@ -125,35 +125,40 @@ class _Scan:
 def _open_trusted(files: Files, segments: list[Segment], recovery_point: int) -> int:
     """Take in what lies below the recovery point; the number of the segment it lies in."""
     active = max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
+    are_sound = True
     for segment, following in pairwise(segments[: active + 1]):
         segment.end_offset = following.base_offset
         segment.size = segment.log.size()
-        _load_indexes(files, segment)
+        are_sound = _load_indexes(files, segment) and are_sound
         segment.load_max_timestamp()
     segment = segments[active]
     segment.size = segment.log.size()
     segment.end_offset = max(recovery_point, segment.base_offset)
-    _load_indexes(files, segment)
+    are_sound = _load_indexes(files, segment) and are_sound
     segment.size = _position_of_end(segment)
     last_relative = segment.end_offset - 1 - segment.base_offset
     segment.index.truncate(segment.index.count_through(last_relative))
     segment.forget_times_from(segment.end_offset)
     segment.aborted.entries.truncate(segment.aborted.count_before(segment.end_offset))
+    if not are_sound:
+        _index_transactions_anew(segments[: active + 1])
     return active
 
 
-def _load_indexes(files: Files, segment: Segment) -> None:
-    """Read the index files; make missing ones from the log."""
+def _load_indexes(files: Files, segment: Segment) -> bool:
+    """Read the index files; make missing ones from the log.
+
+    Whether the one of aborted transactions can be believed: it is made from the whole log.
+    """
     index, time_index = segment.index, segment.time_index
     found = files.exists(index.file.path)
     if found:
         index.load(value_max=segment.size)
     if files.exists(time_index.file.path):
         time_index.load(value_max=RELATIVE_OFFSET_MAX)
-    if files.exists(segment.aborted.file.path):
-        segment.aborted.load()
     if not found and segment.size > INDEX_INTERVAL_BYTES:
         _index_anew(segment)
+    return not files.exists(segment.aborted.file.path) or segment.aborted.load()
 
 
 def _index_anew(segment: Segment) -> None:
@@ -164,6 +169,18 @@ def _index_anew(segment: Segment) -> None:
         if batch.end_offset <= end_offset:
             segment.add_to_indexes(batch)
     segment.size, segment.end_offset = size, end_offset
+
+
+def _index_transactions_anew(segments: list[Segment]) -> None:
+    """Find every aborted transaction again, from the headers of all batches."""
+    log.warning("event=transactions_indexed_anew folder=%s", segments[0].log.path)
+    states = ProducerStates()
+    for segment in segments:
+        segment.aborted.entries.truncate(0)
+        for batch in segment.headers(0):
+            if batch.producer_id != NO_PRODUCER_ID and batch.end_offset <= segment.end_offset:
+                marker = _marker_in(segment, batch)
+                count_in(states, batch, marker, segment=segment, now_ms=0)
 
 
 def _position_of_end(segment: Segment) -> int:

@@ -59,9 +59,9 @@ class TransactionIndex:
             AbortedTransaction(_VERSION, producer_id, first_offset, last_offset, last_stable_offset)
         )
 
-    def load(self) -> None:
-        """Take in the entries of an existing file, as far as they may be believed."""
-        self.entries.load(sound_entries)
+    def load(self) -> bool:
+        """Take in the entries of an existing file as far as they may be believed; whether all."""
+        return self.entries.load(sound_entries)
 
     def count_before(self, offset: int) -> int:
         """How many entries have their marker below ``offset``."""

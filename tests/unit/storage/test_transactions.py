@@ -234,3 +234,25 @@ def test_a_log_without_transactions_has_no_index_of_them() -> None:
         assert disk.size(disk.open(TXN_INDEX)) == 34
 
     run(main())
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=250)
+        for number in range(4):
+            await append(log, transactional(2, producer=A, sequence=2 * number), abort(A))
+        before = log.aborted_transactions(0, 12)
+        assert before == tuple((A, 3 * n, 3 * n + 2) for n in range(4))
+        await directory.close()
+        fd = disk.open(TXN_INDEX)
+        if damage == "cut":
+            disk.truncate(fd, 30)
+        else:
+            disk.write(fd, bytes(34), 0)
+        disk.sync(fd)
+        _, log = open_log(disk, segment_bytes=250)
+        assert log.aborted_transactions(0, 12) == before
+
+    run(main())
