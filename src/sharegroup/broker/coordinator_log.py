@@ -29,13 +29,14 @@ KeyAndValue = tuple[bytes, bytes | None]
 class CoordinatorLog:
     """See the module's text."""
 
-    __slots__ = ("_clock", "_last", "_name", "_topics", "partition_count")
+    __slots__ = ("_clock", "_last", "_logs", "_name", "_topics", "partition_count")
 
     def __init__(self, topics: Topics, clock: Clock, name: TopicName) -> None:
         self._topics = topics
         self._clock = clock
         self._name = name
         self._last: dict[int, Ticket] = {}  # Our last append to each partition.
+        self._logs: dict[int, PartitionLog] = {}  # Internal topics are never deleted.
         self.partition_count = topics.catalog.topic(name).partition_count
 
     def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
@@ -43,7 +44,7 @@ class CoordinatorLog:
         assert records, "an empty batch is not a batch"
         now_ms = self._clock.wall_ms()
         batch = encode_batch(NewRecord(key, value, now_ms) for key, value in records)
-        _, log_ = self._topics.named(self._name, partition)
+        log_ = self._log_of(partition)
         last = self._last.get(partition)
         # One more append would hide that the one before is gone.
         assert last is None or last.end_offset == log_.end_offset, f"{log_} was cut, unnoticed"
@@ -57,7 +58,7 @@ class CoordinatorLog:
 
     def check_writable(self, partition: int) -> None:
         """Raise KafkaStorageError while the disk takes no records here."""
-        _, log_ = self._topics.named(self._name, partition)
+        log_ = self._log_of(partition)
         log_.check_writable()
 
     def was_cut(self, partition: int) -> bool:
@@ -65,12 +66,18 @@ class CoordinatorLog:
         last = self._last.get(partition)
         if last is None:
             return False
-        _, log_ = self._topics.named(self._name, partition)
+        log_ = self._log_of(partition)
         return log_.end_offset != last.end_offset
 
     def was_cut_anywhere(self) -> bool:
         """The same of all partitions."""
         return any(self.was_cut(partition) for partition in self._last)
+
+    def _log_of(self, partition: int) -> PartitionLog:
+        found = self._logs.get(partition)
+        if found is None:
+            found = self._logs[partition] = self._topics.named(self._name, partition)[1]
+        return found
 
     def records(self) -> Iterator[KeyedRecord]:
         """Offset, key and value of every record of every partition, each from its start.

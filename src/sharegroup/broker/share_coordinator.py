@@ -3,9 +3,9 @@
 It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``: a command gives
 records, the records are appended and replayed at once, and whoever asked is answered when they
 are durable (ADR 0005).  Share partitions live in the same process and ask it as their
-`Persister`, by plain calls.  Whoever asks over the network (ADR 0010) speaks as a leader of some
-epoch and uses the methods with ``leader_epoch``; the share partitions here lead in whatever epoch
-is the newest, and are loaded again when somebody else has written.
+`Persister`, by plain calls.  Whoever asks over the network (ADR 0010) speaks as a leader of a
+``leader_epoch``; the share partitions here name none, so they lead in whatever epoch is the newest,
+and are loaded again when somebody else has written.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ShareCoordinator:
         for key in self._states:
             topic = self._topics.catalog.by_id(key.topic_id)
             if topic is None:
-                self._apply(key, self._states.delete(key))
+                self._apply(self._partition(key), self._states.delete(key))
                 continue
             log_end = self._topics.log_of(topic, key.partition).end_offset
             cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
@@ -78,42 +78,41 @@ class ShareCoordinator:
                     key.partition,
                     log_end,
                 )
-                self._apply(key, cut)
+                self._apply(self._partition(key), cut)
 
     def initialize(
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int
     ) -> Ticket | None:
         """Begin a share partition anew; None when it had begun just so already."""
-        self._forget_what_failed(key)
+        partition = self._known_partition(key)
         records = self._states.initialize(
             key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
         )
         self.check_exists(key)
-        return self._apply(key, records)
+        return self._apply(partition, records)
 
-    def read(self, key: SharePartitionKey) -> PersistedState:
-        """What the share partition is made from, or why it cannot be."""
-        return self.read_as(key, leader_epoch=self._states.leader_epoch(key))
+    def read(self, key: SharePartitionKey, *, leader_epoch: int | None = None) -> PersistedState:
+        """What the share partition is made from, or why it cannot be.
 
-    def read_as(self, key: SharePartitionKey, *, leader_epoch: int) -> PersistedState:
-        """The same for a leader of this epoch, who fences those before it from now on."""
-        self._forget_what_failed(key)
+        A leader who names its epoch fences those before it from now on.
+        """
+        partition = self._known_partition(key)
         records, state = self._states.read(
             key, leader_epoch=leader_epoch, wall_ms=self._clock.wall_ms()
         )
-        self.check_exists(key)
-        self._apply(key, records)
+        self._apply(partition, records)
         return state
 
-    def write(self, key: SharePartitionKey, state_epoch: int, delta: Delta) -> Ticket:
-        """Write what changed; the order of calls is the order in the log."""
-        return self.write_as(key, state_epoch, delta, leader_epoch=self._states.leader_epoch(key))
-
-    def write_as(
-        self, key: SharePartitionKey, state_epoch: int, delta: Delta, *, leader_epoch: int
+    def write(
+        self,
+        key: SharePartitionKey,
+        state_epoch: int,
+        delta: Delta,
+        *,
+        leader_epoch: int | None = None,
     ) -> Ticket:
-        """The same for a leader of this epoch."""
-        self._forget_what_failed(key)
+        """Write what changed; the order of calls is the order in the log."""
+        partition = self._known_partition(key)
         records = self._states.write(
             key,
             state_epoch=state_epoch,
@@ -123,8 +122,7 @@ class ShareCoordinator:
             batches=delta.batches,
             wall_ms=self._clock.wall_ms(),
         )
-        self.check_exists(key)
-        ticket = self._apply(key, records)
+        ticket = self._apply(partition, records)
         assert ticket is not None, "a write always has a record"
         return ticket
 
@@ -138,7 +136,7 @@ class ShareCoordinator:
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         """Start offset and delivery complete count, for listing offsets."""
-        self._forget_what_failed(key)
+        self._known_partition(key)
         return self._states.read_summary(key)
 
     def known(self) -> tuple[SharePartitionKey, ...]:
@@ -152,8 +150,8 @@ class ShareCoordinator:
         """Forget share partitions."""
         tickets = []
         for key in keys:
-            self._forget_what_failed(key)
-            ticket = self._apply(key, self._states.delete(key))
+            partition = self._known_partition(key)
+            ticket = self._apply(partition, self._states.delete(key))
             self._partitions.pop(key, None)
             if ticket is not None:
                 tickets.append(ticket)
@@ -161,10 +159,10 @@ class ShareCoordinator:
 
     def delete_one(self, key: SharePartitionKey) -> Ticket | None:
         """Forget a share partition of a topic that exists; None when nothing was known of it."""
-        self._forget_what_failed(key)
+        partition = self._known_partition(key)
         records = self._states.delete(key)
         self.check_exists(key)
-        return self._apply(key, records)
+        return self._apply(partition, records)
 
     def by_partition(self) -> dict[int, list[SharePartitionKey]]:
         """Every share partition that is known, by the partition of the topic that holds it."""
@@ -176,10 +174,10 @@ class ShareCoordinator:
 
     def snapshot(self, keys: Sequence[SharePartitionKey]) -> Ticket | None:
         """Say again what is known of these, all of one partition; None where nothing is."""
-        self._forget_what_failed(keys[0])
+        partition = self._known_partition(keys[0])
         wall_ms = self._clock.wall_ms()
         records = [one for key in keys for one in self._states.snapshot(key, wall_ms=wall_ms)]
-        return self._apply(keys[0], tuple(records))
+        return self._apply(partition, tuple(records))
 
     def last_of(self, partition: int) -> Ticket | None:
         """When this is durable, so is all of this partition of the topic."""
@@ -210,18 +208,21 @@ class ShareCoordinator:
         if self._log.was_cut_anywhere():
             self._reload_after_failure()
 
-    def _forget_what_failed(self, key: SharePartitionKey) -> None:
-        if self._log.was_cut(self._partition(key)):
+    def _known_partition(self, key: SharePartitionKey) -> int:
+        """The partition of the topic that holds it, of which nothing is known that failed."""
+        partition = self._partition(key)
+        if self._log.was_cut(partition):
             self._reload_after_failure()
+        return partition
 
     def _reload_after_failure(self) -> None:
         log.error("event=share_state_reloaded reason='a state write failed'")
         self._reload()
 
-    def _apply(self, key: SharePartitionKey, records: Records) -> Ticket | None:
+    def _apply(self, partition: int, records: Records) -> Ticket | None:
         if not records:
             return None
-        ticket = self._log.append(self._partition(key), [encode(one) for one in records])
+        ticket = self._log.append(partition, [encode(one) for one in records])
         for offset, record in enumerate(records, ticket.base_offset):
             self._states.replay(record, log_offset=offset)
         return ticket

@@ -141,11 +141,6 @@ class ShareStates:
         """The share partitions that are known; a copy, so the caller may replay meanwhile."""
         return iter(list(self._states))
 
-    def leader_epoch(self, key: SharePartitionKey) -> int:
-        """The epoch of whoever leads the share partition now, as far as anybody has said."""
-        state = self._states.get(key)
-        return 0 if state is None else state.leader_epoch_max
-
     def needless_before(self, keys: Iterable[SharePartitionKey], *, log_end: int) -> int:
         """Records below this offset of a log are needed by none of ``keys``, all that it holds.
 
@@ -185,14 +180,14 @@ class ShareStates:
         return (snapshot,)
 
     def read(
-        self, key: SharePartitionKey, *, leader_epoch: int, wall_ms: int
+        self, key: SharePartitionKey, *, leader_epoch: int | None, wall_ms: int
     ) -> tuple[Records, PersistedState]:
         """The state for a new leader, who is known from then on and fences those before it.
 
         The answer may be given once the records are durable; there are none for a leader
-        that is known already.
+        that is known already.  None stands for whoever leads now.
         """
-        _check_numbers(key, leader_epoch=leader_epoch)
+        _check_numbers(key, leader_epoch=leader_epoch or 0)
         state = self._initialized(key)
         _check_leader_epoch(key, state, leader_epoch)
         persisted = PersistedState(
@@ -201,7 +196,7 @@ class ShareStates:
             state.delivery_complete_count,
             batches_of(state.runs),
         )
-        if leader_epoch == state.leader_epoch_max:
+        if leader_epoch is None or leader_epoch == state.leader_epoch_max:
             return (), persisted
         update = ShareUpdate(
             key,
@@ -218,18 +213,18 @@ class ShareStates:
         key: SharePartitionKey,
         *,
         state_epoch: int,
-        leader_epoch: int,
+        leader_epoch: int | None,
         start_offset: int,
         delivery_complete_count: int,
         batches: tuple[StateBatch, ...],
         wall_ms: int,
     ) -> Records:
-        """Say what a share partition's leader decided.
+        """Say what a share partition's leader decided; None stands for whoever leads now.
 
         The start offset never goes back, and of two counts at one start offset the greater
         holds: writes may overtake each other.
         """
-        _check_numbers(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
+        _check_numbers(key, state_epoch=state_epoch, leader_epoch=leader_epoch or 0)
         state = self._initialized(key)
         _check_leader_epoch(key, state, leader_epoch)
         _check_state_epoch(key, state, state_epoch)
@@ -415,8 +410,10 @@ def _check_numbers(key: SharePartitionKey, *, state_epoch: int = 0, leader_epoch
         )
 
 
-def _check_leader_epoch(key: SharePartitionKey, state: _ShareState, leader_epoch: int) -> None:
-    if leader_epoch < state.leader_epoch_max:
+def _check_leader_epoch(
+    key: SharePartitionKey, state: _ShareState, leader_epoch: int | None
+) -> None:
+    if leader_epoch is not None and leader_epoch < state.leader_epoch_max:
         raise FencedLeaderEpoch(
             f"{named(key)}: leader epoch {leader_epoch} is over, a leader of epoch "
             f"{state.leader_epoch_max} was here"

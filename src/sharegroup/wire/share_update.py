@@ -34,6 +34,9 @@ _COUNT_UNKNOWN = -1
 _ONE = Struct(">2xiiqxqqbh4xi")
 """An update of one batch, without what is the same in all of them."""
 
+_ONE_AND_ALL = Struct(">2siiqBqqbh4si")
+"""The same with it."""
+
 _VERSION = b"\0\0"
 _COUNT_AT, _TAGS_AT = 18, 38
 _TAGS = bytes((_NO_TAGS, _ONE_TAG, 0, _SIZE_OF_COUNT))
@@ -61,6 +64,9 @@ def encode_update(fields: UpdateFields) -> bytes | None:
     """The value, with its version; None where it has too many batches for this form."""
     snapshot_epoch, leader_epoch, start_offset, complete, batches = fields
     count = len(batches)
+    if count == 1 and complete != _COUNT_UNKNOWN:
+        epochs = snapshot_epoch, leader_epoch
+        return _ONE_AND_ALL.pack(_VERSION, *epochs, start_offset, 2, *batches[0], _TAGS, complete)
     if count > BATCHES_MAX:
         return None
     head = (0, snapshot_epoch, leader_epoch, start_offset, count + 1)

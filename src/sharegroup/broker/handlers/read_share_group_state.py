@@ -33,7 +33,7 @@ def handle(
     parts: Parts, context: Context, request: ReadShareGroupStateRequest
 ) -> Awaitable[ReadShareGroupStateResponse]:
     def read(key: SharePartitionKey, wanted: Any) -> Decided:
-        state = parts.share_coordinator.read_as(key, leader_epoch=wanted.leader_epoch)
+        state = parts.share_coordinator.read(key, leader_epoch=wanted.leader_epoch)
         # What it tells must be durable, whoever wrote it.
         return Decided(_result(wanted.partition, state), parts.share_coordinator.last_write(key))
 

@@ -39,7 +39,7 @@ def handle(
             max(wanted.delivery_complete_count, -1),
             state_batches(key, wanted.state_batches),
         )
-        ticket = parts.share_coordinator.write_as(
+        ticket = parts.share_coordinator.write(
             key, wanted.state_epoch, delta, leader_epoch=wanted.leader_epoch
         )
         changed(parts, key, ticket)
