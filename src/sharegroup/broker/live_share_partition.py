@@ -24,6 +24,7 @@ class LiveSharePartition:
         "starved",
         "state",
         "state_epoch",
+        "swept_ms",
         "timed_out_count",
         "topic_name",
     )
@@ -49,6 +50,7 @@ class LiveSharePartition:
         self.last_write = last_write  # None: all that is known of it is durable.
         self.timed_out_count = 0  # Records whose lock ended before anybody settled them.
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
+        self.swept_ms = -(1 << 62)  # When it last did; never, at first.
 
     def __str__(self) -> str:
         """As log lines and errors name it."""

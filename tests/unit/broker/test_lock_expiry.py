@@ -10,7 +10,7 @@ from sharegroup.broker import app
 from sharegroup.broker.clock import Timer
 from sharegroup.broker.config import Config
 from sharegroup.broker.live_share_partition import LiveSharePartition
-from sharegroup.broker.lock_expiry import LockExpiry
+from sharegroup.broker.lock_expiry import PAUSE_MS, LockExpiry
 from sharegroup.core.delivery import AcquireMode, Limits, LogBatches, RecordState, Wanted
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
@@ -31,7 +31,7 @@ def test_a_hundred_thousand_locks_end_each_at_its_time(tmp_path: Path) -> None:
     """Ten records at a time by two members in turn, four times a millisecond.
 
     Ten thousand runs, whose locks end within 2.5 seconds; each tenth of a second there are as
-    many left as were taken after the time thirty seconds before.
+    many left as were taken after the time thirty seconds before, or those of 20 ms more.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -57,7 +57,9 @@ def test_a_hundred_thousand_locks_end_each_at_its_time(tmp_path: Path) -> None:
         for _ in range(26):
             left.append(acquired(live))
             broker.clock.advance(0.1)
-        assert left == list(range(100_000, -1, -4_000))
+        late = [found - due for found, due in zip(left, range(100_000, -1, -4_000), strict=True)]
+        assert min(late) == 0, f"given back early: {late}"
+        assert max(late) <= PAUSE_MS * 40, f"given back late: {late}"
         assert live.state.snapshot().available_count == 100_000
 
     run(scenario, tmp_path)
