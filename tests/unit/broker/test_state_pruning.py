@@ -14,6 +14,7 @@ from sharegroup.core.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.share_state import PersistedState
 from sharegroup.core.share_state_records import ShareSnapshot, ShareStateRecord
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName, share_state_partition
+from sharegroup.storage import fence
 from sharegroup.storage.folders import folder_name
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -266,6 +267,27 @@ def test_a_snapshot_that_the_disk_loses_replaces_nothing() -> None:
         assert log_of(broker, key).start_offset == 0
         disk.fail_next_sync(0)
         broker.running.parts.share_coordinator.forget_what_failed()
+        assert states(broker) == before
+
+    run(scenario)
+
+
+def test_a_full_disk_puts_pruning_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
+
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=400)
+        before = states(broker)
+        disk.fill_up()
+        await broker.running.parts.state_pruning.prune()
+        assert states(broker) == before
+        disk.make_room()
+        async with asyncio.timeout(10):
+            while log_of(broker, key).size > SPARE_BYTES:  # The log is tried first.
+                await broker.running.parts.state_pruning.prune()
+                await asyncio.sleep(0)
         assert states(broker) == before
 
     run(scenario)
