@@ -35,7 +35,14 @@ from sharegroup.core.share_state_records import (
     ShareTombstone,
     ShareUpdate,
 )
-from sharegroup.core.state_batches import Known, batches_of, combined, forget_before, lay_over
+from sharegroup.core.state_batches import (
+    UNKNOWN,
+    Known,
+    batches_of,
+    combined,
+    forget_before,
+    lay_over,
+)
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import SharePartitionKey, TopicId, topic_id_text
 
@@ -312,7 +319,8 @@ class ShareStates:
         state = self._states.get(key)
         if state is None:
             return 0
-        return SNAPSHOT_BYTES + len(key.group_id) + STATE_BATCH_BYTES * len(state.runs)
+        batches = sum(1 for run in state.runs if run.value != UNKNOWN)
+        return SNAPSHOT_BYTES + len(key.group_id) + STATE_BATCH_BYTES * batches
 
     def is_cold(self, key: SharePartitionKey, *, since_ms: int) -> bool:
         """Whether the last snapshot of the share partition was written by that wall-clock time."""

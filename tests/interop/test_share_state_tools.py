@@ -1,0 +1,90 @@
+"""Kafka's tools read our ``__share_group_state``, also after it was pruned and moved."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import confluent_calls
+from tests.confluent_calls import create_topic, produce, set_group, share_consumer, take_shared
+from tests.kafka_tools import run_tool, why_missing
+from tests.processes import ServeProcess
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
+]
+RECORDS = 800
+PRUNED_SECONDS_MAX = 15.0
+FIRST_SEGMENT = "00000000000000000000.log"
+FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+SETTINGS = {
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.prune.interval.ms": "200",
+}
+
+
+@pytest.fixture
+def pruning(tmp_path: Path) -> Iterator[ServeProcess]:
+    with ServeProcess(tmp_path / "data", settings=SETTINGS) as process:
+        yield process
+        confluent_calls.admin.cache_clear()
+
+
+def test_kafkas_tools_read_the_state_topic_after_a_prune(
+    pruning: ServeProcess, topic: str, group: str
+) -> None:
+    """Every second record is accepted by a write of its own, so the state is long and scattered."""
+    create_topic(pruning.bootstrap, topic)
+    set_group(pruning.bootstrap, group, auto_offset_reset="earliest")
+    produce(pruning.bootstrap, topic, [b"x"] * RECORDS, linger_ms=50)
+    with share_consumer(pruning.bootstrap, group, topic, explicit=True) as consumer:
+        for message in take_shared(consumer, RECORDS):
+            if message.offset() % 2:
+                consumer.acknowledge(message)
+                consumer.commit_sync()
+        logs = moved(pruning.data, group)
+        dumped = run_tool(
+            "org.apache.kafka.tools.DumpLogSegments",
+            *("--deep-iteration", "--share-group-state-decoder", "--files", ",".join(logs)),
+        )
+        assert "isvalid: false" not in dumped
+        assert re.findall(rf'"type":"(\d)","data":{{"groupId":"{group}"', dumped)[0] == "0"
+        shown = run_tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", pruning.bootstrap, "--topic", "__share_group_state"),
+            *("--partition", "0", "--offset", "earliest", "--timeout-ms", "3000"),
+            *("--formatter", FORMATTER),
+        )
+    records = [json.loads(line) for line in shown.replace("}{", "}\n{").splitlines()]
+    first = records[0]
+    assert first["key"] == {
+        "type": 0,
+        "data": {"groupId": group, "topicId": first["key"]["data"]["topicId"], "partition": 0},
+    }
+    accepted = [
+        offset
+        for record in records
+        for batch in record["value"]["data"]["stateBatches"]
+        for offset in range(batch["firstOffset"], batch["lastOffset"] + 1)
+        if batch["deliveryState"] == 2
+    ]
+    assert sorted(accepted) == list(range(1, RECORDS, 2)), "all of it, and nothing twice"
+
+
+def moved(data: Path, group: str) -> list[str]:
+    """The files of the state topic once its first segment is gone; no other log begins later."""
+    limit = time.monotonic() + PRUNED_SECONDS_MAX
+    while True:
+        later = [path for path in data.rglob("*.log") if path.name > FIRST_SEGMENT]
+        folders = {path.parent for path in later if group.encode() in path.read_bytes()}
+        for folder in folders:
+            if not (folder / FIRST_SEGMENT).exists():
+                return [str(path) for path in sorted(folder.iterdir()) if path.name[0] == "0"]
+        assert time.monotonic() < limit, f"not pruned within {PRUNED_SECONDS_MAX} s: {later}"
+        time.sleep(0.05)
