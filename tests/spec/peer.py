@@ -35,6 +35,7 @@ SETTINGS: Mapping[str, str] = {
     "group.share.max.size": str(MEMBERS_MAX),
     "group.share.max.share.sessions": str(SESSIONS_MAX),
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
     "log.cleaner.backoff.ms": "100",
     "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),
 }
@@ -52,6 +53,8 @@ class Peer:
     """Stop it in order and start it on the same port and data."""
     append: Callable[[str, bytearray], None] | None = None
     """Write a batch to partition 0 of a topic behind the back of the requests; only ours can."""
+    checkpoint: Callable[[], None] = lambda: None
+    """Ours compacts what a checkpoint has passed, which it makes twice a minute: make one now."""
 
     @property
     def bootstrap(self) -> str:
@@ -115,6 +118,10 @@ class _Ours:
 
         self._thread.run(write())
 
+    def checkpoint(self) -> None:
+        assert self._broker is not None, "the broker is not running"
+        self._thread.run(self._broker.running.directory.checkpoint())
+
 
 @contextmanager
 def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Peer]:
@@ -123,7 +130,7 @@ def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Itera
         ours = _Ours(thread, folder, settings or {})
         ours.start()
         try:
-            yield Peer("ours", ours.port, ours.restart, ours.append)
+            yield Peer("ours", ours.port, ours.restart, ours.append, ours.checkpoint)
         finally:
             ours.stop()
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -17,8 +16,8 @@ from kio.schema.offset_delete.v0 import request as offset_delete
 from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.sync_group.v5 import request as sync_group
 
-from tests.spec.messages import Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.messages import Topic, milliseconds
+from tests.spec.scene import TIMEOUT, Scene, wait_for
 from tests.spec.test_group import delete, listed
 from tests.spec.test_offsets import alter
 from tests.spec.test_offsets import delete as delete_share_offsets
@@ -31,10 +30,13 @@ LOADING = {14, 15, 16}
 class Consumer:
     """A member of a classic group, by hand."""
 
-    def __init__(self, scene: Scene, group: str, *, instance: str | None = None) -> None:
+    def __init__(
+        self, scene: Scene, group: str, *, instance: str | None = None, session_ms: int = 10_000
+    ) -> None:
         self.connection = scene.connect()
         self.group = group
         self.instance = instance
+        self.session_ms = session_ms
         self.member_id = ""
         self.generation = -1
 
@@ -42,8 +44,8 @@ class Consumer:
         one = join_group.JoinGroupRequestProtocol(name=protocol, metadata=b"subscription")
         return join_group.JoinGroupRequest(
             group_id=self.group,
-            session_timeout=timedelta(seconds=10),
-            rebalance_timeout=timedelta(seconds=10),
+            session_timeout=milliseconds(self.session_ms),
+            rebalance_timeout=TIMEOUT,
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type=kind,
@@ -347,3 +349,9 @@ def test_consumer_20_empty_share_group_keeps_its_kind(scene: Scene) -> None:
     assert empty.leave() == 0
     answer = scene.member(empty.group).heartbeat(topics=[scene.topic().name])
     assert answer.error_code == NO_GROUP
+
+
+def test_consumer_21_silent_member_is_removed(scene: Scene) -> None:
+    consumer = Consumer(scene, scene.new_name("group"), session_ms=500).start()
+    wait_for(lambda: described(scene, consumer.group).group_state == "Empty", "its removal")
+    assert consumer.heartbeat() == UNKNOWN_MEMBER

@@ -1,0 +1,112 @@
+"""Offsets that hold no record, after compaction (docs/spec.md, «gap»)."""
+
+from __future__ import annotations
+
+import time
+
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
+from tests.spec.scene import Scene, wait_for
+
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "min_cleanable_dirty_ratio": "0.01",
+    "segment_ms": "1000",
+}
+MINUTE_MS = 60_000
+
+
+class Compacted:
+    """A topic in which each batch of keys is a segment's last: the next one is a minute later."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.topic: Topic = scene.topic(**COMPACTED)
+        self._at_ms = int(time.time() * 1000) - 30 * MINUTE_MS
+
+    def write(self, keys: str) -> None:
+        """One batch, in a segment that is closed by the next."""
+        self._at_ms += MINUTE_MS
+        records = [NewRecord(key.encode(), b"v", self._at_ms) for key in keys]
+        self.scene.produce_batch(self.topic, encode_batch(records))
+
+    def until_left(self, *offsets: int) -> None:
+        """Wait until compaction has left just these records."""
+        self.scene.peer.checkpoint()
+
+        def left() -> list[int]:
+            start = self.scene.offset(self.topic, -2)
+            found, position, end = [], start, self.scene.offset(self.topic)
+            while position < end:
+                records = decode_records(self.scene.fetch_bytes(self.topic, position))
+                fresh = [one.offset for one in records if one.offset >= position]
+                if not fresh:
+                    break
+                found += fresh
+                position = fresh[-1] + 1
+            return found
+
+        wait_for(lambda: left() == list(offsets), f"records {offsets} alone")
+
+
+def test_gap_1_before_the_first_record(scene: Scene) -> None:
+    log = Compacted(scene)
+    for key in "abac":
+        log.write(key)
+    log.until_left(1, 2, 3)
+    member = scene.member(scene.group(), log.topic)
+    taken = member.take(3)
+    assert taken[0][0] == 1
+    assert taken[-1][1] == 3
+    assert member.acknowledge([(first, last, ACCEPT) for first, last, _ in taken]).outcome == 0
+    log.write("d")
+    assert member.take() == [(4, 4, 1)]
+    assert scene.start_and_lag(member.group, log.topic)[1] == 1
+
+
+def test_gap_2_between_log_batches(scene: Scene) -> None:
+    """Kafka's range goes over it, and clients say that it is a gap; ours leaves it out."""
+    log = Compacted(scene)
+    for key in "baac":
+        log.write(key)
+    log.until_left(0, 2, 3)
+    member = scene.member(scene.group(), log.topic)
+    wanted = {"ours": [0, 2, 3], "kafka": [0, 1, 2, 3]}[scene.kind]
+    ranges = member.take(len(wanted))
+    assert [one for first, last, _ in ranges for one in range(first, last + 1)] == wanted
+    acks = [(0, 0, ACCEPT), (2, 3, ACCEPT)]
+    if scene.kind == "kafka":
+        acks = [(0, 3, ACCEPT, GAP, ACCEPT, ACCEPT)]
+    assert member.acknowledge(acks).outcome == 0
+    assert scene.start_and_lag(member.group, log.topic)[1] == 0
+
+
+def test_gap_3_within_a_log_batch_is_the_clients_to_find(scene: Scene) -> None:
+    """Nobody but who reads the records knows that offset 0 holds none."""
+    log = Compacted(scene)
+    log.write("aba")
+    log.write("c")
+    log.until_left(1, 2, 3)
+    member = scene.member(scene.group(), log.topic)
+    answer = member.fetch(wait_ms=5000, max_records=1)
+    [(first, last, _)] = answer.acquired
+    assert (first, last) == (0, 2)
+    assert sorted(answer.values()) == [1, 2]
+    assert member.acknowledge([(0, 2, GAP, ACCEPT, ACCEPT)]).outcome == 0
+    assert scene.start_and_lag(member.group, log.topic)[1] == 1
+
+
+def test_gap_4_of_a_record_that_waited_to_come_again(scene: Scene) -> None:
+    log = Compacted(scene)
+    for key in "ab":
+        log.write(key)
+    member = scene.member(scene.group(), log.topic)
+    assert member.take(2, batch_size=1) == [(0, 0, 1), (1, 1, 1)]
+    assert member.acknowledge([(0, 1, RELEASE)]).outcome == 0
+    for key in "ac":
+        log.write(key)
+    log.until_left(1, 2, 3)
+    taken = member.take(3)
+    assert [one for one in taken if one[0] <= 1] == [(1, 1, 2)]
+    assert member.acknowledge([(1, 3, ACCEPT)]).outcome == 0
+    assert scene.start_and_lag(member.group, log.topic)[1] == 0
