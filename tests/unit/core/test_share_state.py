@@ -370,3 +370,93 @@ def test_record_waits_for_its_copy_until_it_is_archived_whatever_comes_late() ->
         StateBatch(101, 102, ARCHIVED, 2),
         StateBatch(102, 103, ARCHIVING, 2),
     )
+
+
+def test_snapshot_says_again_all_that_is_known_and_keeps_the_time_of_creation() -> None:
+    states = initialized()
+    write(states, taken(101, 103), given_back(105, 107), complete=2)
+    (record,) = states.snapshot(KEY, wall_ms=70)
+    assert record == ShareSnapshot(
+        key=KEY,
+        snapshot_epoch=1,
+        state_epoch=2,
+        leader_epoch=0,
+        start_offset=100,
+        delivery_complete_count=2,
+        create_timestamp=10,
+        write_timestamp=70,
+        batches=(taken(101, 103), given_back(105, 107)),
+    )
+    before = persisted(states)
+    replayed(states, (record,))
+    assert persisted(states) == before
+
+
+def test_snapshot_of_what_is_not_known_says_nothing() -> None:
+    assert ShareStates().snapshot(KEY, wall_ms=70) == ()
+
+
+def test_snapshot_that_was_not_due_does_not_put_off_the_next() -> None:
+    """As in Kafka, where only the one that was due begins the count of updates anew."""
+    states = initialized(updates_per_snapshot=3)
+    write(states)
+    write(states)
+    replayed(states, states.snapshot(KEY, wall_ms=20))
+    kinds = [type(write(states)) for _ in range(6)]
+    assert kinds == [
+        *(ShareUpdate, ShareSnapshot),  # Two updates came before the one between.
+        *(ShareUpdate, ShareUpdate, ShareUpdate, ShareSnapshot),
+    ]
+
+
+def test_share_partition_is_cold_by_its_last_snapshot_whatever_was_written_since() -> None:
+    states = initialized()
+    write(states)  # At 20, after the snapshot at 10.
+    assert states.is_cold(KEY, since_ms=10)
+    assert not states.is_cold(KEY, since_ms=9)
+    assert not ShareStates().is_cold(KEY, since_ms=10)
+
+
+def test_log_is_needed_from_the_oldest_of_the_last_snapshots_on() -> None:
+    states = ShareStates()
+    other = KEY._replace(partition=1)
+    both = [KEY, other]
+    (first,) = states.initialize(KEY, state_epoch=1, start_offset=0, wall_ms=0)
+    (second,) = states.initialize(other, state_epoch=1, start_offset=0, wall_ms=0)
+    assert states.needless_before(both, log_end=7) == 7
+    states.replay(first, log_offset=7)
+    states.replay(second, log_offset=8)
+    assert states.needless_before(both, log_end=9) == 7
+    states.replay(ShareUpdate(KEY, 0, 0, 0, 0, ()), log_offset=9)
+    assert states.needless_before(both, log_end=10) == 7, "an update needs its snapshot"
+    (again,) = states.snapshot(KEY, wall_ms=0)
+    states.replay(again, log_offset=10)
+    assert states.needless_before(both, log_end=11) == 8
+    states.replay(ShareTombstone(other), log_offset=11)
+    assert states.needless_before(both, log_end=12) == 10
+
+
+def test_snapshot_takes_about_so_many_bytes_for_each_batch_that_it_has() -> None:
+    states = initialized()
+    assert ShareStates().snapshot_bytes(KEY) == 0
+    empty = states.snapshot_bytes(KEY)
+    write(states, taken(101, 102), taken(105, 106))
+    assert states.snapshot_bytes(KEY) == empty + 2 * 20, "the hole between is not written"
+
+
+def test_whoever_leads_now_need_not_name_an_epoch() -> None:
+    states = initialized()
+    persisted(states, leader_epoch=5)
+    records, state = states.read(KEY, leader_epoch=None, wall_ms=30)
+    assert (records, state.start_offset) == ((), 100)
+    (record,) = states.write(
+        KEY,
+        state_epoch=2,
+        leader_epoch=None,
+        start_offset=100,
+        delivery_complete_count=0,
+        batches=(),
+        wall_ms=30,
+    )
+    assert isinstance(record, ShareUpdate)
+    assert record.leader_epoch == 5
