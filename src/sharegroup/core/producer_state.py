@@ -31,8 +31,8 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 import crc32c
 
@@ -59,8 +59,7 @@ _NO_TRANSACTION = -1
 _NO_BATCH = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedBatch:
+class ProducedBatch(NamedTuple):
     """A batch in the log as its producer numbered it."""
 
     base_sequence: int
@@ -72,8 +71,7 @@ class ProducedBatch:
         return (self.base_sequence + self.end_offset - self.base_offset - 1) % SEQUENCE_COUNT
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     """One producer: its epoch and its last batches, oldest first.
 
     There are none where only a marker is known of this epoch.
@@ -351,4 +349,4 @@ def _add_earlier(found: dict[int, ProducerEntry], earlier: Iterable[tuple[int, .
         )
     for producer_id, before in batches.items():
         entry = found[producer_id]
-        found[producer_id] = replace(entry, batches=(*before, *entry.batches))
+        found[producer_id] = entry._replace(batches=(*before, *entry.batches))

@@ -195,7 +195,8 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
     first, position = _start(segment, offset)
     window = Boundaries(segment, end_offset=first, end_position=position)
     here = header_at(read, position, limit=segment.size)
-    first = _add_hole(window, here, first)
+    if segment.has_holes:
+        first = _add_hole(window, here, first)
     while position < segment.size and first < segment.end_offset:
         if here is None or first + here.offset_count > segment.end_offset:
             following_first, following_position = _after_damage(segment, position, first)
@@ -218,7 +219,8 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
             if window.end_offset > offset:
                 break
             window.drop_first(WINDOW_BATCHES // 2)
-        first = _add_hole(window, here, first)
+        if segment.has_holes:
+            first = _add_hole(window, here, first)
     if position >= segment.size and first < segment.end_offset:
         # The file is shorter than it was: what is missing counts as one damaged batch.
         end = segment.end_offset
@@ -228,10 +230,9 @@ def load_window(segment: Segment, offset: int) -> Boundaries:
 
 def _add_hole(window: Boundaries, following: PlacedBatch | None, first: int) -> int:
     """Where the batch begins that follows at ``first``, or behind the hole that begins there."""
-    segment = window.segment
-    if not segment.has_holes or following is None or following.base_offset <= first:
+    if following is None or following.base_offset <= first:
         return first
-    if following.end_offset > segment.end_offset:
+    if following.end_offset > window.segment.end_offset:
         return first  # No hole, it lies about its place.
     position = following.position
     window.add(first, position, end_offset=following.base_offset, end_position=position)

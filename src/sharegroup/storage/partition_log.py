@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sharegroup.core.producer_state import ProducedBatch, ProducerStates
+from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
 from sharegroup.errors import (
     KafkaError,
     KafkaStorageError,
@@ -181,6 +181,8 @@ class PartitionLog:
         producer sends again is not written: the ticket has the offsets of the first time.
         """
         header = header_of(batch)
+        if header.producer_id == NO_PRODUCER_ID:
+            return self._write(batch, header, None, now_ms=now_ms)
         marker = marker_of(header, batch)
         repeated = self._check_producer(header, marker)
         if repeated is not None:
@@ -230,7 +232,8 @@ class PartitionLog:
             raise self._refuse(error) from error
         self._segments.appended(segment, placed, now_ms=now_ms)
         self.end_offset = end_offset
-        count_in(self._producers, placed, marker, segment=segment, now_ms=now_ms)
+        if header.producer_id != NO_PRODUCER_ID:
+            count_in(self._producers, placed, marker, segment=segment, now_ms=now_ms)
         self._parts.appended(header.size)
         ticket = Ticket(base_offset, end_offset)
         if self._parts.durability is Durability.OS:

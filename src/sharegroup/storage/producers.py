@@ -8,7 +8,7 @@ are open) and the segment's index of aborted transactions.
 from __future__ import annotations
 
 from sharegroup.core.compaction import LastOfProducer
-from sharegroup.core.producer_state import NO_PRODUCER_ID, ProducedBatch, ProducerStates
+from sharegroup.core.producer_state import ProducedBatch, ProducerStates
 from sharegroup.storage.batch_scan import PlacedBatch
 from sharegroup.storage.files import Buffer
 from sharegroup.storage.segment import Segment
@@ -23,9 +23,7 @@ def marker_of(header: PlacedBatch, batch: Buffer) -> TransactionMarker | None:
 def check_batch(
     states: ProducerStates, header: PlacedBatch, marker: TransactionMarker | None
 ) -> ProducedBatch | None:
-    """The batch that this one repeats, None if it may be written, else an error."""
-    if header.producer_id == NO_PRODUCER_ID:
-        return None
+    """The producer's batch that this one repeats, None if it may be written, else an error."""
     if marker is not None:
         states.check_marker(
             header.producer_id,
@@ -51,9 +49,7 @@ def count_in(
     segment: Segment | None,
     now_ms: int,
 ) -> None:
-    """The batch is in the log, in ``segment``; None where its index has the batch already."""
-    if header.producer_id == NO_PRODUCER_ID:
-        return
+    """A producer's batch is in the log, in ``segment``; None where its index has it already."""
     if not header.is_control:
         states.append(
             header.producer_id,

@@ -119,8 +119,10 @@ class Segment:
             return True
         fits = self.size + batch.size <= min(limits.bytes, SEGMENT_BYTES_MAX)
         near = end_offset - self.base_offset <= RELATIVE_OFFSET_MAX
-        young = self.first_timestamp < 0 or batch.max_timestamp - self.first_timestamp <= limits.ms
-        return fits and near and young
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp
+        return fits and near and (first < 0 or batch.max_timestamp - first <= limits.ms)
 
     @property
     def first_timestamp(self) -> int:
