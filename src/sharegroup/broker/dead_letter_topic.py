@@ -5,7 +5,7 @@ names are allowed and whether such topics may be made: three people have to agre
 Everything is looked up anew each time, so a change holds at once.
 
 Not Kafka's: a topic is not the dead-letter topic of its own records.  Whoever rejects such a
-record gets its copy, rejects that, and so on for ever.
+record gets its copy, rejects that, and so on for ever.  Nor is a topic that is compacted.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ class DeadLetterTopics:
             raise InvalidConfig(
                 f"group {key.group_id!r}: topic {name!r} takes no dead letters; set "
                 "errors.deadletterqueue.group.enable=true on it"
+            )
+        if self._topics.settings(topic).compaction is not None:
+            raise InvalidConfig(
+                f"group {key.group_id!r}: topic {name!r} cannot take dead letters while it is "
+                "compacted, which keeps one letter of each key; set cleanup.policy=delete on it"
             )
         if topic.topic_id == key.topic_id:
             raise InvalidConfig(

@@ -7,6 +7,7 @@ import logging
 from sharegroup.broker.catalog import Catalog
 from sharegroup.broker.config import GroupConfig
 from sharegroup.broker.features import Features
+from sharegroup.broker.group_config import DEFAULT_DEAD_LETTERS
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.setting_changes import capped
 from sharegroup.core.delivery import Limits
@@ -60,7 +61,9 @@ class GroupSettings:
                 in_flight_max=own.in_flight_max or broker.in_flight_max,
                 runs_max=broker.runs_max,
                 renewal=own.renewal,
-                dead_letters=self.dead_letter_topic(group_id) is not None,
+                dead_letters=(
+                    self._features.dead_letters and self.dead_letter_topic(group_id) is not None
+                ),
             )
         return known
 
@@ -85,9 +88,14 @@ class GroupSettings:
         return self.own(group_id).isolation_level == "read_committed"
 
     def dead_letter_topic(self, group_id: GroupId) -> TopicName | None:
-        """Where the group wants its dead letters; None: it wants none, or there are none."""
+        """Where the group wants its dead letters; None: it wants none, or nobody writes them.
+
+        Also when `share.version` allows no new ones: those that wait are written all the same.
+        """
+        if self._config.share_group.dead_letter_writer != DEFAULT_DEAD_LETTERS:
+            return None
         name = self.own(group_id).dead_letter_topic
-        return TopicName(name) if name and self._features.dead_letters else None
+        return TopicName(name) if name else None
 
     def copies_dead_letters(self, group_id: GroupId) -> bool:
         """Whether a dead letter has what the record had, or only says where it is."""

@@ -64,12 +64,21 @@ async def own_topic(scene: Scene) -> None:
     await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name="orders")
 
 
+async def compacted_topic(scene: Scene) -> None:
+    await scene.set_up()
+    await scene.make_queue(cleanup_policy="compact")
+
+
 async def make_topic(scene: Scene) -> None:
     await scene.make_queue()
 
 
 async def enable_topic(scene: Scene) -> None:
     await scene.alter(TOPIC_KIND, "dlq.g", errors_deadletterqueue_group_enable="true")
+
+
+async def compact_no_more(scene: Scene) -> None:
+    await scene.alter(TOPIC_KIND, "dlq.g", cleanup_policy="")
 
 
 async def mend_prefix(scene: Scene) -> None:
@@ -86,6 +95,7 @@ REFUSALS = [
     (no_topic, make_topic, "its dead-letter topic 'dlq.g' does not exist; create it with errors"),
     (topic_takes_none, enable_topic, "topic 'dlq.g' takes no dead letters; set errors.deadletter"),
     (other_prefix, mend_prefix, "its dead-letter topic, 'dlq.g', must begin with 'letters.'"),
+    (compacted_topic, compact_no_more, "'dlq.g' cannot take dead letters while it is compacted"),
     (own_topic, name_another, "'orders' cannot take the dead letters of its own records"),
 ]
 
@@ -147,6 +157,19 @@ def test_without_a_topic_name_records_are_archived_at_once(tmp_path: Path) -> No
     played(scenario, tmp_path)
 
 
+def test_broker_whose_dead_letters_nobody_writes_archives_at_once(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce_values(1)
+        await scene.take()
+        await scene.reject(0)
+        assert await scene.start_offset() == 1
+        assert scene.dead_letters.counts == {}
+
+    nobody = "org.apache.kafka.server.share.dlq.NoOpShareGroupDLQManager"
+    played(scenario, tmp_path, group_share_dlq_manager_class_name=nobody)
+
+
 def test_share_version_1_has_no_dead_letters_and_2_has_them(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
@@ -159,6 +182,21 @@ def test_share_version_1_has_no_dead_letters_and_2_has_them(tmp_path: Path) -> N
         await scene.reject(1)
         await scene.settles_up_to(2)
         assert scene.origins() == [1]
+
+    played(scenario, tmp_path)
+
+
+def test_letters_that_wait_are_written_though_share_version_says_no_more_of_them(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka, which asks for the topic's name only."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.share_version(1)
+        await scene.make_queue()
+        await goes_on(scene)
 
     played(scenario, tmp_path)
 
