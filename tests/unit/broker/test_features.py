@@ -19,7 +19,7 @@ from sharegroup.broker.catalog import Catalog
 from sharegroup.broker.features import FIRST_LEVELS, Features, Update, UpgradeType
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
 from tests.faults.in_process import Broker, ShareMember
-from tests.unit.broker.test_share_fetch import produce
+from tests.unit.broker.test_share_fetch import produce, records, request, waiting
 
 UNSUPPORTED_VERSION, INVALID_UPDATE_VERSION = 35, 95
 UP, SAFE, UNSAFE = UpgradeType
@@ -176,6 +176,21 @@ def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path)
         assert await member.heartbeat(broker) == 0
         taken, _ = await member.fetch(broker, records_max=10)
         assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+
+    run(scenario, tmp_path)
+
+
+def test_fetch_that_waits_is_answered_empty_when_share_groups_go_off(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
+        await member.heartbeat(broker)
+        assert await member.fetch(broker, records_max=10) == ([], {})
+        task = await waiting(broker, request(member))
+        assert not task.done()
+        assert (await broker.ask(update(0, SAFE))).error_code == 0
+        answer = await task
+        assert (answer.error_code, records(answer)) == (0, [])
 
     run(scenario, tmp_path)
 
