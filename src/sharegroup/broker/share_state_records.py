@@ -28,7 +28,7 @@ from sharegroup.wire.coordinator_records import (
 )
 from sharegroup.wire.share_update import UpdateFields, decode_update, encode_update
 
-KEYS_MAX = 4096
+KEYS_MAX = 20_000
 """Keys that are remembered in both forms: a log has millions of records of the same few."""
 
 
