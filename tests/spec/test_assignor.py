@@ -104,3 +104,20 @@ def test_assignor_7_same_members_keep_what_they_have(scene: Scene) -> None:
         member.heartbeat(epoch=0, topics=[topic.name])
     settle(*members)
     assert [member.assigned for member in members] == before
+
+
+def test_assignor_8_topics_that_only_some_subscribe_are_dealt_one_by_one(scene: Scene) -> None:
+    alone, shared = scene.topic(2), scene.topic(4)
+    group = scene.group()
+    one, two = scene.member(group), scene.member(group)
+    one.heartbeat(topics=[alone.name, shared.name])
+    two.heartbeat(topics=[shared.name])
+
+    def dealt() -> bool:
+        settle(one, two)
+        return len(one.assigned | two.assigned) == 6
+
+    wait_for(dealt, "all partitions")
+    assert set(alone.partitions()) <= one.assigned
+    assert len(two.assigned) == 2
+    assert len(one.assigned) == 4

@@ -239,3 +239,46 @@ def test_config_16_changes_of_one_request_are_all_made_or_none(scene: Scene) -> 
     both = {"share.delivery.count.limit": "7", "share.record.lock.duration.ms": "1"}
     assert scene.alter_configs(GROUP_RESOURCE, group, both).error_code == INVALID_CONFIG
     assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "two words", "x" * 250])
+def test_config_17_dead_letter_topic_has_a_name_that_topics_can_have(
+    scene: Scene, name: str
+) -> None:
+    answer = set_one(scene, scene.new_name("group"), "errors.deadletterqueue.topic.name", name)
+    assert answer.error_code == {"ours": INVALID_CONFIG, "kafka": 0}[scene.kind]
+
+
+def test_config_18_settings_of_groups_that_there_are_not(scene: Scene) -> None:
+    """Groups of KIP-848 and of streams are not here."""
+    for key in ("consumer.session.timeout.ms", "streams.session.timeout.ms"):
+        answer = set_one(scene, scene.new_name("group"), key, "45000")
+        assert answer.error_code == {"ours": INVALID_CONFIG, "kafka": 0}[scene.kind]
+
+
+def test_config_19_small_segments(scene: Scene) -> None:
+    """Kafka's are of a megabyte at least."""
+    answer = scene.alter_configs(TOPIC_RESOURCE, scene.topic().name, {"segment.bytes": "4096"})
+    assert answer.error_code == {"ours": 0, "kafka": INVALID_CONFIG}[scene.kind]
+
+
+def test_config_20_several_groups_have_their_changes_apart(scene: Scene) -> None:
+    good, bad = scene.new_name("group"), scene.new_name("group")
+    resources = tuple(
+        alter_configs.AlterConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=group,
+            configs=(
+                alter_configs.AlterableConfig(
+                    name="share.delivery.count.limit", config_operation=0, value=value
+                ),
+            ),
+        )
+        for group, value in ((good, "7"), (bad, "1"))
+    )
+    request = alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answers = {one.resource_name: int(one.error_code) for one in scene.ask(request).responses}
+    assert answers == {good: 0, bad: INVALID_CONFIG}
+    wait_for(
+        lambda: scene.configs(GROUP_RESOURCE, good)["share.delivery.count.limit"] == "7", "its 7"
+    )

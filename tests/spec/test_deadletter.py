@@ -214,3 +214,17 @@ def test_deadletter_12_topic_is_made_where_the_broker_permits_it(scene: Scene) -
     configs = scene.configs(TOPIC_RESOURCE, name)
     assert configs["errors.deadletterqueue.group.enable"] == "true"
     assert configs["message.timestamp.type"] == "CreateTime"
+
+
+def test_deadletter_13_queue_that_is_the_source(scene: Scene) -> None:
+    """Kafka writes the letter to be read, rejected and written again; ours waits."""
+    topic = scene.topic(name=f"dlq.{scene.new_name('topic')}", **ALLOWED)
+    member = scene.member(scene.group(errors_deadletterqueue_topic_name=topic.name), topic)
+    scene.produce(topic, 1)
+    member.take()
+    assert member.acknowledge([(0, 0, REJECT)]).outcome == 0
+    if scene.kind == "kafka":
+        assert member.take() == [(1, 1, 1)]
+    else:
+        assert member.fetch(wait_ms=200).acquired == []
+        assert scene.start_and_lag(member.group, topic)[1] == 1

@@ -11,6 +11,7 @@ from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
 from kio.schema.update_features.v2 import request as update_features
 
 from tests.spec.scene import TIMEOUT, Scene, wait_for
+from tests.spec.test_group import listed
 from tests.spec.test_offsets import alter
 
 UNSUPPORTED_VERSION = 35
@@ -79,6 +80,7 @@ def test_feature_2_level_0_switches_share_groups_off_at_once(scene: Scene, resto
     wanted = delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=topic.name)
     request = delete_offsets.DeleteShareGroupOffsetsRequest(group_id=member.group, topics=(wanted,))
     assert scene.ask(request).error_code == UNSUPPORTED_VERSION
+    assert [one.group_id for one in listed(scene)] == [member.group], "what there is, is listed"
 
 
 def test_feature_3_switched_on_again_groups_go_on(scene: Scene, restored: None) -> None:

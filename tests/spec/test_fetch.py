@@ -13,7 +13,7 @@ from kio.schema.share_fetch.v1 import request as share_fetch_v1
 from sharegroup.wire.encoder import encode_request
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
-from tests.spec.scene import Scene
+from tests.spec.scene import Scene, wait_for
 
 INVALID, UNKNOWN_TOPIC_ID, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 42, 100, 3, -1
 
@@ -281,3 +281,53 @@ def throttle(answer: Any) -> timedelta:
 def test_fetch_28_nobody_is_throttled_without_a_quota(scene: Scene) -> None:
     _, member = reader(scene)
     assert throttle(member.fetch(epoch=OPEN)) == timedelta(0)
+
+
+def test_fetch_29_min_bytes_are_of_all_partitions_together(scene: Scene) -> None:
+    topic, member = reader(scene, 2)
+    member.load()
+    scene.produce(topic, 3, partition=0)
+    request = member.begin_fetch(wait_ms=10_000, min_bytes=120)
+    assert member.connection.is_silent(0.1)
+    scene.produce(topic, 3, partition=1)
+    assert sorted(member.finish_fetch(request).by_partition) == [0, 1]
+
+
+def test_fetch_30_record_limit_cuts_no_ranges(scene: Scene) -> None:
+    topic, member = reader(scene)
+    member.load()
+    scene.produce(topic, 2, 2, 2)
+    assert member.fetch(strict=True, max_records=6, batch_size=2).acquired == [(0, 5, 1)]
+
+
+def test_fetch_31_neighbours_of_one_count_are_one_range(scene: Scene) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 4)
+    assert member.take(4) == [(0, 3, 1)]
+    for offset in (1, 0, 3, 2):
+        assert member.acknowledge([(offset, offset, RELEASE)]).outcome == 0
+    assert member.fetch(wait_ms=5000).acquired == [(0, 3, 2)]
+
+
+def test_fetch_32_deleted_topic_is_unknown(scene: Scene) -> None:
+    """To a session that has its partition, Kafka still knows the topic's name."""
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    member.take()
+    scene.delete_topic(topic)
+    known = {"ours": UNKNOWN_TOPIC_ID, "kafka": UNKNOWN_PARTITION}[scene.kind]
+    wait_for(lambda: member.fetch(wait_ms=100).errors == {0: known}, "the session's error")
+    new = scene.member(member.group)
+    new.topics = (topic,)
+    assert new.fetch(wait_ms=100).errors == {0: UNKNOWN_TOPIC_ID}
+    wait_for(lambda: member.acknowledge([(0, 0, ACCEPT)]).outcome == UNKNOWN_TOPIC_ID, "the error")
+
+
+def test_fetch_33_partitions_take_turns(scene: Scene) -> None:
+    """With room for one log batch in an answer, every partition comes before one is empty."""
+    topic, member = reader(scene, 3)
+    member.load()
+    for partition in range(3):
+        scene.produce(topic, *[2] * 6, partition=partition)
+    firsts = [next(iter(member.fetch(max_records=1).by_partition)) for _ in range(6)]
+    assert set(firsts) == {0, 1, 2}

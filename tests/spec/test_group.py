@@ -6,6 +6,7 @@ from typing import Any
 
 from kio.schema.delete_groups.v2 import request as delete_groups
 from kio.schema.list_groups.v5 import request as list_groups
+from kio.schema.share_group_describe.v1 import request as share_group_describe
 
 from tests.spec.messages import ACCEPT, RELEASE
 from tests.spec.scene import Scene, wait_for
@@ -150,3 +151,14 @@ def test_group_14_member_that_leaves_is_described_no_more(scene: Scene) -> None:
     first.leave()
     assert [one.member_id for one in scene.describe(group).members] == [second.member_id]
     wait_for(lambda: second.heartbeat() and second.assigned == {(topic.id, 0)}, "the partition")
+
+
+def test_group_15_operations_that_are_allowed_are_told_to_who_asks(scene: Scene) -> None:
+    """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS, by their bits."""
+    member = scene.member(scene.group(), scene.topic())
+    request = share_group_describe.ShareGroupDescribeRequest(
+        group_ids=(member.group,), include_authorized_operations=True
+    )
+    [asked] = scene.ask(request).groups
+    assert asked.authorized_operations == sum(1 << bit for bit in (3, 6, 8, 10, 11))
+    assert scene.describe(member.group).authorized_operations == -(2**31)

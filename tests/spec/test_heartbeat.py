@@ -242,3 +242,15 @@ def test_heartbeat_25_leaving_needs_no_epoch_of_the_members(scene: Scene) -> Non
     member = scene.member(group, topic)
     member.epoch = 1000
     assert member.leave().error_code == 0
+
+
+def test_heartbeat_26_assignment_whose_answer_was_lost(scene: Scene) -> None:
+    """Ours sends it again with the epoch that the member never saw; Kafka the epoch alone."""
+    topic, group = scene.topic(2), scene.group()
+    member = scene.member(group, topic).until_assigned(2)
+    before = member.epoch
+    scene.member(group).heartbeat(topics=[topic.name])
+    wait_for(lambda: member.heartbeat(epoch=before).member_epoch > before, "the next epoch")
+    again = member.heartbeat(epoch=before)
+    assert again.member_epoch > before
+    assert (again.assignment is not None) is {"ours": True, "kafka": False}[scene.kind]

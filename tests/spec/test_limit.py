@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, RELEASE
+from tests.spec.peer import start_ours
 from tests.spec.scene import Scene
 
 LIMIT = {"share_partition_max_record_locks": "100"}
@@ -88,3 +93,24 @@ def test_limit_8_raised_is_in_effect_at_once(scene: Scene) -> None:
     assert member.fetch(wait_ms=50).acquired == []
     scene.alter_group(member.group, share_partition_max_record_locks="200")
     assert member.take(100) == [(100, 199, 1)]
+
+
+@pytest.mark.ours_only("Kafka has no bound of runs")
+def test_limit_9_of_runs_stops_new_records_until_some_settle(scene: Scene, tmp_path: Path) -> None:
+    with (
+        start_ours(tmp_path, {"sharegroup.share.partition.runs.max": "100"}) as peer,
+        Scene(peer, scene.name) as bounded,
+    ):
+        topic = bounded.topic()
+        bounded.produce(topic, *[1] * 110)
+        member = bounded.member(bounded.group(), topic)
+        member.take(110)
+        acks = [(offset, offset, ACCEPT) for offset in range(1, 110, 2)]
+        assert member.acknowledge(acks).outcome == 0
+        bounded.produce(topic, 1)
+        assert member.fetch(wait_ms=100).acquired == []
+        assert member.acknowledge([(0, 0, RELEASE)]).outcome == 0
+        assert member.fetch(wait_ms=5000).acquired == [(0, 0, 2)], "what waits still comes"
+        acks = [(offset, offset, ACCEPT) for offset in range(0, 110, 2)]
+        assert member.acknowledge(acks).outcome == 0
+        assert member.take() == [(110, 110, 1)]

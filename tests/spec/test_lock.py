@@ -75,3 +75,21 @@ def test_lock_6_that_ended_cannot_be_renewed(scene: Scene) -> None:
     member.take()
     assert scene.member(member.group, topic).take() == [(0, 0, 2)]
     assert member.acknowledge([(0, 0, RENEW)], renew=True).outcome == INVALID_STATE
+
+
+def test_lock_7_renewal_of_a_refused_request(scene: Scene) -> None:
+    """Ours refuses all of it, so the lock ends when it would have; in Kafka it holds on."""
+    topic, member = reader(scene)
+    other = scene.member(member.group, topic).open()
+    scene.produce(topic, 2)
+    began = time.monotonic()
+    assert member.take(2) == [(0, 1, 1)]
+    assert member.acknowledge([(1, 1, ACCEPT)]).outcome == 0
+    request = other.begin_fetch(wait_ms=10_000)
+    assert other.connection.is_silent(0.5)
+    refused = member.acknowledge([(0, 0, RENEW), (1, 1, ACCEPT)], renew=True)
+    assert refused.outcome == INVALID_STATE
+    assert other.finish_fetch(request).acquired == [(0, 0, 2)]
+    held = time.monotonic() - began
+    assert held >= {"ours": 1.0, "kafka": 1.5}[scene.kind]
+    assert held <= {"ours": 1.45, "kafka": 3.0}[scene.kind]

@@ -219,3 +219,13 @@ def test_session_21_connection_that_drops_ends_all_sessions_opened_on_it(scene: 
     first.connection.socket.close()
     released = {"ours": [(0, 1, 2)], "kafka": [(1, 1, 2)]}[scene.kind]
     assert other.take() == released
+
+
+def test_session_22_acknowledging_on_a_fetch_names_a_partition(scene: Scene) -> None:
+    """Who does not want to fetch from it forgets it in the same request (session-15)."""
+    topic, member = reader(scene, records=1)
+    member.take()
+    assert member.fetch(forget=[(topic.id, 0)]).error == 0
+    scene.produce(topic, 1)
+    assert member.fetch().acquired == []
+    assert member.fetch([(0, 0, ACCEPT)], wait_ms=5000).acquired == [(1, 1, 1)]

@@ -322,3 +322,21 @@ def test_state_23_coordinator_of_a_share_partition_is_found_by_its_key(scene: Sc
     found = {one.key: one for one in scene.ask(request).coordinators}
     assert (found[known].error_code, found[known].node_id) == (0, 1)
     assert found["no key"].error_code == INVALID
+
+
+def test_state_24_batches_that_are_none(scene: Scene) -> None:
+    """A share partition is made of them: ours refuses what Kafka keeps or stumbles over."""
+    state = initialized(scene)
+    descending, no_state, negative = (5, 3, 2, 1), (0, 1, 77, 1), (0, 1, 2, -1)
+    outcomes = [state.write(batch) for batch in (descending, negative, no_state)]
+    expected = {"ours": [INVALID, INVALID, INVALID], "kafka": [0, -1, -1]}[scene.kind]
+    assert outcomes == expected
+
+
+def test_state_25_equal_initialisation_and_what_was_said_since(scene: Scene) -> None:
+    """Ours keeps it (as 4.5 will); Kafka 4.4 begins anew."""
+    state = initialized(scene)
+    assert state.write((0, 4, ACKNOWLEDGED, 1)) == 0
+    assert state.initialize(1, 0) == 0
+    kept = {"ours": [(0, 4, ACKNOWLEDGED, 1)], "kafka": []}[scene.kind]
+    assert state.read() == (0, 1, 0, kept)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.spec.internal_topics import (
     CONSUMER_OFFSETS,
@@ -12,12 +15,13 @@ from tests.spec.internal_topics import (
     UPDATE,
     CoordinatorRecord,
     group_records,
+    state_partition,
     state_records,
 )
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, REJECT, RELEASE, RENEW, Topic
-from tests.spec.peer import UPDATES_PER_SNAPSHOT
-from tests.spec.scene import TOPIC_RESOURCE, Scene, wait_for
+from tests.spec.peer import UPDATES_PER_SNAPSHOT, start_ours
+from tests.spec.scene import EARLIEST, TOPIC_RESOURCE, Scene, wait_for
 from tests.spec.test_group import delete
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -209,3 +213,23 @@ def test_stored_16_state_of_a_deleted_topic_goes(scene: Scene) -> None:
     topic, member = reader(scene, 1)
     scene.delete_topic(topic)
     wait_for(lambda: state_records(scene, member.group, topic)[-1].value is None, "its tombstone")
+
+
+def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path: Path) -> None:
+    """On a broker of its own: the other tests read the log from its beginning."""
+    if scene.kind == "kafka":
+        pytest.skip("its interval is five minutes, and a second one would cost a gigabyte")
+    interval = {"share.coordinator.state.topic.prune.interval.ms": "200"}
+    with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as pruned:
+        topic, member = reader(pruned, 40)
+        member.take(40)
+        for offset in range(0, 30, 2):
+            assert member.acknowledge([(offset, offset, ACCEPT)]).outcome == 0
+        number = state_partition(member.group, topic, 0)
+        log = pruned.known_topic(SHARE_GROUP_STATE, PARTITIONS)
+        wait_for(lambda: pruned.offset(log, EARLIEST, partition=number) > 0, "the pruning")
+        first = state_records(pruned, member.group, topic)[0]
+        assert first.type == SNAPSHOT
+        member.close()
+        left = [one for first, last, _ in member.take(25) for one in range(first, last + 1)]
+        assert left == [one for one in range(40) if one >= 30 or one % 2]
