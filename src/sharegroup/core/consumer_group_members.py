@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharegroup.core.consumer_group_member import (
-    Call,
     JoinedMember,
     JoinRequest,
     Member,
@@ -149,11 +148,6 @@ class Members:
         """The members as the group's record has them; a group without a protocol has none."""
         assert protocol is not None or not self._by_id
         return () if protocol is None else tuple(one.stored(protocol) for one in self)
-
-    def calls(self) -> tuple[Call, ...]:
-        """Their requests that wait."""
-        both = ((one.joining, one.syncing) for one in self)
-        return tuple(call for pair in both for call in pair if call is not None)
 
     # What is done to them
 

@@ -38,6 +38,11 @@ class Timers:
     def __len__(self) -> int:
         return len(self._due)
 
+    @property
+    def entries(self) -> int:
+        """What the heap holds, untrue entries included."""
+        return len(self._heap)
+
     def set(self, timer: Timer, *, due_ms: int) -> None:
         """Let it be due then, whatever was noted before."""
         known_ms = self._due.get(timer)

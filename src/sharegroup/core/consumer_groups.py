@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from sharegroup.core.consumer_group import ConsumerGroup
 from sharegroup.core.consumer_group_member import (
@@ -199,10 +198,6 @@ class ConsumerGroups:
                 group.session_ended(timer.member_id, now, limits)
             self._tidy(group, before)
             yield group.take()
-
-    def calls(self) -> tuple[Call, ...]:
-        """Every request that waits."""
-        return tuple(chain.from_iterable(one.members.calls() for one in self._groups.values()))
 
     # Offsets
 
