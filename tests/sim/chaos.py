@@ -7,10 +7,13 @@ import random
 from collections.abc import Callable
 
 from tests.sim.machine import Machine
-from tests.sim.network import Connection, Network, Weather
+from tests.sim.network import Connection, Network
 from tests.sim.swarm import Plan
 
 RESTART_TRIES_MAX = 50
+
+DISK_FAULTS = {"disk_full", "sync_fails", "power_at_operation"}
+"""With these a broker may not be able to write down what it has in memory."""
 
 
 class Chaos:
@@ -27,6 +30,7 @@ class Chaos:
         self._machine = machine
         self._network = network
         self._note = note
+        self.problems: list[str] = []
         self._chance = random.Random(f"chaos {plan.seed}")
         self._faults = {
             "kill": self._kill,
@@ -104,7 +108,11 @@ class Chaos:
             disk.cut_power_after(1 << 60)
 
     async def _restart(self) -> None:
+        """In order: what is known of share partitions is what was known before."""
         await self._machine.stop()
+        await asyncio.sleep(self._chance.choice((0, 0.5)))
+        if await self._machine.start() and not DISK_FAULTS & set(self._plan.faults):
+            self.problems += self._machine.forgotten()
 
     async def _pause(self) -> None:
         self._machine.pause()
@@ -153,6 +161,3 @@ class Chaos:
     def _some_connections(self) -> list[Connection]:
         live = [one for one in self._network.connections if not one.is_over]
         return self._chance.sample(live, min(len(live), self._chance.choice((1, 1, 3))))
-
-
-__all__ = ["Chaos", "Weather"]

@@ -57,6 +57,7 @@ class Checker:
         self._soon = soon
         self._topic_ids: dict[str, list[Any]] = {}
         self._asked: dict[Exchange, Asked] = {}
+        self._ends: dict[Exchange, dict[Partition, int]] = {}
         self._life = 0
 
     def group(self, name: str) -> GroupView:
@@ -179,9 +180,7 @@ class Checker:
     _DeleteShareGroupOffsets_asked = _AlterShareGroupOffsets_asked
 
     def _DeleteShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        done = {
-            topic.topic_id for topic in exchange.answer.responses if int(topic.error_code) == 0
-        }
+        done = {topic.topic_id for topic in exchange.answer.responses if int(topic.error_code) == 0}
         self._offsets_reset(exchange, lambda partition: partition.topic_id in done)
 
     def _offsets_reset(self, exchange: Exchange, was_done: Callable[[Partition], bool]) -> None:
@@ -222,19 +221,19 @@ class Checker:
         return [one for one in self.shares.views if one[0] in names]
 
     def _DescribeShareGroupOffsets_asked(self, exchange: Exchange) -> None:  # noqa: N802
-        pass
+        self._ends[exchange] = {
+            partition: view.high_watermark for partition, view in self.logs.views.items()
+        }
 
     def _DescribeShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        ends = self._ends.pop(exchange)
         for group in exchange.answer.groups:
             for topic in group.topics:
-                if topic.topic_id is None:
-                    continue
-                for one in topic.partitions:
-                    self._described(
-                        group.group_id, Partition(topic.topic_id, one.partition_index), one
-                    )
+                for one in topic.partitions if topic.topic_id is not None else ():
+                    where = Partition(topic.topic_id, one.partition_index)
+                    self._described(group.group_id, where, one, ends.get(where, 0))
 
-    def _described(self, group: str, partition: Partition, one: Any) -> None:
+    def _described(self, group: str, partition: Partition, one: Any, log_end: int) -> None:
         log = self.logs.view(partition)
         self.shares.described(
             group,
@@ -243,7 +242,7 @@ class Checker:
             start_offset=one.start_offset,
             lag=one.lag,
             log_start=log.deletable_to,
-            log_end=(log.high_watermark, 1 << 62),
+            log_end=log_end,
             confirmed=log.confirmed,
         )
 

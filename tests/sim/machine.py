@@ -7,7 +7,9 @@ import random
 
 from sharegroup.broker import app
 from sharegroup.broker.config import Config
+from sharegroup.core.delivery import Delta
 from sharegroup.errors import KafkaError
+from sharegroup.ids import SharePartitionKey
 from sharegroup.storage.files import Files
 from sharegroup.storage.syncer import Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -40,6 +42,8 @@ class Machine:
         self.running: app.Running | None = None
         self.started_us = 0
         """When the broker was last ready."""
+        self.left_behind: dict[SharePartitionKey, Delta] = {}
+        """What share partitions were like when the last broker ended, if it ended in order."""
         self._gone: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._network = network
@@ -92,6 +96,7 @@ class Machine:
         """Stop the broker in order."""
         assert self.running is not None
         running, self.running = self.running, None
+        in_use = list(running.parts.share_partitions)
         stopping = self._loop.start(self.process, running.stop())
         await self._either(stopping)
         if self.process.is_ended:
@@ -100,7 +105,23 @@ class Machine:
             stopping.result()
         except OSError:
             self.disk.release_locks()  # It ends without a word that it ended in order.
+        else:
+            self.left_behind = {live.key: live.state.checkpoint() for live in in_use}
         self._end(silently=False)
+
+    def forgotten(self) -> list[str]:
+        """What share partitions are not like they were left behind (S8), locks aside."""
+        assert self.running is not None
+        left_behind, self.left_behind = self.left_behind, {}
+        found = []
+        for key, before in left_behind.items():
+            if self.running.parts.topics.catalog.by_id(key.topic_id) is None:
+                continue
+            live = self.running.parts.share_partitions.get(key)
+            after = live.state.checkpoint()
+            if before != after:
+                found.append(f"S8: {live} was left as {before} and is {after}")
+        return found
 
     def kill(self) -> None:
         """End the broker where it stands; what it wrote is still in the system's memory."""

@@ -9,6 +9,7 @@ verdict    all that was promised is there, and a restart changes nothing (L1, S3
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -52,6 +53,8 @@ DRAINED_S = 60.0
 
 EARLIEST = -2
 """The timestamp that asks for a log's first offset."""
+
+TRIES_MAX = 3
 
 Offsets = dict[tuple[str, str, int], tuple[int, int]]
 """Start offset and lag by group, topic and partition."""
@@ -116,6 +119,7 @@ class World:
         assert await self.machine.start(), "the broker does not start on an empty disk"
         self._start_clients()
         chaos = Chaos(self.plan, self.machine, self.network, self.note)
+        chaos.problems = self.checker.problems
         await self._for_a_while(chaos.run(), self.plan.chaos_s)
         await chaos.mend()
         self.board.is_settling = True
@@ -234,13 +238,20 @@ class World:
         topics = {topic.name: topic.partition_count for topic in self.board.topics.values()}
         found: Offsets = {}
         for group in self.board.groups:
-            answer = await client.ask(make_describe_offsets(group, topics))
+            answer = await self._answer(client, make_describe_offsets(group, topics))
             for topic in answer.groups[0].topics:
                 for one in topic.partitions:
                     where = (group, str(topic.topic_name), one.partition_index)
                     found[where] = (one.start_offset, one.lag)
         client.close()
         return found
+
+    async def _answer(self, client: Client, request: Any) -> Any:
+        """What a healthy broker must answer, and be it late."""
+        for _ in range(TRIES_MAX):
+            with contextlib.suppress(NoAnswer):
+                return await client.ask(request)
+        raise Broken(f"V1: no answer to {request}")
 
     # The verdict
 
@@ -266,11 +277,11 @@ class World:
         for partition in self.board.partitions():
             values: dict[int, bytes] = {}
             name = names[partition.topic_id]
-            listed = await client.ask(make_list_offsets(name, partition.index, EARLIEST))
+            listed = await self._answer(client, make_list_offsets(name, partition.index, EARLIEST))
             offset = start = listed.topics[0].partitions[0].offset
             end = start + 1
             while offset < end:
-                answer = await client.ask(make_fetch(partition, offset))
+                answer = await self._answer(client, make_fetch(partition, offset))
                 one = answer.responses[0].partitions[0]
                 end = one.high_watermark
                 more = {r.offset: bytes(r.value or b"") for r in decode_records(one.records or b"")}

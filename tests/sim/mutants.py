@@ -1,0 +1,327 @@
+"""Brokers that break one promise each: the checker has to find every one of them.
+
+A mutant changes one thing of the real broker, in this process, for as long as its context is
+open.  It names the promise that it breaks; seeds are run until somebody says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sharegroup.broker.group_settings import GroupSettings
+from sharegroup.broker.lock_expiry import LockExpiry
+from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.core import share_group, share_group_heartbeat, share_partition
+from sharegroup.core.delivery import Ack, Acquired, Delta, RecordState
+from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_session import ShareSessions
+from sharegroup.core.share_state import PersistedState, StateSummary
+from sharegroup.storage import log_directory
+from sharegroup.storage.fence import Fence
+from sharegroup.storage.log_reader import LogReader
+from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.syncer import SyncWork
+from sharegroup.storage.tickets import Ticket
+from tests.sim.swarm import Plan
+
+NO_WORK = SyncWork((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: in ``owner``, ``name`` becomes what ``change`` makes of the original."""
+
+    breaks: str
+    what: str
+    owner: Any
+    name: str
+    change: Callable[[Any], Any]
+    needs: tuple[str, ...] = ()
+    """Faults and features of a run that can show it."""
+
+    def __str__(self) -> str:
+        return f"{self.breaks}: {self.what}"
+
+    def is_shown_by(self, plan: Plan) -> bool:
+        """Whether a run by this plan can show it."""
+        return set(self.needs) <= {*plan.faults, *plan.features}
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        original = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, self.change(original))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, original)
+
+
+def _value(value: Any) -> Callable[[Any], Any]:
+    """Instead of the original: a function that always says this."""
+    return lambda _: lambda *args, **options: value
+
+
+async def _at_once(*_: Any) -> None:
+    """Confirm before the disk has it."""
+
+
+def _unsynced(kept: Callable[[SyncWork], SyncWork]) -> Callable[[Any], Any]:
+    """Less is synced than should be."""
+
+    def mutate(original: Any) -> Any:
+        return lambda self: kept(original(self))
+
+    return mutate
+
+
+def _confirmed_at_once(original: Any) -> Any:
+    def append(self: PartitionLog, *args: Any, **options: Any) -> Ticket:
+        ticket: Ticket = original(self, *args, **options)
+        return Ticket(ticket.base_offset, ticket.end_offset, done=True)
+
+    return append
+
+
+def _another_byte(original: Any) -> Any:
+    def read(self: LogReader, *args: Any, **options: Any) -> bytes:
+        data = bytearray(original(self, *args, **options))
+        if data:
+            data[-2] ^= 1
+        return bytes(data)
+
+    return read
+
+
+def _early(original: Any) -> Any:
+    """Locks end half a second before they should."""
+
+    def expire(self: SharePartition, *, now_ms: int, **options: Any) -> Any:
+        return original(self, now_ms=now_ms + 500, **options)
+
+    return expire
+
+
+def _early_look(original: Any) -> Any:
+    def next_expiry_ms(self: SharePartition) -> int | None:
+        found: int | None = original(self)
+        return None if found is None else found - 500
+
+    return next_expiry_ms
+
+
+def _owner_only(original: Any) -> Any:
+    """The owner is checked, the end of its lock is not."""
+    return lambda run, member_id, now_ms: original(run, member_id, 0)
+
+
+def _one_more(original: Any) -> Any:
+    def acquire(self: SharePartition, *args: Any, **options: Any) -> Any:
+        done = original(self, *args, **options)
+        ranges = tuple(Acquired(a, b, count + 10) for a, b, count in done.ranges)
+        return done._replace(ranges=ranges)
+
+    return acquire
+
+
+def _written(change: Callable[[Delta], Delta]) -> Callable[[Any], Any]:
+    """The coordinator keeps something else than it was told."""
+
+    def mutate(original: Any) -> Any:
+        def write(self: ShareCoordinator, key: Any, state_epoch: int, delta: Delta) -> Any:
+            return original(self, key, state_epoch, change(delta))
+
+        return write
+
+    return mutate
+
+
+def _without_counts(delta: Delta) -> Delta:
+    return delta._replace(batches=tuple(one._replace(delivery_count=0) for one in delta.batches))
+
+
+def _accepted_as_available(delta: Delta) -> Delta:
+    return delta._replace(
+        batches=tuple(
+            one._replace(state=RecordState.AVAILABLE)
+            if one.state is RecordState.ACKNOWLEDGED
+            else one
+            for one in delta.batches
+        )
+    )
+
+
+def _one_too_far(original: Any) -> Any:
+    def summary(self: ShareCoordinator, key: Any) -> StateSummary:
+        found: StateSummary = original(self, key)
+        return replace(found, start_offset=found.start_offset + 1)
+
+    return summary
+
+
+def _more_complete(original: Any) -> Any:
+    def summary(self: ShareCoordinator, key: Any) -> StateSummary:
+        found: StateSummary = original(self, key)
+        return replace(found, delivery_complete_count=found.delivery_complete_count + 2)
+
+    return summary
+
+
+def _restored_without_counts(original: Any) -> Any:
+    """After a restart every record that was given back is new."""
+
+    def read(self: ShareCoordinator, key: Any) -> PersistedState:
+        found: PersistedState = original(self, key)
+        batches = tuple(one._replace(delivery_count=0) for one in found.batches)
+        return replace(found, batches=batches)
+
+    return read
+
+
+def _without_bounds(original: Any) -> Any:
+    def limits(self: GroupSettings, *args: Any) -> Any:
+        return replace(original(self, *args), in_flight_max=1_000_000)
+
+    return limits
+
+
+def _any_epoch(_: Any) -> Any:
+    def advance(self: ShareSessions, key: Any, epoch: int) -> Any:
+        return self._find(key)
+
+    return advance
+
+
+def _all_for_the_first(original: Any) -> Any:
+    def assign(subscriptions: Any, read: Any, partitions: Any) -> Any:
+        first = min(subscriptions)
+        alone = original({first: subscriptions[first]}, {first: read[first]}, partitions)
+        return {member_id: alone.get(member_id, frozenset()) for member_id in subscriptions}
+
+    return assign
+
+
+def _for_all_groups(original: Any) -> Any:
+    """What one group settles is settled for the others, too."""
+
+    def acknowledge(self: SharePartitions, live: Any, member_id: Any, acks: Any) -> Any:
+        done = original(self, live, member_id, acks)
+        for other in list(self):
+            if other.key.topic_id == live.key.topic_id and other is not live:
+                _settle(other.state, acks)
+        return done
+
+    return acknowledge
+
+
+def _settle(state: SharePartition, acks: Any) -> None:
+    """Settle what lies there as if its own group had said so."""
+    end = max((ack.end for ack in acks if ack.types == (Ack.ACCEPT,)), default=0)
+    if end > state.start_offset:
+        state.move_log_start(min(end, state.end_offset))
+
+
+MUTANTS = (
+    Mutant(
+        "L1",
+        "nothing is synced",
+        PartitionLog,
+        "begin_sync",
+        _unsynced(lambda _: NO_WORK),
+        ("power",),
+    ),
+    Mutant(
+        "L1",
+        "folders are not synced",
+        PartitionLog,
+        "begin_sync",
+        _unsynced(lambda one: SyncWork(one.files)),
+        ("power",),
+    ),
+    Mutant(
+        "L1",
+        "produce is confirmed too early",
+        PartitionLog,
+        "append",
+        _confirmed_at_once,
+        ("sync_fails",),
+    ),
+    Mutant("L1", "a byte is another one", LogReader, "read", _another_byte),
+    Mutant(
+        "L2",
+        "the log start is forgotten",
+        log_directory,
+        "read_checkpoint",
+        _value({}),
+        ("restart", "delete_records"),
+    ),
+    Mutant(
+        "L3",
+        "sequences are not checked",
+        PartitionLog,
+        "_check_producer",
+        _value(None),
+        ("network_slow",),
+    ),
+    Mutant("S1", "the owner is not checked", share_partition, "check_held", _value(None)),
+    Mutant(
+        "S1",
+        "the lock's end is not checked",
+        share_partition,
+        "check_held",
+        _owner_only,
+        ("pause",),
+    ),
+    Mutant("S1", "locks end early", SharePartition, "expire", _early),
+    Mutant(
+        "S2",
+        "acks are confirmed too early",
+        SharePartitions,
+        "_durable",
+        lambda _: _at_once,
+        ("sync_fails",),
+    ),
+    Mutant(
+        "S2", "accepts are not kept", ShareCoordinator, "write", _written(_accepted_as_available)
+    ),
+    Mutant("S3", "locks never end", LockExpiry, "watch", _value(None)),
+    Mutant("S4", "delivery counts are too high", SharePartition, "acquire", _one_more),
+    Mutant(
+        "S4",
+        "delivery counts are not kept",
+        ShareCoordinator,
+        "write",
+        _written(_without_counts),
+        ("restart",),
+    ),
+    Mutant("S5", "the start offset is too high", ShareCoordinator, "summary", _one_too_far),
+    Mutant("S6", "locks are not counted", GroupSettings, "limits", _without_bounds, ()),
+    Mutant("S7", "the lag is too small", ShareCoordinator, "summary", _more_complete),
+    Mutant(
+        "S8",
+        "a restart forgets counts",
+        ShareCoordinator,
+        "read",
+        _restored_without_counts,
+        ("restart",),
+    ),
+    Mutant("S9", "any session epoch will do", ShareSessions, "_advance", _any_epoch),
+    Mutant("S9", "any member epoch will do", share_group, "check_member", _value(None)),
+    Mutant("S11", "groups settle for each other", SharePartitions, "acknowledge", _for_all_groups),
+    Mutant(
+        "V1",
+        "a disk that failed is never tried again",
+        Fence,
+        "_start_probe",
+        _value(None),
+        ("sync_fails",),
+    ),
+    Mutant("V2", "one member gets it all", share_group_heartbeat, "assign", _all_for_the_first),
+)
+
+SHOWS_AS = {"S3": ("V2", "V3"), "S11": ("S2", "S3", "S5", "S7", "V3")}
+"""What the checker says where that is not the promise's own name: a lost record is one that
+keeps the lag from going to 0, and groups are checked each by itself."""
