@@ -77,8 +77,11 @@ async def measure(root: str, acknowledgements: int, share_partitions: int) -> No
     allowed = (2 * live + 500 * UPDATE_BYTES * len(keys)) / 2**20
     print(f"  allowed                    {allowed:8.2f} MiB: snapshots twice, 500 updates each")
     await running.stop()
+    begun = time.process_time()
     killed = await start(f"{root}/killed")
-    print(f"  before the prune, read in  {killed.parts.share_coordinator.load_ms / 1000:8.2f} s")
+    used = time.process_time() - begun
+    load_s = killed.parts.share_coordinator.load_ms / 1000
+    print(f"  before the prune, read in  {load_s:8.2f} s, the whole start took {used:.2f} s of CPU")
     await killed.stop()
 
 

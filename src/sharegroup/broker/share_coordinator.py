@@ -11,12 +11,12 @@ and are loaded again when somebody else has written.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.config import CoordinatorConfig
 from sharegroup.broker.coordinator_log import CoordinatorLog
-from sharegroup.broker.share_state_records import decode, encode
+from sharegroup.broker.share_state_records import decode, encode, needed
 from sharegroup.broker.topics import Topics
 from sharegroup.core.delivery import Delta
 from sharegroup.core.share_state import PersistedState, ShareStates, StateSummary, named
@@ -24,6 +24,7 @@ from sharegroup.core.share_state_records import Records
 from sharegroup.errors import UnknownTopicOrPartition
 from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
 from sharegroup.storage.tickets import Ticket
+from sharegroup.wire.small_batches import KeyedRecord
 
 log = logging.getLogger(__name__)
 
@@ -231,12 +232,18 @@ class ShareCoordinator:
         """Read the topic anew; the number of its records."""
         states = self._no_states()
         count = 0
-        for count, (offset, key, value) in enumerate(self._log.records(), start=1):
+
+        def counted() -> Iterator[KeyedRecord]:
+            nonlocal count
+            for count, stored in enumerate(self._log.records(), start=1):
+                if count % PROGRESS_RECORDS == 0:
+                    log.info("event=share_state_loading records=%d", count)
+                yield stored
+
+        for offset, key, value in needed(counted()):
             record = decode(key, value)
             if record is not None:
                 states.replay(record, log_offset=offset)
-            if count % PROGRESS_RECORDS == 0:
-                log.info("event=share_state_loading records=%d", count)
         self._states = states
         return count
 

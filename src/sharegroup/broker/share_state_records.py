@@ -6,7 +6,9 @@ ShareUpdate, whose last offsets are inclusive.  Updates, by far the most, go by 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, assert_never
 
 from sharegroup.broker.coordinator_log import KeyAndValue
@@ -20,6 +22,7 @@ from sharegroup.core.share_state_records import (
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.wire import share_state_records as wire
 from sharegroup.wire.coordinator_records import (
+    PREFIX_BYTES,
     SHARE_STATE_RECORDS,
     decode_key,
     decode_value,
@@ -27,6 +30,13 @@ from sharegroup.wire.coordinator_records import (
     encode_value,
 )
 from sharegroup.wire.share_update import UpdateFields, decode_update, encode_update
+from sharegroup.wire.small_batches import KeyedRecord
+
+SNAPSHOT = b"\0\0"
+"""How the key of a snapshot begins, and of a tombstone, which is a snapshot of nothing."""
+
+HELD_MAX = 50_000
+"""Records that a start holds back at a time, some 20 MB of them."""
 
 KEYS_MAX = 20_000
 """Keys that are remembered in both forms: a log has millions of records of the same few."""
@@ -54,6 +64,34 @@ def encode(record: ShareStateRecord) -> KeyAndValue:
             return _key(wire.ShareSnapshotKey, record.key), None
         case _:
             assert_never(record)
+
+
+def needed(stored: Iterable[KeyedRecord]) -> Iterator[KeyedRecord]:
+    """Of stored records those that a start needs, each share partition's in order.
+
+    What a snapshot or a tombstone makes superfluous is passed over undecoded where they lie close
+    together, which is most of a log that was not pruned for a while.  Some of it may come along:
+    records are held back to wait for a snapshot, and no more than `HELD_MAX` of them.
+    """
+    held: dict[bytes, list[KeyedRecord]] = {}
+    count = 0
+    for record in stored:
+        key = record[1]
+        name = key[PREFIX_BYTES:]
+        own = held.get(name)
+        if own is None:
+            held[name] = [record]
+        elif key[:PREFIX_BYTES] == SNAPSHOT:
+            count -= len(own)
+            held[name] = [record]
+        else:
+            own.append(record)
+        count += 1
+        if count >= HELD_MAX:
+            yield from chain.from_iterable(held.values())
+            held.clear()
+            count = 0
+    yield from chain.from_iterable(held.values())
 
 
 def decode(key: bytes, value: bytes | None) -> ShareStateRecord | None:

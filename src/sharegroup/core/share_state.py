@@ -11,6 +11,10 @@ Records are deltas over a snapshot, as in Kafka's ``__share_group_state``:
     update   0   start 103   (nothing but a new start)
     snapshot 1   start 103   [105,107) available x1        <- after so many updates
 
+A start may leave out what a snapshot has made superfluous.  It then forgets, as it does after
+that was deleted, who led before the state was initialized again and how many updates came before
+a snapshot that was not due; neither changes what is known of a record.
+
 How two statements about one offset combine is in `state_batches`.  A record that a snapshot has
 made superfluous may be deleted from the log's beginning; `needless_before` says how far.
 
