@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sharegroup.cli.inspecting.coordinator_json import coordinator_json
+from sharegroup.cli.inspecting.coordinator_json import INTERNAL_TOPICS, coordinator_json
+from sharegroup.wire.consumer_group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
 from sharegroup.wire.coordinator_records import (
     SHARE_GROUP_RECORDS,
     SHARE_STATE_RECORDS,
@@ -102,3 +107,44 @@ def test_what_is_not_known_here_stays_readable() -> None:
     assert "expected version 0" in newer["unknown"]
     assert newer["value"] == {"version": 9, "data": ""}
     assert coordinator_json(SHARE_GROUP_RECORDS, None, b"")["unknown"] == "no key with a type"
+
+
+def test_consumer_groups_bytes_are_base64() -> None:
+    key = GroupMetadataKey(group="g")
+    member = MemberMetadata(
+        member_id="m",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout=300,
+        session_timeout=45,
+        subscription=b"\x00\x01",
+        assignment=b"",
+    )
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=3, protocol="range", leader="m", members=(member,)
+    )
+    classes = INTERNAL_TOPICS["__consumer_offsets"]
+    found = coordinator_json(classes, encode_key(key), encode_value(value))
+    assert found["key"] == {"type": 2, "data": {"group": "g"}}
+    assert found["value"] == {
+        "version": 3,
+        "data": {
+            "protocolType": "consumer",
+            "generation": 3,
+            "protocol": "range",
+            "leader": "m",
+            "currentStateTimestamp": -1,
+            "members": [
+                {
+                    "memberId": "m",
+                    "groupInstanceId": None,
+                    "clientId": "c",
+                    "clientHost": "/h",
+                    "rebalanceTimeout": 300,
+                    "sessionTimeout": 45,
+                    "subscription": "AAE=",
+                    "assignment": "",
+                }
+            ],
+        },
+    }

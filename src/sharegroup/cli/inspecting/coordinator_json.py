@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.coordinator_records import (
+    CONSUMER_GROUP_RECORDS,
     PREFIX_BYTES,
     SHARE_GROUP_RECORDS,
     SHARE_STATE_RECORDS,
@@ -25,7 +26,7 @@ from sharegroup.wire.coordinator_records import (
 from sharegroup.wire.decoder import DecodeError
 
 INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
-    "__consumer_offsets": SHARE_GROUP_RECORDS,
+    "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
     "__share_group_state": SHARE_STATE_RECORDS,
 }
 """What the records of an internal topic are made of."""
@@ -65,6 +66,8 @@ def message_json(message: Any) -> Any:
         return topic_id_text(TopicId(message))
     if message is None or isinstance(message, str | int):
         return message
+    if isinstance(message, bytes):
+        return base64.b64encode(message).decode()
     return {
         _camel(field.name): message_json(getattr(message, field.name))
         for field in fields(message)
