@@ -331,3 +331,9 @@ def test_fetch_33_partitions_take_turns(scene: Scene) -> None:
         scene.produce(topic, *[2] * 6, partition=partition)
     firsts = [next(iter(member.fetch(max_records=1).by_partition)) for _ in range(6)]
     assert set(firsts) == {0, 1, 2}
+
+
+def test_fetch_34_session_without_partitions_is_answered_at_once(scene: Scene) -> None:
+    _, member = reader(scene)
+    assert member.fetch(epoch=OPEN, partitions=[], wait_ms=10_000).error == 0
+    assert member.fetch(wait_ms=10_000).partitions == {}

@@ -11,7 +11,7 @@ from kio.schema.share_group_describe.v1 import request as share_group_describe
 from tests.spec.messages import ACCEPT, RELEASE
 from tests.spec.scene import Scene, wait_for
 
-NON_EMPTY, NO_GROUP = 68, 69
+NON_EMPTY, NO_GROUP, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 68, 69, 3, -1
 
 
 def listed(scene: Scene, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> Any:
@@ -162,3 +162,16 @@ def test_group_15_operations_that_are_allowed_are_told_to_who_asks(scene: Scene)
     [asked] = scene.ask(request).groups
     assert asked.authorized_operations == sum(1 << bit for bit in (3, 6, 8, 10, 11))
     assert scene.describe(member.group).authorized_operations == -(2**31)
+
+
+def test_group_16_late_word_to_a_deleted_group_is_refused(scene: Scene) -> None:
+    """From somebody with a share session and records, who is no member: ours says that there is
+    no share partition any more, Kafka that it does not know what to say."""
+    topic = scene.topic()
+    scene.produce(topic, 2)
+    member = scene.member(scene.group(), topic)
+    member.take(2)
+    member.leave()
+    assert delete(scene, member.group) == [0]
+    outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
+    assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]

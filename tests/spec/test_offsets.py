@@ -13,7 +13,7 @@ from tests.spec.messages import ACCEPT, Topic
 from tests.spec.scene import Scene
 
 NON_EMPTY, NO_GROUP, INVALID_GROUP, UNKNOWN_PARTITION, OUT_OF_RANGE = 68, 69, 24, 3, 1
-NO_LONGER_OURS = 6
+UNKNOWN_SERVER_ERROR = -1
 
 
 def alter(scene: Scene, group: str, topic: str, *offsets: int) -> Any:
@@ -198,3 +198,14 @@ def test_offsets_17_minus_one_goes_back_to_the_reset_policy(scene: Scene) -> Non
     topic, member = idle(scene, 2)
     expected = {"ours": [OUT_OF_RANGE], "kafka": [0]}[scene.kind]
     assert altered(alter(scene, member.group, topic.name, -1)) == expected
+
+
+def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> None:
+    topic, member = idle(scene, 2)
+    late = scene.member(member.group)
+    late.topics = (topic,)
+    assert late.take() == [(1, 1, 2)]
+    [one] = delete(scene, member.group, topic.name).responses
+    assert one.error_code == 0
+    outcome = late.acknowledge([(1, 1, ACCEPT)]).outcome
+    assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]

@@ -120,3 +120,10 @@ def test_record_12_is_settled_out_of_order(scene: Scene) -> None:
     assert scene.start_and_lag(member.group, topic)[1] == 2
     member.close()
     assert scene.member(member.group, topic).take(2) == [(0, 0, 2), (2, 2, 2)]
+
+
+def test_record_13_members_of_a_group_share_a_partition(scene: Scene) -> None:
+    topic, member = reader(scene, 2, 2, 2)
+    other = scene.member(member.group, topic)
+    taken = [one.take(max_records=1) for one in (member, other, member)]
+    assert taken == [[(0, 1, 1)], [(2, 3, 1)], [(4, 5, 1)]]

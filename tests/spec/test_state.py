@@ -18,9 +18,11 @@ from kio.schema.write_share_group_state.v0 import request as write_state_v0
 from kio.schema.write_share_group_state.v1 import request as write_state
 
 from sharegroup.ids import TopicId, topic_id_text
+from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Topic
 from tests.spec.scene import Scene, wait_for
 
+NOT_LEADER = 6
 INVALID, UNKNOWN_PARTITION, FENCED_LEADER, FENCED_STATE = 42, 3, 74, 124
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
@@ -340,3 +342,34 @@ def test_state_25_equal_initialisation_and_what_was_said_since(scene: Scene) -> 
     assert state.initialize(1, 0) == 0
     kept = {"ours": [(0, 4, ACKNOWLEDGED, 1)], "kafka": []}[scene.kind]
     assert state.read() == (0, 1, 0, kept)
+
+
+def held(scene: Scene) -> tuple[State, Member]:
+    """A member that holds the two records of a topic, and the state behind it."""
+    topic = scene.topic()
+    scene.produce(topic, 2)
+    member = scene.member(scene.group(), topic)
+    assert member.take(2) == [(0, 1, 1)]
+    state = State(scene, topic)
+    state.group = member.group
+    return state, member
+
+
+def test_state_26_initialised_by_another_fences_who_holds_records(scene: Scene) -> None:
+    """Ours drops the share partition at once, Kafka when it writes; the next fetch is of the new
+    state."""
+    state, member = held(scene)
+    assert state.initialize(9, 0) == 0
+    outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
+    assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": NOT_LEADER}[scene.kind]
+    assert state.read()[3] == []
+    assert member.take(2) == [(0, 1, 1)]
+    assert member.acknowledge([(0, 1, ACCEPT)]).outcome == 0
+
+
+def test_state_27_later_leader_and_the_one_before(scene: Scene) -> None:
+    """Ours is the only leader there is, and goes on."""
+    state, member = held(scene)
+    assert state.read(leader_epoch=3)[0] == 0
+    outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
+    assert outcome == {"ours": 0, "kafka": NOT_LEADER}[scene.kind]

@@ -7,8 +7,11 @@ import time
 from typing import Any
 
 from kio.schema.api_versions.v4 import request as api_versions
+from kio.schema.create_topics.v7 import request as create_topics
+from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.fetch.v12 import request as fetch
 from kio.schema.init_producer_id.v5 import request as init_producer_id
+from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 
 from sharegroup.wire.encoder import encode_request
@@ -19,7 +22,8 @@ from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene, wait_for
 ASK_VERSIONS = api_versions.ApiVersionsRequest(
     client_software_name="spec", client_software_version="1"
 )
-CORRUPT, UNSUPPORTED_VERSION, UNKNOWN_PARTITION = 2, 35, 3
+CORRUPT, UNSUPPORTED_VERSION, UNKNOWN_PARTITION, OUT_OF_RANGE = 2, 35, 3, 1
+POLICY_VIOLATION, ALREADY_EXISTS, INVALID_TOPIC = 44, 36, 17
 
 SHARE_VERSIONS = {
     76: (1, 1),
@@ -170,3 +174,54 @@ def test_wire_10_offsets_are_listed_by_place_and_by_time(scene: Scene) -> None:
 
 def test_wire_11_unknown_topic_is_an_error_of_its_own(scene: Scene) -> None:
     assert scene.metadata(scene.new_name("topic")).error_code == UNKNOWN_PARTITION
+
+
+def a_delete(topic: str, before: int) -> Any:
+    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=before)
+    return delete_records.DeleteRecordsRequest(
+        topics=(delete_records.DeleteRecordsTopic(name=topic, partitions=(one,)),),
+        timeout=TIMEOUT,
+    )
+
+
+def test_wire_12_records_are_deleted_up_to_the_logs_end(scene: Scene) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 3)
+    for before, error in ((4, OUT_OF_RANGE), (2, 0), (-1, 0)):
+        [answer] = scene.ask(a_delete(topic.name, before)).topics[0].partitions
+        assert answer.error_code == error
+    assert (scene.offset(topic, EARLIEST), scene.offset(topic)) == (3, 3)
+
+
+def test_wire_13_records_of_a_compacted_topic_are_not_deleted(scene: Scene) -> None:
+    topic = scene.topic(cleanup_policy="compact")
+    scene.produce_batch(topic, encode_batch([NewRecord(b"key", b"value", 1_000)]))
+    [answer] = scene.ask(a_delete(topic.name, 1)).topics[0].partitions
+    assert answer.error_code == POLICY_VIOLATION
+
+
+def test_wire_14_topic_is_known_by_its_id(scene: Scene) -> None:
+    topic = scene.topic(2)
+    request = metadata.MetadataRequest(
+        topics=(metadata.MetadataRequestTopic(topic_id=topic.id, name=None),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    [found] = scene.ask(request).topics
+    assert (found.name, len(found.partitions), found.is_internal) == (topic.name, 2, False)
+
+
+def test_wire_15_topic_is_made_once_and_under_a_name_that_topics_can_have(scene: Scene) -> None:
+    topic = scene.topic()
+    names = (topic.name, "a/b", "..", "x" * 250)
+    request = create_topics.CreateTopicsRequest(
+        topics=tuple(
+            create_topics.CreatableTopic(
+                name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()
+            )
+            for name in names
+        ),
+        timeout=TIMEOUT,
+    )
+    errors = {one.name: int(one.error_code) for one in scene.ask(request).topics}
+    assert [errors[name] for name in names] == [ALREADY_EXISTS, *[INVALID_TOPIC] * 3]
