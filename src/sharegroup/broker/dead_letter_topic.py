@@ -14,7 +14,7 @@ from sharegroup.broker.catalog import Topic
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.topics import Topics
-from sharegroup.errors import InvalidConfig, TopicAlreadyExists
+from sharegroup.errors import InvalidConfig
 from sharegroup.ids import SharePartitionKey, TopicName
 
 MADE_WITH = {
@@ -37,7 +37,8 @@ class DeadLetterTopics:
     async def of(self, key: SharePartitionKey) -> Topic | None:
         """The topic for letters of this share partition, made now if it may be.
 
-        None when the group wants none; InvalidConfig when somebody does not agree.
+        None when the group wants none; InvalidConfig when somebody does not agree.  Names that
+        begin with '__', the broker's own, are refused when they are set.
         """
         name = self._settings.dead_letter_topic(key.group_id)
         if name is None:
@@ -65,11 +66,6 @@ class DeadLetterTopics:
         return topic
 
     def _check_name(self, key: SharePartitionKey, name: TopicName) -> None:
-        if name.startswith("__"):
-            raise InvalidConfig(
-                f"group {key.group_id!r}: topic {name!r} cannot take dead letters: names that "
-                "begin with '__' are the broker's"
-            )
         prefix = self._config.share_group.dead_letter_prefix
         if not name.startswith(prefix):
             raise InvalidConfig(
@@ -84,9 +80,6 @@ class DeadLetterTopics:
                 "with errors.deadletterqueue.group.enable=true, or set "
                 "errors.deadletterqueue.auto.create.topics.enable=true on this broker"
             )
-        try:
-            return await self._topics.create(
-                name, partitions=self._config.server.partitions_default, settings=MADE_WITH
-            )
-        except TopicAlreadyExists:
-            return self._topics.catalog.topic(name)  # Somebody was quicker.
+        return await self._topics.create(
+            name, partitions=self._config.server.partitions_default, settings=MADE_WITH
+        )

@@ -54,6 +54,7 @@ KEYS_PER_TURN = 100
 
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 30_000
+DOUBLINGS_MAX = 10
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class _Stall:
     """A share partition whose letters cannot be written now."""
 
     attempts: int = 0
+    """Failed ones in a row, of those that found the configuration fit."""
     is_waiting: bool = False
 
 
@@ -163,10 +165,8 @@ class DeadLetters:
 
     def notify(self, key: SharePartitionKey) -> None:
         """Something of this share partition waits for its letter."""
-        stall = self._stalls.get(key)
-        if stall is None or not stall.is_waiting:
-            self._ready[key] = None
-            self._wake.set()
+        self._ready[key] = None
+        self._wake.set()
 
     async def run(self) -> None:
         """Write letters until `stop`; first those that waited when the broker stopped."""
@@ -178,6 +178,8 @@ class DeadLetters:
                 continue
             key = next(iter(self._ready))
             del self._ready[key]
+            if key in self._stalls and self._stalls[key].is_waiting:
+                continue  # Its next try is due some other time, and finds what is new, too.
             async with self._step:
                 if not self._is_stopping:
                     await self._attend(key)
@@ -243,7 +245,7 @@ class DeadLetters:
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
         counts.not_copied_count += batch.not_copied_count
-        self._share_partitions.archived(key, batch.ranges, state_epoch=live.state_epoch)
+        self._share_partitions.archived(key, batch.ranges)
         return True
 
     def _batch(
@@ -276,19 +278,18 @@ class DeadLetters:
             live,
             records,
         )
-        self._share_partitions.archived(live.key, ranges, state_epoch=live.state_epoch)
+        self._share_partitions.archived(live.key, ranges)
 
     def _stall(self, key: SharePartitionKey, error: KafkaError) -> None:
         """Try again later; say why once."""
         is_config = isinstance(error, InvalidConfig)
         stall = self._stalls.setdefault(key, _Stall())
-        delay_ms = min(RETRY_MS_MIN << min(stall.attempts, 10), RETRY_MS_MAX)
+        doublings = 0 if is_config else min(stall.attempts, DOUBLINGS_MAX)
+        delay_ms = min(RETRY_MS_MIN << doublings, RETRY_MS_MAX)
         stall.attempts = 0 if is_config else stall.attempts + 1
         stall.is_waiting = True
-        self._ready.pop(key, None)
         self._counts[key.group_id].failure_count += 1
-        retry_ms = self._clock.now_ms() + (RETRY_MS_MIN if is_config else delay_ms)
-        heapq.heappush(self._due, (retry_ms, next(self._order), key))
+        heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
         self._set_timer()
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)

@@ -226,16 +226,10 @@ class SharePartitions:
         """Call ``callback`` for a share partition of which records wait for their dead letter."""
         self._archiving = callback
 
-    def archived(
-        self, key: SharePartitionKey, copied: Iterable[tuple[int, int]], *, state_epoch: int
-    ) -> None:
-        """The dead letters of these offsets are durable.
-
-        If the state was made anew meanwhile, these offsets have another story now.
-        """
+    def archived(self, key: SharePartitionKey, copied: Iterable[tuple[int, int]]) -> None:
+        """The dead letters of these offsets are durable, whatever was loaded again meanwhile."""
         live = self.get(key)
-        if live.state_epoch == state_epoch:
-            self._append_unattended(live, live.state.archived(copied))
+        self._append_unattended(live, live.state.archived(copied))
 
     def unload(self, key: SharePartitionKey) -> None:
         """Forget what is in memory of one share partition that nobody uses."""

@@ -16,7 +16,7 @@ from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
 from sharegroup.storage.files import Files
-from sharegroup.wire.batches import scan
+from sharegroup.wire.batches import BatchHeader, scan
 from sharegroup.wire.records import NewRecord, Record, decode_records, encode_batch
 from tests.faults.in_process import DATA, Broker, ShareMember
 
@@ -125,11 +125,11 @@ class Scene:
             for letter in self.letters(topic, partition)
         ]
 
-    def batch_sizes(self) -> list[int]:
-        """Bytes of each batch of the dead-letter topic."""
+    def batch_headers(self) -> list[BatchHeader]:
+        """Of each batch of the dead-letter topic."""
         topics = self.broker.running.parts.topics
         _, log = topics.named(TopicName("dlq.g"), 0)
-        return [header.size for _, header in scan(log.read(0, bytes_max=1 << 24))]
+        return [header for _, header in scan(log.read(0, bytes_max=1 << 24))]
 
     def counts(self) -> DeadLetterCounts:
         """What was done for the group."""

@@ -160,7 +160,7 @@ def test_letters_come_in_order_in_batches_that_the_topic_takes(tmp_path: Path) -
         await scene.reject(*range(100))
         await scene.settles_up_to(100)
         assert scene.origins() == list(range(100))
-        sizes = scene.batch_sizes()
+        sizes = [header.size for header in scene.batch_headers()]
         assert max(sizes) <= 5_000
         assert len(sizes) < 15
 
@@ -188,7 +188,7 @@ def test_record_that_is_too_large_is_compressed_or_else_left_out_and_its_letter_
             b"the record is larger than max.message.bytes=1000 of the dead-letter topic"
         )
         assert small.value == b"small"
-        assert max(scene.batch_sizes()) <= 1_000
+        assert max([header.size for header in scene.batch_headers()]) <= 1_000
         counts = scene.counts()
         assert (counts.record_count, counts.not_copied_count) == (3, 1)
 
@@ -239,6 +239,8 @@ def test_letter_has_the_brokers_time_where_its_topic_wants_that(tmp_path: Path) 
         await scene.settles_up_to(1)
         [letter] = scene.letters()
         assert letter.timestamp == scene.broker.clock.wall_ms()
+        [header] = scene.batch_headers()
+        assert header.has_log_append_time
 
     played(scenario, tmp_path)
 
@@ -281,6 +283,19 @@ def test_what_can_be_no_dead_letter_topic_is_refused_when_it_is_set(
     async def scenario(scene: Scene) -> None:
         with pytest.raises(AssertionError, match=r"errors\.deadletterqueue\.topic\.name"):
             await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name=name)
+
+    played(scenario, tmp_path)
+
+
+def test_many_letters_are_written_in_portions(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce_values(1_200)
+        await scene.take(1_200)
+        await scene.reject(*range(1_200))
+        await scene.settles_up_to(1_200)
+        assert scene.counts().write_count == 3
+        assert [header.record_count for header in scene.batch_headers()] == [500, 500, 200]
 
     played(scenario, tmp_path)
 

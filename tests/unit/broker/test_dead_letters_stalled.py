@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sharegroup.broker import share_requests
-from sharegroup.core.delivery import Ack, RecordState
+from sharegroup.core.delivery import Ack, Delta, RecordState, StateBatch
 from sharegroup.ids import TopicName
 from sharegroup.storage import fence
+from sharegroup.storage.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker, ShareMember
 from tests.unit.broker.dead_letter_scene import (
@@ -32,6 +33,12 @@ async def rejects(scene: Scene, count: int = 1) -> None:
     await scene.take()
     await scene.reject(*range(count))
     await scene.until(lambda: scene.dead_letters.stalled_count == 1, "stalled")
+
+
+async def turns() -> None:
+    """Let the broker do what it can do at once."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def goes_on(scene: Scene, count: int = 1) -> None:
@@ -168,6 +175,130 @@ def test_broker_whose_dead_letters_nobody_writes_archives_at_once(tmp_path: Path
 
     nobody = "org.apache.kafka.server.share.dlq.NoOpShareGroupDLQManager"
     played(scenario, tmp_path, group_share_dlq_manager_class_name=nobody)
+
+
+def test_letter_is_written_when_what_its_member_was_told_is_durable(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.make_queue()
+        live = await scene.live()
+        live.last_write = Ticket(0, 0)
+        scene.broker.clock.advance(1)
+        await turns()
+        assert scene.origins() == []
+        live.last_write.settle()
+        await scene.settles_up_to(1)
+        assert scene.origins() == [0]
+
+    played(scenario, tmp_path)
+
+
+def test_nothing_is_written_of_a_state_that_was_made_anew(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.make_queue()
+        live = await scene.live()
+        pending = live.last_write = Ticket(0, 0)
+        scene.broker.clock.advance(1)
+        await turns()
+        parts = scene.broker.running.parts
+        parts.share_coordinator.initialize(
+            live.key, state_epoch=live.state_epoch + 1, start_offset=0
+        )
+        parts.share_partitions.drop_group(live.key.group_id)
+        pending.settle()
+        await scene.until(lambda: scene.dead_letters.is_idle, "done")
+        assert scene.origins() == []
+        assert await scene.take() == [(0, 1)]
+
+    played(scenario, tmp_path)
+
+
+def test_what_is_rejected_meanwhile_does_not_make_it_try_again_sooner(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await scene.produce_values(2)
+        await scene.take()
+        await scene.reject(0)
+        await scene.until(lambda: scene.dead_letters.stalled_count == 1, "stalled")
+        await scene.reject(1)
+        await turns()
+        assert scene.counts().failure_count == 1
+        await scene.make_queue()
+        await goes_on(scene, 2)
+
+    played(scenario, tmp_path)
+
+
+def test_queue_whose_batches_are_smaller_than_a_letter_is_waited_for(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await scene.make_queue(max_message_bytes="100")
+        await rejects(scene)
+        await scene.alter(TOPIC_KIND, "dlq.g", max_message_bytes="10000")
+        await goes_on(scene)
+
+    played(scenario, tmp_path)
+
+
+def test_letters_of_a_topic_that_is_deleted_are_forgotten(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.make_queue()
+        topics = scene.broker.running.parts.topics
+        await topics.delete(topics.catalog.topic(TopicName("orders")))
+        await scene.seconds(2)
+        assert scene.dead_letters.stalled_count == scene.dead_letters.pending_count == 0
+        assert scene.origins() == []
+
+    played(scenario, tmp_path)
+
+
+def test_records_that_wait_in_a_state_that_was_written_from_outside_have_their_letters(
+    tmp_path: Path,
+) -> None:
+    """As the request WriteShareGroupState does it."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        await scene.produce_values(2)
+        live = await scene.live()
+        waiting = Delta(0, 0, (StateBatch(0, 2, RecordState.ARCHIVING, 1),))
+        parts = scene.broker.running.parts
+        parts.share_coordinator.write(live.key, live.state_epoch, waiting)
+        parts.share_partitions.drop_group(live.key.group_id)
+        assert await scene.take() == []
+        await scene.settles_up_to(2)
+        assert scene.origins() == [0, 1]
+
+    played(scenario, tmp_path)
+
+
+def test_broker_that_is_stopped_while_it_writes_a_letter_writes_no_second_one(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        scene = await Scene.start(None, str(tmp_path))
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.make_queue()
+        _, log = scene.broker.running.parts.topics.named(TopicName("dlq.g"), 0)
+        stopping: list[asyncio.Task[None]] = []
+        log.subscribe(lambda: stopping.append(asyncio.ensure_future(scene.broker.stop())))
+        scene.broker.clock.advance(1)
+        await scene.until(lambda: bool(stopping), "the letter is durable")
+        await stopping[0]
+
+        scene = await Scene.start(None, str(tmp_path))
+        await scene.until(lambda: scene.dead_letters.is_idle, "started")
+        await scene.settles_up_to(1)
+        assert scene.origins() == [0]
+        await scene.broker.stop()
+
+    asyncio.run(main())
 
 
 def test_share_version_1_has_no_dead_letters_and_2_has_them(tmp_path: Path) -> None:
@@ -356,8 +487,10 @@ def on_disk(scenario: Callable[[Scene, PowerLossDisk], Awaitable[None]]) -> None
     async def main() -> None:
         disk = PowerLossDisk(1)
         scene = await Scene.start(disk)
-        await scenario(scene, disk)
-        await scene.broker.stop()
+        try:
+            await scenario(scene, disk)
+        finally:
+            await scene.broker.stop()
 
     asyncio.run(main())
 
