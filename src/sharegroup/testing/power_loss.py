@@ -47,6 +47,8 @@ class _File:
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, written), or (size, None) for a truncation; oldest first."""
+    error_kept: bool = False
+    """A sync of everything lost writes of this file: its own next sync says so."""
 
 
 @dataclass(slots=True, eq=False)
@@ -194,6 +196,9 @@ class PowerLossDisk:
         with self._lock:
             file = self._opened(fd)
             self._sync_operation([file])
+            if file.error_kept:
+                file.error_kept = False
+                raise _error(errno.EIO, "sync")
             _make_durable(file)
 
     def sync_directory(self, path: str) -> None:
@@ -206,7 +211,13 @@ class PowerLossDisk:
         with self._lock:
             nodes = list(_all_below(self._folder(path)))
             files = [node for node in nodes if isinstance(node, _File)]
-            self._sync_operation(files)
+            before = [len(file.unsynced) for file in files]
+            try:
+                self._sync_operation(files)
+            except OSError:
+                for file, count in zip(files, before, strict=True):
+                    file.error_kept |= len(file.unsynced) < count
+                raise
             for node in nodes:
                 if isinstance(node, _File):
                     _make_durable(node)

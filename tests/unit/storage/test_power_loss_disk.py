@@ -91,6 +91,26 @@ def test_after_a_failed_sync_a_later_one_does_not_bring_back_what_was_dropped() 
     assert found == {b"x", b""}
 
 
+def test_what_a_failed_sync_of_the_tree_dropped_is_told_by_the_files_own_sync() -> None:
+    """As on Linux: each file keeps its error until somebody asks for it."""
+    told = set()
+    for seed in range(20):
+        disk, fd = disk_with_file(seed)
+        disk.write(fd, b"x", 0)
+        disk.fail_next_sync()
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync_tree("/top")
+        try:
+            disk.sync(fd)
+        except OSError:
+            told.add("failed")
+        else:
+            told.add("synced")
+            disk.cut_power()
+            assert disk.read(disk.open("/top/data/file"), 5, 0) == b"x"
+    assert told == {"failed", "synced"}
+
+
 def test_a_full_disk_takes_what_fits_and_says_so() -> None:
     disk, fd = disk_with_file()
     disk.fill_up(room_bytes=3)
