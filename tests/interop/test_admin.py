@@ -191,70 +191,78 @@ def test_features_include_share_groups(bootstrap: str) -> None:
     assert features.finalized_epoch is not None
 
 
-@pytest.fixture(params=["classic", "consumer"])
-def protocol(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.mark.parametrize(
+    ("where_to", "protocol"),
+    [
+        ("bootstrap", "classic"),
+        pytest.param("kafka", "classic", marks=on_kafka),
+        pytest.param("kafka", "consumer", marks=on_kafka),
+    ],
+)
+def test_consumer_group_is_described_and_moved(
+    request: pytest.FixtureRequest, where_to: str, protocol: str
+) -> None:
+    found = request.getfixturevalue(where_to)
+    bootstrap: str = found if isinstance(found, str) else found.bootstrap
+    topic, group = f"read-{protocol}", f"readers-{protocol}"
+    where = TopicPartition(topic, 0)
+
+    async def make(admin: AdminClient) -> None:
+        await admin.create_topics([NewTopic(topic, 1)])
+
+    administer(bootstrap, make)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "client.id": "reader",
+        }
+    )
+    consumer.subscribe([topic])
+    limit = time.monotonic() + WAIT_SECONDS
+    while not consumer.assignment():
+        assert time.monotonic() < limit, "the consumer got no partition"
+        consumer.poll(0.1)
+
+    async def described(admin: AdminClient) -> ConsumerGroupDescription:
+        found = (await admin.describe_consumer_groups([group]))[group]
+        assert isinstance(found, ConsumerGroupDescription)
+        refused = (await admin.alter_consumer_group_offsets(group, {where: 3}))[where]
+        assert isinstance(refused, UnknownMemberId)
+        return found
+
+    group_now = administer(bootstrap, described)
+    consumer.close()
+    assert (group_now.group_id, group_now.type, group_now.protocol_type, group_now.state) == (
+        group, protocol, "consumer", "Stable",
+    )  # fmt: skip
+    (member,) = group_now.members
+    assert (member.client_id, member.assignment) == ("reader", (where,))
+
+    async def moved(admin: AdminClient) -> None:
+        (listed,) = await admin.list_groups(types_filter=[protocol])
+        assert (listed.group_id, listed.state) == (group, "Empty")
+        # A share group's own delete leaves it alone.
+        left = await admin.delete_share_groups([group])
+        assert isinstance(left[group], GroupIdNotFound)
+        assert await admin.alter_consumer_group_offsets(group, {where: 3}) == {where: None}
+        offsets = await admin.list_consumer_group_offsets({group: None})
+        assert offsets == {group: {where: CommittedOffset(3, None, "")}}
+        assert await admin.delete_consumer_group_offsets(group, [where]) == {where: None}
+        offsets = await admin.list_consumer_group_offsets({group: [where]})
+        assert offsets == {group: {where: CommittedOffset(None, None, "")}}
+        assert await admin.delete_groups([group]) == {group: None}
+        gone = await admin.describe_consumer_groups([group])
+        assert isinstance(gone[group], GroupIdNotFound)
+
+    administer(bootstrap, moved)
 
 
 class TestOnKafka:
     """What our broker does not serve."""
 
     pytestmark = on_kafka
-
-    def test_consumer_group_is_described_and_moved(self, kafka: KafkaPeer, protocol: str) -> None:
-        topic, group = f"read-{protocol}", f"readers-{protocol}"
-        where = TopicPartition(topic, 0)
-
-        async def make(admin: AdminClient) -> None:
-            await admin.create_topics([NewTopic(topic, 1)])
-
-        administer(kafka.bootstrap, make)
-        consumer = Consumer(
-            {
-                "bootstrap.servers": kafka.bootstrap,
-                "group.id": group,
-                "group.protocol": protocol,
-                "client.id": "reader",
-            }
-        )
-        consumer.subscribe([topic])
-        limit = time.monotonic() + WAIT_SECONDS
-        while not consumer.assignment():
-            assert time.monotonic() < limit, "the consumer got no partition"
-            consumer.poll(0.1)
-
-        async def described(admin: AdminClient) -> ConsumerGroupDescription:
-            found = (await admin.describe_consumer_groups([group]))[group]
-            assert isinstance(found, ConsumerGroupDescription)
-            refused = (await admin.alter_consumer_group_offsets(group, {where: 3}))[where]
-            assert isinstance(refused, UnknownMemberId)
-            return found
-
-        found = administer(kafka.bootstrap, described)
-        consumer.close()
-        assert (found.group_id, found.type, found.protocol_type, found.state) == (
-            group, protocol, "consumer", "Stable",
-        )  # fmt: skip
-        (member,) = found.members
-        assert (member.client_id, member.assignment) == ("reader", (where,))
-
-        async def moved(admin: AdminClient) -> None:
-            (listed,) = await admin.list_groups(types_filter=[protocol])
-            assert (listed.group_id, listed.state) == (group, "Empty")
-            # A share group's own delete leaves it alone.
-            left = await admin.delete_share_groups([group])
-            assert isinstance(left[group], GroupIdNotFound)
-            assert await admin.alter_consumer_group_offsets(group, {where: 3}) == {where: None}
-            offsets = await admin.list_consumer_group_offsets({group: None})
-            assert offsets == {group: {where: CommittedOffset(3, None, "")}}
-            assert await admin.delete_consumer_group_offsets(group, [where]) == {where: None}
-            offsets = await admin.list_consumer_group_offsets({group: [where]})
-            assert offsets == {group: {where: CommittedOffset(None, None, "")}}
-            assert await admin.delete_groups([group]) == {group: None}
-            gone = await admin.describe_consumer_groups([group])
-            assert isinstance(gone[group], GroupIdNotFound)
-
-        administer(kafka.bootstrap, moved)
 
     def test_feature_that_cannot_have_a_level_is_refused(self, kafka: KafkaPeer) -> None:
         async def scenario(admin: AdminClient) -> None:
