@@ -43,6 +43,11 @@ class EntryFile(Generic[Entry]):
         size = self._layout.size
         return self._make(self._layout.unpack(self.file.read(size, number * size)))
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether there are entries that are only in memory."""
+        return bool(self._pending)
+
     def append(self, entry: Entry) -> None:
         """Add an entry, in memory."""
         self._pending.append(entry)

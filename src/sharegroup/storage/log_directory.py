@@ -103,7 +103,7 @@ class LogDirectory:
             syncer=syncer,
             durability=durability,
             appended=self._appended,
-            save_start_offsets=self._save_start_offsets,
+            delete_before=self.delete_before,
         )
         self._wall_ms = wall_ms
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -330,9 +330,11 @@ class LogDirectory:
 
         Logs that are gone by now are passed over.  OffsetOutOfRange where one has less.
         """
-        for key, offset in offsets.items():
-            if key in self._logs:
-                self._logs[key].check_deletion(offset)
+        logs = [(self._logs[key], end) for key, end in offsets.items() if key in self._logs]
+        for log_, end in logs:
+            log_.check_deletion(end)
+        if any(log_.tells_of_producers(end) for log_, end in logs):
+            await self.checkpoint()
         try:
             await self._save_start_offsets(offsets)
         except OSError as error:

@@ -335,8 +335,10 @@ class PartitionLog:
     def begin_checkpoint(self) -> Checkpoint:
         """Write what is only in memory; what must be synced before the new recovery point."""
         segments = self._segments
-        if segments.active is not None:
-            segments.active.flush_indexes()  # The others were, when they were closed.
+        for segment in segments.all:
+            # Closed ones were flushed then, but for those that recovery has read anew.
+            if segment is segments.active or segment.has_unwritten:
+                segment.flush_indexes()
         files = [file for s in segments.all for file in s.index_files if file.unsynced_bytes]
         new = tuple(segment for segment in segments.all if segment.has_new_files)
         names: tuple[str, ...] = (self._folder,) if new else ()
@@ -392,11 +394,7 @@ class PartitionLog:
         """Move the start of the log up to ``offset``, durably; the start offset then."""
         self.check_deletion(offset)
         if offset > self.start_offset:
-            try:
-                await self._parts.save_start_offsets({self.key: offset})
-            except OSError as error:
-                raise KafkaStorageError(f"{self}: the new start offset: {error}") from error
-            self.begin_at(offset)
+            await self._parts.delete_before({self.key: offset})
         return self.start_offset
 
     def check_deletion(self, offset: int) -> None:
@@ -406,6 +404,10 @@ class PartitionLog:
                 f"{self}: records up to offset {offset} cannot be deleted; "
                 f"the log is {self.start_offset} to {self.high_watermark}"
             )
+
+    def tells_of_producers(self, offset: int) -> bool:
+        """Whether a crash would need what is before ``offset`` to know the log's producers."""
+        return len(self._producers) > 0 and offset > self.recovery_point
 
     def begin_at(self, offset: int) -> None:
         """Let the log begin at ``offset``, which is saved as its start, and free what is before.
@@ -463,7 +465,8 @@ class PartitionLog:
             folder=self._folder,
             segments=tuple(segments),
             cleaned_to=cleaned_to,
-            aborted=tuple(overlapping((s.aborted for s in segments), first=0, end=end)),
+            # The marker may be in a later segment.
+            aborted=tuple(overlapping((s.aborted for s in self._segments.all), first=0, end=end)),
             producers=last_of_producers(self._producers),
             swap_in=lambda old, new: not self._is_closed and self._segments.swap_in(old, new),
             has=lambda segment: not self._is_closed and segment in self._segments.all,

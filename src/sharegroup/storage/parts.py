@@ -32,8 +32,8 @@ class StorageParts:
     durability: Durability
     appended: Callable[[int], None]
     """Told how many bytes were appended to any log: a checkpoint comes due by bytes."""
-    save_start_offsets: Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
-    """Make the start offsets of some logs durable."""
+    delete_before: Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
+    """Move the starts of logs up; see `LogDirectory.delete_before`."""
 
     @property
     def files(self) -> Files:

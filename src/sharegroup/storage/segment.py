@@ -98,6 +98,11 @@ class Segment:
         return self.index.file, self.time_index.file, self.aborted.file
 
     @property
+    def has_unwritten(self) -> bool:
+        """Whether `flush_indexes` has something to do besides the time index's end."""
+        return any(entries.has_unwritten for entries in self._indexes)
+
+    @property
     def has_new_files(self) -> bool:
         """Whether an index file was made whose name may not be durable yet."""
         return any(entries.is_new for entries in self._indexes)

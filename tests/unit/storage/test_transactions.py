@@ -10,9 +10,11 @@ from sharegroup.errors import (
     KafkaStorageError,
     TransactionCoordinatorFenced,
 )
+from sharegroup.storage.compaction import CompactionLimits
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.unit.storage.logs import (
     FOLDER,
     NOW_MS,
@@ -256,3 +258,53 @@ def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
         assert log.aborted_transactions(0, 12) == before
 
     run(main())
+
+
+def test_what_recovery_found_in_closed_segments_is_written_down_too() -> None:
+    """Found by the model: it was in memory only, and gone after the next start."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=250)
+        for number in range(4):
+            await append(log, transactional(2, producer=A, sequence=2 * number), abort(A))
+        before = log.aborted_transactions(0, 12)
+        for _ in range(2):
+            directory.abandon()
+            disk.cut_power()
+            directory, log = open_log(disk, segment_bytes=250)
+            await directory.checkpoint()
+            assert log.aborted_transactions(0, 12) == before
+
+    run(main())
+
+
+def test_an_aborted_transaction_is_known_to_compaction_before_its_marker_is_compacted() -> None:
+    """Found by the model: what was aborted stood for its key until the marker was reached."""
+
+    async def main() -> None:
+        directory, log = open_log(PowerLossDisk(1))
+        await append(log, keyed_batch(b"a", b"kept"), transactional_batch(b"a", b"aborted"))
+        log.roll()
+        await append(log, abort(A), batch(1))
+        await directory.checkpoint()
+        found = log.compactable(now_ms=NOW_MS, lag_ms=0)
+        await directory.compact(log, found, CompactionLimits(1 << 20, 1000, 1 << 20))
+        values = [record.value for record in decode_records(log.read(0, bytes_max=1 << 20))]
+        assert values == [b"kept"]
+
+    run(main())
+
+
+def keyed_batch(key: bytes, value: bytes) -> bytearray:
+    return encode_batch([NewRecord(key, value, NOW_MS)])
+
+
+def transactional_batch(key: bytes, value: bytes) -> bytearray:
+    return encode_batch(
+        [NewRecord(key, value, NOW_MS)],
+        producer_id=A,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=True,
+    )
