@@ -1,0 +1,84 @@
+"""Share consumers on a log with transactions: ours and confluent-kafka's, unmodified.
+
+The broker has no transaction coordinator, so the transactions are written into its log.
+Offsets 0 to 1 and 4 are aborted, 3 is committed; 5 and 6 are the markers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client import AdminClient, ShareConsumer
+from sharegroup.testing import TestBroker, broker
+from tests.confluent_calls import set_group, share_consumer, take_shared
+from tests.interop.test_read_committed import TOPIC, A, B, fill, marker, plain, written
+
+GROUP = "workers"
+LOG = [
+    written(A, b"a0", b"a1"),
+    plain(b"p2"),
+    written(B, b"b3"),
+    written(A, b"a4", sequence=2),
+    marker(B, is_commit=True),
+    marker(A, is_commit=False),
+    plain(b"p7"),
+]
+EXPECTED = {
+    "read_committed": [(2, b"p2"), (3, b"b3"), (7, b"p7")],
+    "read_uncommitted": [
+        *((0, b"a0"), (1, b"a1"), (2, b"p2"), (3, b"b3"), (4, b"a4")),
+        (7, b"p7"),
+    ],
+}
+
+Consumed = list[tuple[int, bytes | None]]
+
+
+async def with_ours(running: TestBroker, count: int) -> Consumed:
+    found: Consumed = []
+    async with ShareConsumer(
+        TOPIC, bootstrap_servers=running.bootstrap, group_id=GROUP
+    ) as consumer:
+        while len(found) < count:
+            found += [(one.offset, one.value) for one in await consumer.poll(5)]
+        await consumer.commit()
+    return found
+
+
+async def with_confluent(running: TestBroker, count: int) -> Consumed:
+    def consume() -> Consumed:
+        with share_consumer(running.bootstrap, GROUP, TOPIC) as consumer:
+            found = [(one.offset(), one.value()) for one in take_shared(consumer, count)]
+            consumer.commit_sync()
+            return found
+
+    return await asyncio.to_thread(consume)
+
+
+@pytest.mark.parametrize("consume", [with_ours, with_confluent])
+@pytest.mark.parametrize("level", EXPECTED)
+def test_share_consumer_gets_what_its_group_wants_and_leaves_no_lag(
+    tmp_path: Path, level: str, consume: Callable[..., asyncio.Future[Consumed]]
+) -> None:
+    async def main() -> None:
+        async with broker(data=str(tmp_path)) as running:
+            log = await fill(running, *LOG)
+            await asyncio.to_thread(
+                set_group,
+                running.bootstrap,
+                GROUP,
+                isolation_level=level,
+                auto_offset_reset="earliest",
+            )
+            assert await consume(running, len(EXPECTED[level])) == EXPECTED[level]
+            async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+                listed = (await admin.list_share_group_offsets({GROUP: None}))[GROUP]
+            assert not isinstance(listed, Exception)
+            [found] = listed.values()
+            assert (found.start_offset, found.lag) == (log.high_watermark, 0)
+
+    asyncio.run(main())
