@@ -242,8 +242,8 @@ class ShareChecks:
         may_be_over = bool(view.is_unsure) or passed or self.may_be_over(view, limits, offset)
         if ack_type in SETTLING:
             view.settling.add(offset)
-        if hold is not None and hold.member_id == member_id and ack_type != RENEW:
-            hold.ending = True
+        if hold is not None and hold.member_id == member_id:
+            hold.ending = True  # A renewal ends it, too: with a shorter duration, sooner.
         return Ack(view, offset, ack_type, hold, incarnation, may_be_over)
 
     def ack_refused(self, ack: Ack, member_id: str) -> None:
@@ -267,9 +267,9 @@ class ShareChecks:
             self._check_right(ack, named, member_id, arrived_us)
         if hold is not None and hold.member_id == member_id:
             if ack.ack_type == RENEW:
-                until_us = _whole_ms(arrived_us) + limits.lock_ms[0] * 1000
-                hold.until_us = max(hold.until_us, until_us)
-                hold.ends_us = max(hold.ends_us, now_us + limits.lock_ms[1] * 1000 + 1000)
+                hold.ending = False
+                hold.until_us = _whole_ms(arrived_us) + limits.lock_ms[0] * 1000
+                hold.ends_us = now_us + limits.lock_ms[1] * 1000 + 1000
                 return
             if view.held.get(offset) is hold:
                 del view.held[offset]

@@ -21,6 +21,8 @@ from tests.sim.wiretap import Exchange
 OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+KAFKA_STORAGE_ERROR = 56
+REFUSED = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -169,38 +171,41 @@ class Checker:
             self.shares.views[view].is_unsure += 1
 
     def _AlterShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        done = {
-            Partition(topic.topic_id, one.partition_index)
+        codes = {
+            Partition(topic.topic_id, one.partition_index): int(one.error_code)
             for topic in exchange.answer.responses
             for one in topic.partitions
-            if int(one.error_code) == 0
         }
-        self._offsets_reset(exchange, lambda partition: partition in done)
+        self._offsets_reset(exchange, lambda partition: codes.get(partition, REFUSED))
 
     _DeleteShareGroupOffsets_asked = _AlterShareGroupOffsets_asked
 
     def _DeleteShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        done = {topic.topic_id for topic in exchange.answer.responses if int(topic.error_code) == 0}
-        self._offsets_reset(exchange, lambda partition: partition.topic_id in done)
+        codes = {topic.topic_id: int(topic.error_code) for topic in exchange.answer.responses}
+        self._offsets_reset(exchange, lambda partition: codes.get(partition.topic_id, REFUSED))
 
-    def _offsets_reset(self, exchange: Exchange, was_done: Callable[[Partition], bool]) -> None:
+    def _offsets_reset(self, exchange: Exchange, code_of: Callable[[Partition], int]) -> None:
         for view in self._reset_views(exchange):
-            self.shares.views[view].is_unsure -= 1
-            if int(exchange.answer.error_code) == 0 and was_done(view[1]):
-                self.shares.forget(*view)
+            self._reset(view, int(exchange.answer.error_code) or code_of(view[1]))
+
+    def _reset(self, view: tuple[str, Partition], code: int) -> None:
+        """An answer to whoever wanted to reset this; after some nobody knows what happened."""
+        if code == KAFKA_STORAGE_ERROR:
+            return
+        self.shares.views[view].is_unsure -= 1
+        if code == 0:
+            self.shares.forget(*view)
 
     def _DeleteGroups_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for view in self._views_of(exchange.request.groups_names):
             self.shares.views[view].is_unsure += 1
 
     def _DeleteGroups_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        for view in self._views_of(exchange.request.groups_names):
-            self.shares.views[view].is_unsure -= 1
-        done = [one.group_id for one in exchange.answer.results if int(one.error_code) == 0]
-        for view in self._views_of(done):
-            self.shares.forget(*view)
-        for name in done:
-            self.group(name).member_epochs.clear()
+        for one in exchange.answer.results:
+            for view in self._views_of([one.group_id]):
+                self._reset(view, int(one.error_code))
+            if int(one.error_code) in (0, KAFKA_STORAGE_ERROR):
+                self.group(one.group_id).member_epochs.clear()
 
     def _DeleteGroups_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
         for name in exchange.request.groups_names:
