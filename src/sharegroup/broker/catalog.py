@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,9 @@ CONSUMER_OFFSETS = TopicName("__consumer_offsets")
 SHARE_GROUP_STATE = TopicName("__share_group_state")
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE})
 
-LEVELS_BEFORE = {"group.version": 1, "metadata.version": 33, "share.version": 1}
+LEVELS_BEFORE: Mapping[str, int] = MappingProxyType(
+    {"group.version": 1, "metadata.version": 33, "share.version": 1}
+)
 """The levels of features of a data directory that does not say."""
 
 
@@ -154,7 +157,7 @@ class Catalog:
             case "cluster":
                 self.cluster_id = event["id"]
             case "features":
-                self.feature_levels = event["levels"]
+                self.feature_levels = MappingProxyType(dict(event["levels"]))
                 self.features_epoch = event["epoch"]
             case "producer_ids":
                 self.producer_ids_end = event["end"]

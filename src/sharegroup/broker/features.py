@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 
 from sharegroup.broker.catalog import Catalog, Event
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
@@ -53,7 +54,9 @@ FEATURES = (
     Feature(METADATA_VERSION, 7, 33),
     Feature(SHARE_VERSION, 0, 2),
 )
-FIRST_LEVELS = {feature.name: feature.newest for feature in FEATURES}
+FIRST_LEVELS: Mapping[str, int] = MappingProxyType(
+    {feature.name: feature.newest for feature in FEATURES}
+)
 """The levels of a new data directory."""
 
 

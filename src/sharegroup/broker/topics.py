@@ -100,7 +100,7 @@ class Topics:
     async def start(self) -> None:
         """Give the cluster an id, drop the folders of topics that are gone, tidy the journal."""
         if not self.catalog.cluster_id:
-            await self._happen({"event": "features", "levels": FIRST_LEVELS, "epoch": 1})
+            await self._happen({"event": "features", "levels": dict(FIRST_LEVELS), "epoch": 1})
             await self._happen({"event": "cluster", "id": topic_id_text(TopicId(uuid4()))})
         for partition in self._directory.partitions():
             topic = self.catalog.by_id(partition.topic_id)

@@ -238,11 +238,11 @@ def test_jobs_run_at_their_intervals_while_there_are_share_groups() -> None:
         log = log_of(broker, key)
         catalog = broker.running.parts.topics.catalog
         await asyncio.sleep(0)  # The jobs are on their way since the start.
-        catalog.feature_levels["share.version"] = 0
+        catalog.replay({"event": "features", "levels": {"share.version": 0}, "epoch": 2})
         broker.clock.advance(FIVE_MINUTES + 1)
         await turns(50)
         assert log.start_offset == 0
-        catalog.feature_levels["share.version"] = 1
+        catalog.replay({"event": "features", "levels": {"share.version": 1}, "epoch": 3})
         broker.clock.advance(FIVE_MINUTES + 1)
         async with asyncio.timeout(10):
             while log.start_offset == 0:
