@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 from uuid import uuid4
 
@@ -32,7 +32,7 @@ WAIT_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.01
 WAIT_MS = 500
 
-Acks = list[Range] | Mapping[Partition, list[Range]]
+Acks = Sequence[Range] | Mapping[Partition, Sequence[Range]]
 """Ranges of the member's first partition, or of each partition that is named."""
 
 
@@ -103,7 +103,7 @@ class Member:
 
     def fetch_request(
         self,
-        acks: Acks = (),  # type: ignore[assignment]
+        acks: Acks = (),
         *,
         partitions: Iterable[Partition] | None = None,
         forget: Iterable[Partition] = (),
@@ -133,7 +133,7 @@ class Member:
             values |= {"min_bytes": 0, "max_bytes": 0, "max_records": 0, "batch_size": 0}
         return share_fetch.ShareFetchRequest(**(values | fields))
 
-    def fetch(self, acks: Acks = (), **fields: Any) -> Fetched:  # type: ignore[assignment]
+    def fetch(self, acks: Acks = (), **fields: Any) -> Fetched:
         request = self.fetch_request(acks, **fields)
         self.connection.begin(request)
         return self.finish_fetch(request)
@@ -172,7 +172,7 @@ class Member:
         """Have the broker load the share partitions: the next fetch finds what there is."""
         assert self.fetch(wait_ms=200).error == 0
 
-    def close(self, acks: Acks = ()) -> Acknowledged:  # type: ignore[assignment]
+    def close(self, acks: Acks = ()) -> Acknowledged:
         """End the session."""
         return self.acknowledge(acks, epoch=CLOSE)
 
@@ -200,7 +200,7 @@ class Member:
             self.session_epoch = OPEN if closes else request.share_session_epoch + 1
         return answer
 
-    def _acks(self, acks: Acks) -> Mapping[Partition, list[Range]]:
+    def _acks(self, acks: Acks) -> Mapping[Partition, Sequence[Range]]:
         if isinstance(acks, Mapping):
             return acks
-        return {self.partitions()[0]: list(acks)} if acks else {}
+        return {self.partitions()[0]: acks} if acks else {}

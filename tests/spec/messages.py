@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -39,7 +39,10 @@ def milliseconds(value: int) -> timedelta:
 
 
 def named(
-    module: Any, verb: str, partitions: Iterable[Partition], acks: Mapping[Partition, list[Range]]
+    module: Any,
+    verb: str,
+    partitions: Iterable[Partition],
+    acks: Mapping[Partition, Sequence[Range]],
 ) -> tuple[Any, ...]:
     """The topics of a ShareFetch or ShareAcknowledge: these partitions with these ranges."""
     topics: dict[UUID, list[Any]] = {}
@@ -61,12 +64,12 @@ def named(
 
 
 def fetch_topics(
-    partitions: Iterable[Partition], acks: Mapping[Partition, list[Range]]
+    partitions: Iterable[Partition], acks: Mapping[Partition, Sequence[Range]]
 ) -> tuple[Any, ...]:
     return named(share_fetch, "Fetch", partitions, acks)
 
 
-def acknowledge_topics(acks: Mapping[Partition, list[Range]]) -> tuple[Any, ...]:
+def acknowledge_topics(acks: Mapping[Partition, Sequence[Range]]) -> tuple[Any, ...]:
     return named(share_acknowledge, "Acknowledge", (), acks)
 
 

@@ -282,3 +282,15 @@ def test_config_20_several_groups_have_their_changes_apart(scene: Scene) -> None
     wait_for(
         lambda: scene.configs(GROUP_RESOURCE, good)["share.delivery.count.limit"] == "7", "its 7"
     )
+
+
+def test_config_21_default_of_all_groups_is_changed_while_the_broker_runs(scene: Scene) -> None:
+    """Kafka wants to be started again for it."""
+    key = "group.share.record.lock.duration.ms"
+    answer = scene.alter_configs(BROKER_RESOURCE, "", {key: "25000"})
+    assert answer.error_code == {"ours": 0, "kafka": INVALID_REQUEST}[scene.kind]
+    if scene.kind == "ours":
+        shown = scene.configs(GROUP_RESOURCE, scene.new_name("group"))
+        assert shown["share.record.lock.duration.ms"] == "25000"
+        back = scene.alter_configs(BROKER_RESOURCE, "", {key: ""}, ALTER_DELETE)
+        assert back.error_code == 0

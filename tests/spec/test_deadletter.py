@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -228,3 +229,22 @@ def test_deadletter_13_queue_that_is_the_source(scene: Scene) -> None:
     else:
         assert member.fetch(wait_ms=200).acquired == []
         assert scene.start_and_lag(member.group, topic)[1] == 1
+
+
+def test_deadletter_14_record_that_the_queue_is_too_small_for(scene: Scene) -> None:
+    """It is left out, which ours says."""
+    pair = Pair(scene, errors_deadletterqueue_copy_record_enable="true")
+    small = {"max.message.bytes": "2000"}
+    assert scene.alter_configs(TOPIC_RESOURCE, pair.dead.name, small).error_code == 0
+    wait_for(
+        lambda: scene.configs(TOPIC_RESOURCE, pair.dead.name)["max.message.bytes"] == "2000",
+        "the smaller queue",
+    )
+    pair.produce(random.Random(7).randbytes(5000))
+    pair.member.take()
+    assert pair.member.acknowledge([(0, 0, REJECT)]).outcome == 0
+    [letter] = pair.letters(1)
+    assert (letter.key, letter.value) == (None, None)
+    assert headers(letter)["__dlq.errors.offset"] == b"0"
+    says_so = "sharegroup.dlq.not.copied" in headers(letter)
+    assert says_so is {"ours": True, "kafka": False}[scene.kind]

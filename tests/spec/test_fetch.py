@@ -11,10 +11,12 @@ import pytest
 from kio.schema.share_fetch.v1 import request as share_fetch_v1
 
 from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.records import NewRecord, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
 from tests.spec.scene import Scene, wait_for
 
+NOW_MS = 1_790_000_000_000
 INVALID, UNKNOWN_TOPIC_ID, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 42, 100, 3, -1
 
 
@@ -337,3 +339,14 @@ def test_fetch_34_session_without_partitions_is_answered_at_once(scene: Scene) -
     _, member = reader(scene)
     assert member.fetch(epoch=OPEN, partitions=[], wait_ms=10_000).error == 0
     assert member.fetch(wait_ms=10_000).partitions == {}
+
+
+def test_fetch_35_bytes_are_for_partitions_that_have_records(scene: Scene) -> None:
+    """Kafka keeps half of them for the other partition, which has none."""
+    topic, member = reader(scene, 2)
+    member.load()
+    batch = encode_batch([NewRecord(None, b"x" * 1000, NOW_MS)] * 10)
+    for _ in range(10):
+        scene.produce_batch(topic, batch)
+    answer = member.fetch(max_bytes=45_000)
+    assert answer.count == {"ours": 40, "kafka": 20}[scene.kind]

@@ -229,3 +229,15 @@ def test_session_22_acknowledging_on_a_fetch_names_a_partition(scene: Scene) -> 
     scene.produce(topic, 1)
     assert member.fetch().acquired == []
     assert member.fetch([(0, 0, ACCEPT)], wait_ms=5000).acquired == [(1, 1, 1)]
+
+
+def test_session_23_nothing_is_locked_for_a_connection_that_dropped(scene: Scene) -> None:
+    """Its fetch was waiting when it dropped."""
+    topic, gone = reader(scene)
+    other = scene.member(gone.group, topic).open()
+    gone.load()
+    gone.begin_fetch(wait_ms=10_000)
+    assert gone.connection.is_silent(0.1)
+    scene.drop(gone)
+    scene.produce(topic, 1)
+    assert other.take() == [(0, 0, 1)]
