@@ -181,8 +181,7 @@ class DeadLetters:
             if key in self._stalls and self._stalls[key].is_waiting:
                 continue  # Its next try is due some other time, and finds what is new, too.
             async with self._step:
-                if not self._is_stopping:
-                    await self._attend(key)
+                await self._attend(key)
             await asyncio.sleep(0)  # With an easy-going disk nothing else gives way to others.
 
     async def stop(self) -> None:

@@ -277,6 +277,26 @@ def test_records_that_wait_in_a_state_that_was_written_from_outside_have_their_l
     played(scenario, tmp_path)
 
 
+def test_stop_waits_for_the_letter_in_hand(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up(auto_create=False)
+        await rejects(scene)
+        await scene.make_queue()
+        live = await scene.live()
+        pending = live.last_write = Ticket(0, 0)
+        scene.broker.clock.advance(1)
+        await turns()
+        stopping = asyncio.ensure_future(scene.dead_letters.stop())
+        await turns()
+        assert not stopping.done()
+        pending.settle()
+        await stopping
+        assert scene.origins() == [0]
+        await scene.settles_up_to(1)
+
+    played(scenario, tmp_path)
+
+
 def test_broker_that_is_stopped_while_it_writes_a_letter_writes_no_second_one(
     tmp_path: Path,
 ) -> None:
@@ -516,7 +536,13 @@ def test_full_disk_is_tried_again_less_and_less_often_and_loses_nothing() -> Non
                 failures = scene.counts().failure_count
         assert tried_at == [0, 1, 3, 7, 15, 31, 61, 91]
         disk.make_room()
-        await scene.seconds(60)
+        await scene.alter(TOPIC_KIND, "dlq.g", errors_deadletterqueue_group_enable="false")
+        await scene.seconds(29)
+        failures = scene.counts().failure_count
+        await scene.seconds(5)
+        assert scene.counts().failure_count == failures + 5, "the configuration, each second"
+        await scene.alter(TOPIC_KIND, "dlq.g", errors_deadletterqueue_group_enable="true")
+        await scene.seconds(5)  # The first try only has the disk tried.
         await scene.settles_up_to(1)
         assert scene.origins() == [0]
 
