@@ -6,8 +6,12 @@ published release of the tools is older than the broker's, and the two don't mix
 
 from __future__ import annotations
 
+import queue
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
@@ -44,17 +48,8 @@ def why_missing() -> str | None:
 
 def run_tool(main_class: str, *arguments: str) -> str:
     """What a tool printed; it must end with exit code 0."""
-    executable = java()
-    if executable is None:
-        raise KafkaPeerError(str(why_missing()))
     done = subprocess.run(
-        [
-            executable,
-            *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"),  # Short runs.
-            *("-cp", f"{fetch_jars(_libs(), POM)}/*"),
-            main_class,
-            *arguments,
-        ],
+        _command(main_class, *arguments),
         capture_output=True,
         text=True,
         timeout=TOOL_SECONDS_MAX,
@@ -64,6 +59,56 @@ def run_tool(main_class: str, *arguments: str) -> str:
             f"{main_class} ended with {done.returncode}: {done.stdout}{done.stderr}"
         )
     return done.stdout
+
+
+class RunningTool:
+    """A tool that prints while the test goes on."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def line(self) -> bytes:
+        """The next line that it prints."""
+        return self._lines.get(timeout=TOOL_SECONDS_MAX)
+
+    def wait(self) -> None:
+        """It must end by itself, with exit code 0."""
+        code = self._process.wait(TOOL_SECONDS_MAX)
+        if code:
+            raise KafkaPeerError(f"{self._process.args!r} ended with {code}")
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip(b"\n"))
+
+
+@contextmanager
+def tool_in_background(main_class: str, *arguments: str) -> Iterator[RunningTool]:
+    """A tool that is killed at the end if it still runs."""
+    with subprocess.Popen(
+        _command(main_class, *arguments), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            yield RunningTool(process)
+        finally:
+            process.kill()
+
+
+def _command(main_class: str, *arguments: str) -> list[str]:
+    executable = java()
+    if executable is None:
+        raise KafkaPeerError(str(why_missing()))
+    return [
+        executable,
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"),  # Short runs.
+        *("-cp", f"{fetch_jars(_libs(), POM)}/*"),
+        main_class,
+        *arguments,
+    ]
 
 
 def _libs() -> Path:

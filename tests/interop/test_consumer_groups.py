@@ -5,16 +5,27 @@ With ``SHAREGROUP_INTEROP=kafka`` what is shown of one broker that runs is shown
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    TopicPartition,
+)
 
+from sharegroup.ids import GroupId, group_partition
 from tests.confluent_calls import (
     admin,
     create_topic,
     produce,
+    set_group,
+    share_consumer,
+    take_shared,
 )
 from tests.interop.group_members import (
     AiokafkaMember,
@@ -24,8 +35,11 @@ from tests.interop.group_members import (
     poll_until,
     read,
 )
+from tests.kafka_tools import run_tool, tool_in_background, why_missing
 from tests.processes import ServeProcess
 
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 Make = Callable[..., GroupMember]
 HUNDRED = [b"%d" % number for number in range(100)]
 FOUR = {0, 1, 2, 3}
@@ -106,6 +120,132 @@ def test_consumer_goes_on_where_it_was_after_kill_9(tmp_path: Path, make: Make) 
         assert [one.value for one in read(1, again)] == [b"last"]
         again.close()
     admin.cache_clear()
+
+
+def test_consumer_group_beside_a_share_group_on_one_topic(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    """Each gets every record; what one settles is nothing to the other."""
+    create_topic(bootstrap, topic)
+    set_group(bootstrap, f"{group}.share", auto_offset_reset="earliest")
+    produce(bootstrap, topic, HUNDRED)
+    reader = ConfluentMember(bootstrap, topic, group)
+    with share_consumer(bootstrap, f"{group}.share", topic, explicit=True) as worker:
+        for message in take_shared(worker, 100):
+            worker.acknowledge(message)
+        worker.commit_sync()
+        assert sorted(one.value for one in read(100, reader)) == sorted(HUNDRED)
+    reader.commit()
+    listed = admin(bootstrap).list_consumer_groups().result().valid
+    assert [one.type for one in listed if one.group_id == group] == [ConsumerGroupType.CLASSIC]
+    where = TopicPartition(topic, 0)
+    wanted = ConsumerGroupTopicPartitions(group, [where])
+    offsets = admin(bootstrap).list_consumer_group_offsets([wanted])[group].result()
+    assert [one.offset for one in offsets.topic_partitions] == [100]
+    reader.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
+class TestJava:
+    def test_kafkas_tools_describe_move_and_delete_a_group(
+        self, bootstrap: str, topic: str, group: str
+    ) -> None:
+        create_topic(bootstrap, topic)
+        produce(bootstrap, topic, HUNDRED)
+        read_by_java(bootstrap, topic, group, count=60)
+        assert described(bootstrap, group)[2:6] == ["0", "60", "100", "40"]
+        moved = consumer_groups(
+            bootstrap, "--reset-offsets", "--to-offset", "10", "--execute", "--topic", topic,
+            "--group", group,
+        )  # fmt: skip
+        assert moved[-1] == [group, topic, "0", "10"]
+        assert [b"%d" % number for number in range(10, 15)] == read_by_java(
+            bootstrap, topic, group, count=5
+        )
+        assert described(bootstrap, group)[3] == "15"
+        deleted = consumer_groups(bootstrap, "--delete-offsets", "--topic", topic, "--group", group)
+        assert deleted[-1] == [topic, "0", "Successful"]
+        gone = consumer_groups(bootstrap, "--delete", "--group", group)
+        assert gone[-1][-2:] == ["was", "successful."]
+
+    def test_kafkas_formatters_read_what_is_kept_of_a_group(
+        self, bootstrap: str, topic: str, group: str
+    ) -> None:
+        create_topic(bootstrap, topic)
+        produce(bootstrap, topic, HUNDRED)
+        member = ConfluentMember(bootstrap, topic, group)
+        read(100, member)
+        member.commit()
+        offsets = formatted(bootstrap, "OffsetsMessageFormatter", group)
+        (data,) = [
+            one["value"]["data"] for one in offsets if one["key"]["data"].get("topic") == topic
+        ]
+        assert (data["offset"], data["metadata"]) == (100, "")
+        groups = formatted(bootstrap, "GroupMetadataMessageFormatter", group)
+        data = groups[-1]["value"]["data"]
+        assert (data["protocolType"], data["generation"], data["protocol"]) == (
+            "consumer", 1, "range",
+        )  # fmt: skip
+        assert [one["sessionTimeout"] for one in data["members"]] == [6_000]
+        member.close()
+
+    def test_java_consumer_goes_on_where_it_was_after_kill_9(self, tmp_path: Path) -> None:
+        """It runs through the kill; what it commits by itself, a second one does not read again."""
+        with ServeProcess(tmp_path / "data") as broker:
+            create_topic(broker.bootstrap, "t")
+            produce(broker.bootstrap, "t", HUNDRED)
+            more = [b"after %d" % number for number in range(100)]
+            with tool_in_background(
+                CONSOLE_CONSUMER,
+                *("--bootstrap-server", broker.bootstrap, "--topic", "t", "--group", "g"),
+                *("--from-beginning", "--max-messages", "200"),
+                *("--command-property", "auto.commit.interval.ms=100"),
+            ) as java:
+                assert [java.line() for _ in range(100)] == HUNDRED
+                broker.kill9()
+                broker.start()
+                produce(broker.bootstrap, "t", more)
+                assert [java.line() for _ in range(100)] == more
+                java.wait()
+            produce(broker.bootstrap, "t", [b"last"])
+            assert read_by_java(broker.bootstrap, "t", "g", count=1) == [b"last"]
+        admin.cache_clear()
+
+
+def read_by_java(bootstrap: str, topic: str, group: str, *, count: int) -> list[bytes]:
+    printed = run_tool(
+        CONSOLE_CONSUMER,
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--group", group),
+        *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000"),
+    )
+    return [line.encode() for line in printed.splitlines()]
+
+
+def consumer_groups(bootstrap: str, *arguments: str) -> list[list[str]]:
+    """What ``kafka-consumer-groups.sh`` printed: the words of each line that has some."""
+    printed = run_tool(CONSUMER_GROUPS, "--bootstrap-server", bootstrap, *arguments)
+    return [line.split() for line in printed.splitlines() if line.strip()]
+
+
+def described(bootstrap: str, group: str) -> list[str]:
+    return consumer_groups(bootstrap, "--describe", "--group", group)[-1]
+
+
+def formatted(bootstrap: str, formatter: str, group: str) -> list[dict[str, Any]]:
+    """The group's records in ``__consumer_offsets`` as Kafka prints them."""
+    partition = group_partition(GroupId(group), 50)
+    printed = run_tool(
+        CONSOLE_CONSUMER,
+        *("--bootstrap-server", bootstrap, "--topic", "__consumer_offsets"),
+        *("--partition", str(partition), "--offset", "earliest", "--timeout-ms", "3000"),
+        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
+    )
+    decoder, documents, position = json.JSONDecoder(), [], 0
+    while position < len(printed.rstrip()):  # One behind the other, without a line's end.
+        document, position = decoder.raw_decode(printed, position)
+        documents.append(document)
+    return [one for one in documents if one["key"]["data"]["group"] == group]
 
 
 def spread(bootstrap: str, topic: str, values: list[bytes]) -> None:
