@@ -352,6 +352,6 @@ def test_consumer_20_empty_share_group_keeps_its_kind(scene: Scene) -> None:
 
 
 def test_consumer_21_silent_member_is_removed(scene: Scene) -> None:
-    consumer = Consumer(scene, scene.new_name("group"), session_ms=500).start()
+    consumer = Consumer(scene, scene.new_name("group"), session_ms=1000).start()
     wait_for(lambda: described(scene, consumer.group).group_state == "Empty", "its removal")
     assert consumer.heartbeat() == UNKNOWN_MEMBER

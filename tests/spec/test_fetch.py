@@ -211,7 +211,7 @@ def test_fetch_21_released_record_and_a_waiting_fetch(scene: Scene) -> None:
     scene.produce(topic, 1)
     assert member.take() == [(0, 0, 1)]
     other = scene.member(member.group, topic).open()
-    request = other.begin_fetch(wait_ms=700)
+    request = other.begin_fetch(wait_ms=1500)
     assert other.connection.is_silent(0.1)
     assert member.acknowledge([(0, 0, RELEASE)]).outcome == 0
     assert other.connection.is_silent(0.4) is {"ours": False, "kafka": True}[scene.kind]

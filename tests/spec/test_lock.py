@@ -9,6 +9,7 @@ from tests.spec.messages import ACCEPT, RELEASE, RENEW, Topic
 from tests.spec.scene import Scene, wait_for
 
 SECOND = {"share_record_lock_duration_ms": "1000"}
+TWO_SECONDS = {"share_record_lock_duration_ms": "2000"}
 INVALID_STATE = 121
 
 
@@ -26,11 +27,9 @@ def test_lock_1_that_ends_makes_the_record_available(scene: Scene) -> None:
     scene.produce(topic, 2)
     began = time.monotonic()
     assert member.take(2) == [(0, 1, 1)]
-    locked = time.monotonic()
     request = other.begin_fetch(wait_ms=10_000)
     assert other.finish_fetch(request).acquired == [(0, 1, 2)]
-    assert time.monotonic() - began >= 1.0
-    assert time.monotonic() - locked <= 1.6, "ours: within 100 ms; here beside other work"
+    assert 1.0 <= time.monotonic() - began < 9.0
 
 
 def test_lock_2_that_ended_settles_nothing(scene: Scene) -> None:
@@ -43,15 +42,15 @@ def test_lock_2_that_ended_settles_nothing(scene: Scene) -> None:
 
 
 def test_lock_3_renewed_holds_for_the_whole_duration_from_then_on(scene: Scene) -> None:
-    topic, member = reader(scene, 1)
+    topic, member = reader(scene, 1, **TWO_SECONDS)
     other = scene.member(member.group, topic).open()
     member.take()
     request = other.begin_fetch(wait_ms=10_000)
-    assert other.connection.is_silent(0.6)
+    assert other.connection.is_silent(1.0)
     renewed = time.monotonic()
     assert member.acknowledge([(0, 0, RENEW)], renew=True).outcome == 0
     assert other.finish_fetch(request).acquired == [(0, 0, 2)]
-    assert time.monotonic() - renewed >= 0.99
+    assert time.monotonic() - renewed >= 2.0
 
 
 def test_lock_4_of_the_last_delivery_archives_when_it_ends(scene: Scene) -> None:
@@ -79,17 +78,16 @@ def test_lock_6_that_ended_cannot_be_renewed(scene: Scene) -> None:
 
 def test_lock_7_renewal_of_a_refused_request(scene: Scene) -> None:
     """Ours refuses all of it, so the lock ends when it would have; in Kafka it holds on."""
-    topic, member = reader(scene)
+    topic, member = reader(scene, **TWO_SECONDS)
     other = scene.member(member.group, topic).open()
     scene.produce(topic, 2)
-    began = time.monotonic()
     assert member.take(2) == [(0, 1, 1)]
     assert member.acknowledge([(1, 1, ACCEPT)]).outcome == 0
     request = other.begin_fetch(wait_ms=10_000)
-    assert other.connection.is_silent(0.5)
+    assert other.connection.is_silent(1.0)
+    renewed = time.monotonic()
     refused = member.acknowledge([(0, 0, RENEW), (1, 1, ACCEPT)], renew=True)
     assert refused.outcome == INVALID_STATE
     assert other.finish_fetch(request).acquired == [(0, 0, 2)]
-    held = time.monotonic() - began
-    assert held >= {"ours": 1.0, "kafka": 1.5}[scene.kind]
-    assert held <= {"ours": 1.45, "kafka": 3.0}[scene.kind]
+    holds_on = time.monotonic() - renewed >= 2.0
+    assert holds_on is {"ours": False, "kafka": True}[scene.kind]

@@ -215,10 +215,9 @@ def test_stored_16_state_of_a_deleted_topic_goes(scene: Scene) -> None:
     wait_for(lambda: state_records(scene, member.group, topic)[-1].value is None, "its tombstone")
 
 
+@pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
 def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path: Path) -> None:
     """On a broker of its own: the other tests read the log from its beginning."""
-    if scene.kind == "kafka":
-        pytest.skip("its interval is five minutes, and a second one would cost a gigabyte")
     interval = {"share.coordinator.state.topic.prune.interval.ms": "200"}
     with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as pruned:
         topic, member = reader(pruned, 40)
@@ -233,3 +232,23 @@ def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path
         member.close()
         left = [one for first, last, _ in member.take(25) for one in range(first, last + 1)]
         assert left == [one for one in range(40) if one >= 30 or one % 2]
+
+
+@pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
+def test_stored_18_quiet_share_partition_is_snapshotted_in_time(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """So that what lies before can be pruned; the snapshot has what the updates said."""
+    interval = {"share.coordinator.cold.partition.snapshot.interval.ms": "300"}
+    with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as quiet:
+        topic, member = reader(quiet, 10)
+        member.take(10)
+        for offset in (2, 4, 6):
+            assert member.acknowledge([(offset, offset, ACCEPT)]).outcome == 0
+        expected = [(offset, offset, ACKNOWLEDGED, 1) for offset in (2, 4, 6)]
+
+        def snapshotted() -> bool:
+            records = written(quiet, member, topic)
+            return any(one.type == SNAPSHOT and batches(one) == expected for one in records)
+
+        wait_for(snapshotted, "a snapshot")
