@@ -39,7 +39,8 @@ from sharegroup.broker.persister import Persister
 from sharegroup.broker.share_partitions import SharePartitions
 from sharegroup.broker.topics import Topics
 from sharegroup.core.delivery import DeadLetter, RecordState
-from sharegroup.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicId
+from sharegroup.core.share_state import NO_SUMMARY
+from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
 from sharegroup.storage.tickets import Ticket
 from sharegroup.wire.batches import stamp_append_time
@@ -210,8 +211,6 @@ class DeadLetters:
         """One batch of letters of one share partition, and what to do with it next."""
         try:
             goes_on = await self._write_some(key)
-        except (InvalidRequest, UnknownTopicId):
-            goes_on = False  # The group's state or the topic is gone: nothing waits any more.
         except KafkaError as error:
             self._stall(key, error)
             return
@@ -223,6 +222,8 @@ class DeadLetters:
 
     async def _write_some(self, key: SharePartitionKey) -> bool:
         """Whether there may be more."""
+        if self._persister.summary(key) == NO_SUMMARY:
+            return False  # The group or the topic was deleted, whatever its queue is like.
         target = await self._targets.of(key)
         live = self._share_partitions.get(key)
         if live.last_write is not None:

@@ -243,11 +243,13 @@ def test_queue_whose_batches_are_smaller_than_a_letter_is_waited_for(tmp_path: P
     played(scenario, tmp_path)
 
 
-def test_letters_of_a_topic_that_is_deleted_are_forgotten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_queue", [True, False])
+def test_letters_of_a_topic_that_is_deleted_are_forgotten(tmp_path: Path, has_queue: bool) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await rejects(scene)
-        await scene.make_queue()
+        if has_queue:
+            await scene.make_queue()
         topics = scene.broker.running.parts.topics
         await topics.delete(topics.catalog.topic(TopicName("orders")))
         await scene.seconds(2)
