@@ -189,7 +189,7 @@ def test_lock_that_ends_wakes_a_parked_fetch(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert not task.done()
         broker.clock.advance(0.001)
-        assert records(await task) == [(0, 0, 2)]
+        assert records(await asyncio.wait_for(task, 5)) == [(0, 0, 2)]
         [live] = broker.running.parts.share_partitions
         assert [run.value.state for run in live.state.runs()] == [RecordState.ACQUIRED]
 

@@ -104,9 +104,9 @@ def test_room_goes_to_who_waits_for_it_before_who_made_it(tmp_path: Path) -> Non
         again = fetch_and_accept(busy, busy.session_epoch, ((0, 9, 1),))
         answer = await waiting(broker, again)
         assert parked.done()
-        assert records(await parked) == [(100, 109, 1)]
+        assert records(await asyncio.wait_for(parked, 5)) == [(100, 109, 1)]
         broker.clock.advance(1)
-        assert records(await answer) == []
+        assert records(await asyncio.wait_for(answer, 5)) == []
 
     run(scenario, tmp_path)
 
@@ -212,7 +212,7 @@ def test_full_share_partition_says_so_once_and_goes_on_by_itself(
         assert not parked.done()
         even = [(offset, Ack.ACCEPT) for offset in range(0, 60, 2)]
         assert await member.acknowledge(broker, {0: even}) == {0: 0}
-        assert records(await parked) == [(120, 120, 1)]
+        assert records(await asyncio.wait_for(parked, 5)) == [(120, 120, 1)]
 
     with caplog.at_level(logging.INFO, logger="sharegroup.broker.share_partitions"):
         run(scenario, tmp_path, sharegroup_share_partition_runs_max="100")

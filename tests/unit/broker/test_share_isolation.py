@@ -98,7 +98,7 @@ def test_fetch_waits_until_a_transaction_is_decided(
             await asyncio.sleep(0)  # The wake-up has its turn.
             assert await lag(broker) == left
             broker.clock.advance(0.5)
-        assert records(await task) == expected
+        assert records(await asyncio.wait_for(task, 5)) == expected
         assert await lag(broker) == left
 
     run(scenario, tmp_path)
@@ -135,7 +135,7 @@ def test_more_aborted_batches_than_one_fetch_looks_at_hide_nothing(tmp_path: Pat
         await write(broker, *(transactional(A, sequence=number) for number in range(40)))
         await write(broker, abort(A), batch())
         task = await waiting(broker, request(member, max_records=1))
-        assert records(await task) == [(41, 41, 1)]
+        assert records(await asyncio.wait_for(task, 5)) == [(41, 41, 1)]
         assert await lag(broker) == (41, 1)
 
     run(scenario, tmp_path)

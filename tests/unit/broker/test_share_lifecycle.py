@@ -59,7 +59,7 @@ def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
         holder = await held_by_another(broker, 1)
         task = await waiting(broker, request(member))
         await delete_topic(broker)
-        assert partitions(await task) == [(0, 100, 0)]
+        assert partitions(await asyncio.wait_for(task, 5)) == [(0, 100, 0)]
         assert await holder.acknowledge(broker, {0: [(0, Ack.ACCEPT)]}) == {0: 100}
 
     run(scenario, tmp_path)
@@ -137,7 +137,7 @@ def test_deleted_records_make_room_for_a_parked_fetch(tmp_path: Path) -> None:
         task = await waiting(broker, request(member, max_records=50))
         assert not task.done()
         await delete_before(broker, 20)
-        assert records(await task) == [(100, 109, 1), (110, 119, 1)]
+        assert records(await asyncio.wait_for(task, 5)) == [(100, 109, 1), (110, 119, 1)]
 
     run(scenario, tmp_path)
 
@@ -152,7 +152,7 @@ def test_deleting_all_records_ends_every_lock(tmp_path: Path) -> None:
         broker.clock.advance(0.4)
         assert not task.done()
         await produce(broker)
-        assert records(await task) == [(5, 5, 1)]
+        assert records(await asyncio.wait_for(task, 5)) == [(5, 5, 1)]
 
     run(scenario, tmp_path)
 

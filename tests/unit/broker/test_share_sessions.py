@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def test_lost_connection_gives_records_back_and_wakes_who_waits(tmp_path: Path) 
         task = await waiting(broker, request(member))
         assert not task.done()
         _connection_closed(broker.running.parts, 2)
-        assert records(await task) == [(0, 2, 2)]
+        assert records(await asyncio.wait_for(task, 5)) == [(0, 2, 2)]
         assert broker.running.parts.share_partitions.counters.sessions_lost == 1
 
     run(scenario, tmp_path)
