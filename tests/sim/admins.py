@@ -37,7 +37,7 @@ class Administrator:
     board: Board
     chance: random.Random
     features: tuple[str, ...]
-    offset_reset: str
+    group_settings: dict[str, str]
     pause_s: float = 1.0
 
     async def run(self) -> None:
@@ -67,6 +67,7 @@ class Administrator:
             "topic_configs": self._change_topic,
             "offsets": self._change_offsets,
             "delete_groups": self._delete_group,
+            "retention": self._retain,
         }
         await self._describe(client)
         if self.features and self.chance.random() < 0.7:
@@ -84,7 +85,7 @@ class Administrator:
     async def _configure_groups(self, client: Client) -> bool:
         codes = []
         for group in self.board.groups:
-            settings = {"share.auto.offset.reset": self.offset_reset}
+            settings = {k: v.replace("*", group) for k, v in self.group_settings.items()}
             answer = await client.ask(make_alter_config(GROUP_RESOURCE, group, settings))
             codes.append(int(answer.responses[0].error_code))
         return not any(codes)
@@ -142,7 +143,24 @@ class Administrator:
     async def _change_topic(self, client: Client) -> None:
         topic = self._any_topic()
         if topic is not None:
-            settings = {"segment.bytes": str(self.chance.choice((1024, 4096, 1 << 20)))}
+            settings = self.chance.choice(
+                (
+                    {"segment.bytes": str(self.chance.choice((1024, 4096, 1 << 20)))},
+                    {"segment.ms": str(self.chance.choice((1000, 3000)))},
+                )
+            )
+            await client.ask(make_alter_config(TOPIC_RESOURCE, topic.name, settings))
+
+    async def _retain(self, client: Client) -> None:
+        """Let the broker delete old records, or all that are closed."""
+        topic = self._any_topic()
+        if topic is not None and self.chance.random() < 0.3:
+            settings = self.chance.choice(
+                (
+                    {"retention.ms": str(self.chance.choice((1000, 4000, -1)))},
+                    {"retention.bytes": str(self.chance.choice((0, 2000, -1)))},
+                )
+            )
             await client.ask(make_alter_config(TOPIC_RESOURCE, topic.name, settings))
 
     async def _change_offsets(self, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of share groups (S1 to S11), checked against what the broker has written.
+"""What must hold of share groups (S1 to S9, S11), checked against what the broker has written.
 
     S1   a record has one owner at a time, and only its owner settles it, while its lock lasts
     S2   what was confirmed as accepted or rejected is never delivered again
@@ -11,8 +11,8 @@
     S11  every group is checked by itself, so what one does to another one shows as S1 to S7
 
 S3 (never lost) is checked at the end (`world`): all that is not settled is delivered again.
-S8 compares what is described before and after a restart.  S10 (dead letters) and S12 (access
-control) have checks when the broker has them.
+S8 compares share partitions before and after a restart (`machine`), S10 is in `check_letters`;
+S12 (access control) has checks when the broker has any.
 
 The checks are exact where the broker's order is known and lenient where it is not: a request
 that waits for the disk was decided somewhere between its arrival and its answer.
@@ -23,14 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.sim.messages import GAP, RELEASE, RENEW, Partition
+from tests.sim.messages import ACCEPT, GAP, REJECT, RELEASE, RENEW, Partition
 from tests.sim.network import Connection
 
 Report = Callable[[str], None]
 
 EITHER = "either of two incarnations"
 
-SETTLING = frozenset({GAP, 1, 3})
+SETTLING = frozenset({GAP, ACCEPT, REJECT})
 """Acknowledge types after which a record is never delivered again."""
 
 
@@ -68,6 +68,10 @@ class ShareView:
     """Incarnation and count of the last delivery."""
     unseen: int = 0
     """Fetches that were cut off before their answer: they may have delivered something."""
+    accepted: set[int] = field(default_factory=set)
+    """Confirmed, by who surely had it."""
+    failed: set[int] = field(default_factory=set)
+    """Rejected, or given back after the last delivery; confirmed, by who surely had it."""
     start_offset: int | None = None
     """None: not described yet."""
     is_unsure: int = 0
@@ -273,10 +277,20 @@ class ShareChecks:
                 return
             if view.held.get(offset) is hold:
                 del view.held[offset]
+            if not ack.may_be_over and hold.incarnation is ack.incarnation:
+                self._note_end(ack, hold, limits)
             if ack.ack_type == RELEASE and not ack.may_be_over:
                 view.kept_counts[offset] = max(hold.count, view.kept_counts.get(offset, 0))
         if ack.ack_type in SETTLING:
             view.settled.setdefault(offset, now_us)
+
+    def _note_end(self, ack: Ack, hold: Hold, limits: GroupView) -> None:
+        """The record is over for good, or may be."""
+        if ack.ack_type == ACCEPT:
+            ack.view.accepted.add(ack.offset)
+        exhausted = ack.ack_type == RELEASE and hold.count >= limits.deliveries[1]
+        if ack.ack_type == REJECT or exhausted:
+            ack.view.failed.add(ack.offset)
 
     def _check_right(self, ack: Ack, named: str, member_id: str, arrived_us: int) -> None:
         """The member must have had the record, and its lock must have lasted."""
@@ -335,7 +349,7 @@ class ShareChecks:
                     self._report(f"S5: {named} start is {start_offset}, {offset} is not settled")
         view.start_offset = max(start_offset, before or 0)
         if lag >= 0:
-            self._check_lag(view, named, limits, start_offset, lag, log_end, confirmed)
+            self._check_lag(view, named, limits, start_offset, lag, log_start, log_end, confirmed)
 
     def _check_lag(
         self,
@@ -344,12 +358,13 @@ class ShareChecks:
         limits: GroupView,
         start_offset: int,
         lag: int,
+        log_start: int,
         log_end: int,
         confirmed: dict[int, bytes],
     ) -> None:
         least = sum(
             1
-            for offset in range(start_offset, log_end)
+            for offset in range(max(start_offset, log_start), log_end)
             if offset in confirmed and not self.may_be_over(view, limits, offset)
         )
         if lag < least:

@@ -6,11 +6,14 @@ an unanswered request may have done.  A promise that does not hold is a line in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from sharegroup.wire.apis import APIS
+from tests.sim.admins import PARTITIONS_MAX
+from tests.sim.check_letters import Letter, check_letters
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import Ack, GroupView, Hold, SessionView, ShareChecks, ShareView
 from tests.sim.messages import GROUP_RESOURCE, Partition
@@ -23,6 +26,8 @@ CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 KAFKA_STORAGE_ERROR = 56
 REFUSED = -1
+DEAD_LETTERS = "dlq."
+"""What the names of dead-letter topics begin with."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +62,7 @@ class Checker:
         self._plan = plan
         self._incarnation = incarnation
         self._soon = soon
+        self._retained: set[str] = set()
         self._topic_ids: dict[str, list[Any]] = {}
         self._asked: dict[Exchange, Asked] = {}
         self._ends: dict[Exchange, dict[Partition, int]] = {}
@@ -145,6 +151,16 @@ class Checker:
         for one in topics:
             if int(one.error_code) == 0 and one.topic_id not in self._ids_of(str(one.name)):
                 self._topic_ids.setdefault(str(one.name), []).append(one.topic_id)
+                if one.name in self._retained:
+                    self._expect_retention(str(one.name))
+                if one.name.startswith(DEAD_LETTERS):
+                    self.logs.not_ours.add(one.topic_id)
+
+    def _expect_retention(self, name: str) -> None:
+        """Records of topics with this name may go at any time."""
+        for topic_id in self._ids_of(name):
+            for index in range(PARTITIONS_MAX):
+                self.logs.delete_asked(Partition(topic_id, index), -1)
 
     def _ids_of(self, name: str) -> list[Any]:
         return self._topic_ids.get(name, [])
@@ -154,6 +170,9 @@ class Checker:
     def _IncrementalAlterConfigs_asked(self, exchange: Exchange) -> None:  # noqa: N802
         """From now on either value may be in effect."""
         for resource in exchange.request.resources:
+            if any(one.name.startswith("retention.") for one in resource.configs):
+                self._retained.add(resource.resource_name)
+                self._expect_retention(resource.resource_name)
             if resource.resource_type != GROUP_RESOURCE:
                 continue
             group = self.group(resource.resource_name)
@@ -249,6 +268,18 @@ class Checker:
             log_start=log.deletable_to,
             log_end=log_end,
             confirmed=log.confirmed,
+        )
+
+    def letters(self, group: str, letters: Iterable[Letter], topic_ids: Mapping[str, UUID]) -> None:
+        """All of a group's dead letters, at the end."""
+        check_letters(
+            group,
+            letters,
+            topic_ids=topic_ids,
+            ever=self._topic_ids,
+            shares=self.shares,
+            logs=self.logs,
+            report=self.problems.append,
         )
 
     # Members

@@ -143,20 +143,28 @@ class StorageThread(Executor):
         self._free_at = end = begin + self._files.sync_seconds()
         future: Future[Any] = Future()
         self._work[future] = lambda: work(*args, **options)
-        if self._chance.random() < 0.5:
-            self._at(begin, lambda: self._do(future))
+        do_at_once = self._chance.random() < 0.5
+        self._at(begin, lambda: self._begin(future, do_at_once=do_at_once))
         self._at(end, lambda: self._tell(future))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """What is still to be done is done now: nobody is left to wait for it."""
         for future in list(self._work):
-            self._do(future)
+            self._begin(future, do_at_once=True)
         for future in list(self._outcomes):
             self._tell(future)
 
     def _at(self, when: float, call: Callable[[], None]) -> None:
         self._loop.call_at(when, call, context=self._process.context)
+
+    def _begin(self, future: Future[Any], *, do_at_once: bool) -> None:
+        """From now on it cannot be cancelled."""
+        if future.running() or future.set_running_or_notify_cancel():
+            if do_at_once:
+                self._do(future)
+        else:
+            del self._work[future]
 
     def _do(self, future: Future[Any]) -> None:
         """The blocking call itself; its outcome is told when its time is over."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from sharegroup.wire.records import encode_batch
 from tests.sim.board import Board
 from tests.sim.client import Client, NoAnswer
+from tests.sim.clock import WALL_START_MS
 from tests.sim.messages import NO_SUCH_TOPIC, Partition, make_init_producer_id, make_produce
 
 TRIES_MAX = 12
@@ -82,7 +83,7 @@ class Producer:
         return [b"%s/%d/%b" % (self.name.encode(), self.count - i, filling) for i in range(many)]
 
     def _batch(self, partition: Partition, values: list[bytes]) -> bytearray:
-        records = [(None, value, 1_795_000_000_000, ()) for value in values]
+        records = [(None, value, WALL_START_MS, ()) for value in values]
         if not self.is_idempotent:
             return encode_batch(records)
         return encode_batch(

@@ -35,7 +35,12 @@ FEATURES = (
     "topic_configs",
     "offsets",
     "delete_groups",
+    "retention",
 )
+"""What the administrator does now and then."""
+
+JOBS = ("prune", "compact", "dead_letters")
+"""What the broker does by itself, if it is told to."""
 
 CALM = 0.12
 """The part of seeds without faults."""
@@ -48,6 +53,7 @@ class Plan:
     seed: int
     faults: tuple[str, ...]
     features: tuple[str, ...]
+    jobs: tuple[str, ...]
     chaos_s: float
     fault_pause_s: float
     topics: int
@@ -65,7 +71,8 @@ class Plan:
     def __str__(self) -> str:
         return (
             f"seed={self.seed} faults={','.join(self.faults) or 'none'} "
-            f"features={','.join(self.features) or 'none'} durability={self.durability} "
+            f"features={','.join(self.features) or 'none'} jobs={','.join(self.jobs) or 'none'} "
+            f"durability={self.durability} "
             f"topics={self.topics} groups={self.groups} members={self.members} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
@@ -83,6 +90,7 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         faults=faults,
         features=_some(chance, FEATURES),
+        jobs=_some(chance, JOBS),
         chaos_s=chance.uniform(6, 14),
         fault_pause_s=chance.choice((0.7, 1.5, 3.0)),
         topics=chance.choice((1, 1, 2)),

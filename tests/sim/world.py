@@ -19,14 +19,17 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 from sharegroup.ids import SharePartitionKey, TopicId
-from sharegroup.wire.records import decode_records, encode_batch
+from sharegroup.wire.records import Record, decode_records, encode_batch
 from tests.sim.admins import Administrator, Reader
 from tests.sim.board import Board
 from tests.sim.chaos import Chaos
+from tests.sim.check_letters import letter_of
 from tests.sim.checker import Checker
 from tests.sim.client import Client, NoAnswer
+from tests.sim.clock import WALL_START_MS
 from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import (
@@ -133,7 +136,7 @@ class World:
     def _start_clients(self) -> None:
         plan, board = self.plan, self.board
         administrator = Administrator(
-            board, self._random("admin"), plan.features, plan.offset_reset
+            board, self._random("admin"), plan.features, group_settings_of(plan)
         )
         self._start("admin", administrator.run())
         self._start("reader", Reader("reader", board, self._random("reader")).run())
@@ -217,7 +220,7 @@ class World:
             if not topics:
                 return False
             value = b"probe/%d" % self.loop.now_us
-            batch = bytes(encode_batch([(None, value, 1, ())]))
+            batch = bytes(encode_batch([(None, value, WALL_START_MS, ())]))
             partition = Partition(topics[0].topic_id, 0)
             produced = await client.ask(make_produce(partition, batch, acks=-1))
             return int(produced.responses[0].partition_responses[0].error_code) == 0
@@ -257,6 +260,8 @@ class World:
 
     async def _verdict(self) -> None:
         await self._check_logs()
+        if "dead_letters" in self.plan.jobs:
+            await self._check_letters()
         for process in self._processes:
             self.loop.end(process)
             self.network.process_ended(process, silently=False)
@@ -272,25 +277,47 @@ class World:
             raise Broken("; ".join(self.checker.problems[:3]))
 
     async def _check_logs(self) -> None:
-        client = Client("auditor")
-        names = {topic.topic_id: topic.name for topic in self.board.topics.values()}
-        for partition in self.board.partitions():
-            values: dict[int, bytes] = {}
-            name = names[partition.topic_id]
-            listed = await self._answer(client, make_list_offsets(name, partition.index, EARLIEST))
-            offset = start = listed.topics[0].partitions[0].offset
-            end = start + 1
-            while offset < end:
-                answer = await self._answer(client, make_fetch(partition, offset))
-                one = answer.responses[0].partitions[0]
-                end = one.high_watermark
-                more = {r.offset: bytes(r.value or b"") for r in decode_records(one.records or b"")}
-                values.update((o, v) for o, v in more.items() if o >= offset)
-                if not more:
-                    break
-                offset = max(more) + 1
-            self.checker.logs.complete(partition, values, start)
+        for topic in self.board.topics.values():
+            for index in range(topic.partition_count):
+                partition = Partition(topic.topic_id, index)
+                start, records = await self._read(topic.name, partition)
+                values = {record.offset: bytes(record.value or b"") for record in records}
+                self.checker.logs.complete(partition, values, start)
+
+    async def _check_letters(self) -> None:
+        """S10: what failed for good has its letter, and nothing else has."""
+        client = Client("postman")
+        for group in self.board.groups:
+            name = f"dlq.{group}"
+            answer = await self._answer(client, make_metadata(name))
+            found = answer.topics[0]
+            letters = []
+            for index in range(len(found.partitions)):
+                _, records = await self._read(name, Partition(found.topic_id, index))
+                letters += [letter_of(record) for record in records]
+            self.checker.letters(group, letters, self._topic_ids())
         client.close()
+
+    def _topic_ids(self) -> dict[str, UUID]:
+        return {topic.name: topic.topic_id for topic in self.board.topics.values()}
+
+    async def _read(self, name: str, partition: Partition) -> tuple[int, list[Record]]:
+        """Where a log begins, and all that is in it."""
+        client = Client("auditor")
+        listed = await self._answer(client, make_list_offsets(name, partition.index, EARLIEST))
+        offset = start = listed.topics[0].partitions[0].offset
+        end, records = start + 1, list[Record]()
+        while offset < end:
+            answer = await self._answer(client, make_fetch(partition, offset))
+            one = answer.responses[0].partitions[0]
+            end = one.high_watermark
+            more = [one for one in decode_records(one.records or b"") if one.offset >= offset]
+            if not more:
+                break
+            records += more
+            offset = more[-1].offset + 1
+        client.close()
+        return start, records
 
     def _incarnation(self, group: str, partition: Partition) -> object:
         """What holds the locks of a share partition: they end with it."""
@@ -303,7 +330,7 @@ class World:
 
 def settings_of(plan: Plan) -> dict[str, str]:
     """The broker's settings: everything is short and small, so that it happens."""
-    return {
+    settings = {
         "sharegroup.durability": plan.durability,
         "auto.create.topics.enable": "false",
         "log.segment.bytes": str(plan.segment_bytes),
@@ -321,7 +348,25 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "group.share.heartbeat.interval.ms": "500",
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.assignment.interval.ms": "0",
+        "errors.deadletterqueue.auto.create.topics.enable": "true",
+        "log.retention.check.interval.ms": "700",
     }
+    if "prune" in plan.jobs:
+        settings["share.coordinator.state.topic.prune.interval.ms"] = "500"
+        settings["share.coordinator.cold.partition.snapshot.interval.ms"] = "2000"
+    if "compact" in plan.jobs:
+        settings["log.cleaner.backoff.ms"] = "300"
+        settings["log.cleaner.min.cleanable.ratio"] = "0"
+    return settings
+
+
+def group_settings_of(plan: Plan) -> dict[str, str]:
+    """What the administrator sets for every group; its own name takes the place of the star."""
+    settings = {"share.auto.offset.reset": plan.offset_reset}
+    if "dead_letters" in plan.jobs:
+        settings["errors.deadletterqueue.topic.name"] = "dlq.*"
+        settings["errors.deadletterqueue.copy.record.enable"] = "true"
+    return settings
 
 
 def _habits(chance: random.Random) -> Habits:
