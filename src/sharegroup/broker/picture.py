@@ -48,19 +48,27 @@ class SharePartitionPicture:
     """One loaded share partition.
 
     ``is_full``: so many runs are held that no new record is delivered until some settle; it
-    goes on by itself.  ``runs_left_out`` counts the runs beyond those asked for.
+    goes on by itself.  ``is_archiving``: records wait for their copy in the dead-letter queue.
+    ``timed_out_count`` counts the records whose lock ran out since the share partition was loaded,
+    ``runs_left_out`` the runs beyond those asked for.
     """
 
     key: SharePartitionKey
     topic_name: TopicName
     state_epoch: int
     log_start_offset: int
+    last_stable_offset: int
     high_watermark: int
     counts: Snapshot
     is_full: bool
     next_lock_end_ms: int | None
+    timed_out_count: int
     runs: tuple[RunPicture, ...]
     runs_left_out: int
+
+    @property
+    def is_archiving(self) -> bool:
+        return self.counts.archiving_count > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +147,12 @@ def _share_partition(
         topic_name=live.topic_name,
         state_epoch=live.state_epoch,
         log_start_offset=live.log.start_offset,
+        last_stable_offset=live.log.last_stable_offset,
         high_watermark=live.log.high_watermark,
         counts=counts,
         is_full=live.state.is_full(parts.group_settings.limits(live.key.group_id)),
         next_lock_end_ms=live.state.next_expiry_ms(),
+        timed_out_count=live.timed_out_count,
         runs=runs,
         runs_left_out=counts.run_count - len(runs),
     )

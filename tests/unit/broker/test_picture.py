@@ -42,6 +42,7 @@ def test_picture_shows_every_run_in_flight(tmp_path: Path) -> None:
         assert (one.topic_name, one.key.partition, one.is_full) == ("orders", 0, False)
         assert (one.counts.start_offset, one.counts.end_offset, one.high_watermark) == (0, 6, 6)
         assert one.next_lock_end_ms == taken_ms + LOCK_MS
+        assert (one.last_stable_offset, one.timed_out_count, one.is_archiving) == (6, 0, False)
         assert taken.now_ms == taken_ms + 7_000
         assert (taken.session_count, taken.session_partition_count) == (1, 1)
         assert group.description is not None
@@ -90,6 +91,17 @@ def test_picture_is_frozen_and_does_not_follow_the_engine(tmp_path: Path) -> Non
         ]
         with pytest.raises(FrozenInstanceError):
             one.is_full = True  # type: ignore[misc]
+
+    run(scenario, tmp_path)
+
+
+def test_records_that_ran_out_of_time_are_counted(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker, 3)
+        await broker.ask(request(member))
+        broker.clock.advance(30)
+        [[one]] = [group.share_partitions for group in picture(broker.running.parts).groups]
+        assert (one.timed_out_count, one.next_lock_end_ms) == (3, None)
 
     run(scenario, tmp_path)
 
