@@ -71,6 +71,9 @@ RETRY_MS = 1_000
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
 """The notes of one commit together: its records are written as one batch."""
 
+SLICE_GROUPS = 100
+"""So many groups are looked through for old offsets before requests have their turn again."""
+
 MINUTE_MS = 60_000
 
 
@@ -318,19 +321,25 @@ class ConsumerGroupCoordinator:
 
     def _check_offsets_later(self) -> None:
         due_ms = self._clock.now_ms() + self._config.consumer_group.offsets_check_ms
-        self._clock.call_at_ms(due_ms, self._check_offsets)
+        self._clock.call_at_ms(due_ms, lambda: self._check_offsets(self._groups.group_ids()))
 
-    def _check_offsets(self) -> None:
+    def _check_offsets(self, group_ids: tuple[GroupId, ...]) -> None:
+        """Look through some groups now, and the rest when others had their turn."""
         retention_ms = self._config.consumer_group.offsets_retention_minutes * MINUTE_MS
         try:
             self._log.forget_what_failed()
-            old = self._groups.expire(now=self._now(), retention_ms=retention_ms)
-            for group_id, records in old.items():
-                self._write(group_id, records)
-                log.info("event=offsets_expired group=%r records=%d", group_id, len(records))
+            for group_id in group_ids[:SLICE_GROUPS]:
+                old = self._groups.expire(group_id, now=self._now(), retention_ms=retention_ms)
+                if old:
+                    self._write(group_id, old)
+                    log.info("event=offsets_expired group=%r records=%d", group_id, len(old))
         except KafkaError as error:
             log.warning("event=offsets_not_expired error=%r", str(error))
-        self._check_offsets_later()
+        rest = group_ids[SLICE_GROUPS:]
+        if rest:
+            self._clock.call_at_ms(self._clock.now_ms(), lambda: self._check_offsets(rest))
+        else:
+            self._check_offsets_later()
 
     # Topics
 

@@ -246,30 +246,41 @@ class ConsumerGroups:
 
     def topic_deleted(self, name: TopicName, topic_id: TopicId) -> dict[GroupId, Records]:
         """No group is anywhere in the topic any more."""
-        return self._tombstones(
-            lambda one: one.topic == name and one.committed.topic_id in (None, topic_id)
-        )
+        found: dict[GroupId, Records] = {}
+        for group_id in self._groups:
+            partitions = self._offsets.of_group(group_id).get(name, {})
+            gone = tuple(
+                OffsetTombstone(group_id, name, partition)
+                for partition, committed in partitions.items()
+                if committed.topic_id in (None, topic_id)
+            )
+            if gone:
+                found[group_id] = gone
+        return found
 
     def all_offsets(self) -> Iterator[OffsetCommit]:
         """Every offset that was committed."""
         return iter(self._offsets)
 
-    def expire(self, *, now: Now, retention_ms: int) -> dict[GroupId, Records]:
-        """Forget the offsets that nobody came back for, and the groups that are left with none.
+    def group_ids(self) -> tuple[GroupId, ...]:
+        """All groups."""
+        return tuple(self._groups)
+
+    def expire(self, group_id: GroupId, *, now: Now, retention_ms: int) -> Records:
+        """Forget the offsets that nobody came back for, and the group if it is left with none.
 
         Of a group without members they count from its last member's leaving; of topics that the
         members do not read any more, and of offsets committed by hand, from the commit.
         """
-        found: dict[GroupId, Records] = {}
-        for group_id, group in self._groups.items():
-            is_old = self._is_old(group, now.wall_ms, retention_ms)
-            records = self._offsets.tombstones(group_id, is_old)
-            kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
-            if not kept and group.state is State.EMPTY and not group.members.pending:
-                records = (*records, GroupTombstone(group_id))
-            if records:
-                found[group_id] = records
-        return found
+        group = self._groups.get(group_id)
+        if group is None:
+            return ()
+        is_old = self._is_old(group, now.wall_ms, retention_ms)
+        records = self._offsets.tombstones(group_id, is_old)
+        kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
+        if kept or group.state is not State.EMPTY or group.members.pending:
+            return records
+        return (*records, GroupTombstone(group_id))
 
     # Administration
 
@@ -400,10 +411,6 @@ class ConsumerGroups:
             return wall_ms - since_ms >= retention_ms
 
         return is_old
-
-    def _tombstones(self, goes: Callable[[OffsetCommit], bool]) -> dict[GroupId, Records]:
-        found = {group_id: self._offsets.tombstones(group_id, goes) for group_id in self._groups}
-        return {group_id: records for group_id, records in found.items() if records}
 
 
 def _check_group_id(group_id: GroupId) -> None:

@@ -272,6 +272,20 @@ def test_offsets_that_nobody_came_back_for_expire() -> None:
     with_broker(scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="1000")
 
 
+def test_every_group_is_looked_through_for_old_offsets() -> None:
+    """More than are looked through at a time."""
+
+    async def scenario(broker: Broker) -> None:
+        for number in range(250):
+            await RawMember(broker, f"g{number}").commit(7)
+        broker.clock.advance(61)
+        assert broker.running.parts.consumer_group_coordinator.list_groups() == ()
+
+    with_broker(
+        scenario, offsets_retention_minutes="1", offsets_retention_check_interval_ms="60500"
+    )
+
+
 def test_old_client_says_how_long_its_offset_is_kept() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")

@@ -179,8 +179,8 @@ class Scene:
         return None if found is None else found.offset
 
     def expire(self, retention_ms: int) -> None:
-        for records in self.groups.expire(now=self.now, retention_ms=retention_ms).values():
-            self.write(records)
+        for group_id in self.groups.group_ids():
+            self.write(self.groups.expire(group_id, now=self.now, retention_ms=retention_ms))
 
     def write(self, records: Records) -> None:
         self.log += records

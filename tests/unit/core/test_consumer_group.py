@@ -394,6 +394,19 @@ class TestStaticMembers:
         call = scene.ask_to_join("s", instance_id="s")
         assert scene.joined(call).generation == 2
 
+    def test_one_that_came_back_must_sync_in_time_like_the_one_before(self) -> None:
+        scene = Scene(initial_delay_ms=10)
+        fields = {"session_timeout_ms": 1_000_000}
+        a, _ = scene.knock("a", **fields)
+        scene.ask_to_join("s", instance_id="s", **fields)
+        scene.pass_ms(20)
+        scene.sync(a, 1, {a: b"A"})
+        reply = scene.joined(scene.ask_to_join("s", instance_id="s", **fields))
+        assert scene.state == "Stable"
+        scene.pass_ms(MINUTE_MS)
+        with pytest.raises(UnknownMemberId):
+            scene.heartbeat(reply.member_id, 1, "s")
+
     def test_twin_fences_the_one_that_waits(self) -> None:
         scene = Scene()
         scene.stable("a")
