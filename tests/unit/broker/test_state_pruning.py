@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from sharegroup.broker import state_pruning
 from sharegroup.broker.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.share_state_records import decode
 from sharegroup.broker.state_pruning import SPARE_BYTES
@@ -18,6 +19,7 @@ from sharegroup.storage import fence
 from sharegroup.storage.folders import folder_name
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.batches import scan
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker
 
@@ -180,22 +182,42 @@ def test_what_was_forgotten_leaves_nothing_behind() -> None:
 def test_a_cold_share_partition_is_snapshotted_where_it_holds_others_back() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         cold, busy = neighbours(broker)
+        log = log_of(broker, cold)
         await begin(broker, cold, busy)
         await acknowledge(broker, cold, count=1)
-        await acknowledge(broker, busy, count=100)
         created = broker.clock.wall_ms()
-        before = states(broker)
         broker.clock.advance(FIVE_MINUTES)
+        await acknowledge(broker, busy, count=60)  # One of these is a snapshot.
+        before, end = states(broker), log.end_offset
         await broker.running.parts.state_pruning.snapshot_cold()
-        snapshots = [one for one in stored(log_of(broker, cold)) if isinstance(one, ShareSnapshot)]
-        last = snapshots[-1]
-        assert (last.key, last.snapshot_epoch) in ((cold, 1), (busy, 2))
-        [again] = [one for one in snapshots if one.key == cold and one.snapshot_epoch == 1]
+        assert log.end_offset == end + 1
+        again = stored(log)[-1]
+        assert isinstance(again, ShareSnapshot)
+        assert (again.key, again.snapshot_epoch) == (cold, 1)
         assert again.create_timestamp == created
         assert again.write_timestamp == created + 300_000
         assert states(broker) == before
         await broker.running.parts.state_pruning.prune()
-        assert log_of(broker, cold).start_offset > 100
+        first = stored(log)[0]
+        assert isinstance(first, ShareSnapshot)
+        assert first.key == busy, "the cold one holds it back no more"
+
+    run(scenario)
+
+
+def test_snapshots_are_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a move of many, or of large ones, holds nobody up for long."""
+    monkeypatch.setattr(state_pruning, "SNAPSHOT_BATCH_BYTES", 2_500)
+
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        one, other = neighbours(broker)
+        await begin(broker, one, other)
+        await acknowledge(broker, one, count=300)
+        await acknowledge(broker, other, count=300)
+        await broker.running.parts.state_pruning.prune()
+        log = log_of(broker, one)
+        batches = scan(log.read(log.start_offset, bytes_max=1 << 20))
+        assert [header.record_count for _, header in batches] == [1, 1]
 
     run(scenario)
 
@@ -293,18 +315,56 @@ def test_a_full_disk_puts_pruning_off(monkeypatch: pytest.MonkeyPatch) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("operations", range(12))
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_goes_before_every_last_snapshot_is_on_the_disk(seed: int, operations: int) -> None:
+    """The log could begin at the oldest of the last snapshots, which is durable; a later one is
+    not, and the power goes after so many operations of the disk."""
+    disk = PowerLossDisk(seed)
+
+    async def scenario() -> None:
+        broker = await Broker.start(disk, **SETTINGS)
+        await broker.create_topic("orders", TOPIC_PARTITIONS)
+        await broker.produce("orders", 0, encode_batch([RECORD] * 100))
+        coordinator = broker.running.parts.share_coordinator
+        one, other = neighbours(broker)
+        await begin(broker, other, one)
+        await acknowledge(broker, other, count=3)
+        ticket = coordinator.snapshot([one])
+        assert ticket is not None
+        await ticket
+        coordinator.snapshot([other])
+        disk.cut_power_after(operations)
+        await broker.running.parts.state_pruning.prune()
+        await broker.crash()
+        disk.cut_power()
+        again = await Broker.start(disk, **SETTINGS)
+        found = stored(log_of(again, one))
+        known = {one.key: one for one in found if isinstance(one, ShareSnapshot)}
+        assert sorted(known) == sorted([one, other])
+        await again.stop()
+
+    asyncio.run(scenario())
+
+
 def test_a_share_partition_that_comes_while_others_are_moved_is_kept() -> None:
+    """It comes to a partition of the topic in which nothing lived when pruning began."""
+
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
-        old, new = neighbours(broker)
-        await begin(broker, old)
+        coordinator = broker.running.parts.share_coordinator
+        old, _ = neighbours(broker)
+        new = next(key for key in keys(broker) if log_of(broker, key) is not log_of(broker, old))
+        await begin(broker, old, new)
         await acknowledge(broker, old, count=400)
+        for ticket in coordinator.delete([new]):
+            await ticket
         pruning = asyncio.ensure_future(broker.running.parts.state_pruning.prune())
         await asyncio.sleep(0)
         assert not pruning.done()
         await begin(broker, new)
         await pruning
-        broker.running.parts.share_coordinator.forget_what_failed()
-        broker.running.parts.share_coordinator.load()
+        assert log_of(broker, new).start_offset == 2, "its own snapshot is where the log begins"
+        coordinator.load()
         assert sorted(states(broker)) == sorted([old, new])
 
     run(scenario)
@@ -334,6 +394,18 @@ def test_without_syncs_nothing_goes_before_a_checkpoint_has_what_replaces_it(see
         await again.stop()
 
     asyncio.run(scenario())
+
+
+def test_without_syncs_nothing_goes_when_the_checkpoint_fails() -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
+        [key, *_] = keys(broker)
+        await begin(broker, key)
+        await acknowledge(broker, key, count=400)
+        disk.fail_next_sync()
+        await broker.running.parts.state_pruning.prune()
+        assert log_of(broker, key).start_offset == 0
+
+    run(scenario, sharegroup_durability="os")
 
 
 def test_of_what_is_not_known_there_is_no_snapshot() -> None:
