@@ -210,7 +210,7 @@ def test_acknowledge_19_fetch_that_renews_asks_for_nothing_else(scene: Scene) ->
         answer = member.fetch([(0, 0, RENEW)], is_renew_ack=True, **{field: 1})
         assert (answer.error, answer.lock_ms) == (INVALID, 0)
     assert member.fetch([(0, 0, RENEW)], is_renew_ack=True, wait_ms=1).error == INVALID
-    answer = member.fetch([(0, 0, RENEW)], is_renew_ack=True, epoch=epoch)
+    answer = member.fetch([(0, 0, RENEW)], is_renew_ack=True, epoch=epoch, batch_size=500)
     assert (answer.error, answer.ack_errors, answer.acquired) == (0, {0: 0}, [])
     assert answer.lock_ms == 30_000
 

@@ -309,6 +309,9 @@ def test_fetch_31_neighbours_of_one_count_are_one_range(scene: Scene) -> None:
     for offset in (1, 0, 3, 2):
         assert member.acknowledge([(offset, offset, RELEASE)]).outcome == 0
     assert member.fetch(wait_ms=5000).acquired == [(0, 3, 2)]
+    assert member.acknowledge([(0, 0, ACCEPT), (1, 1, RELEASE)]).outcome == 0
+    assert member.acknowledge([(2, 2, RELEASE)]).outcome == 0
+    assert member.fetch(wait_ms=5000).acquired == [(1, 2, 3)]
 
 
 def test_fetch_32_deleted_topic_is_unknown(scene: Scene) -> None:
@@ -350,3 +353,14 @@ def test_fetch_35_bytes_are_for_partitions_that_have_records(scene: Scene) -> No
         scene.produce_batch(topic, batch)
     answer = member.fetch(max_bytes=45_000)
     assert answer.count == {"ours": 40, "kafka": 20}[scene.kind]
+
+
+def test_fetch_36_record_that_is_given_back_on_a_fetch_comes_with_it_or_the_next(
+    scene: Scene,
+) -> None:
+    topic, member = reader(scene)
+    scene.produce(topic, 1)
+    member.take()
+    answers = [member.fetch([(0, 0, RELEASE)]), member.fetch()]
+    assert answers[0].ack_errors == {0: 0}
+    assert [one for answer in answers for one in answer.acquired] == [(0, 0, 2)]

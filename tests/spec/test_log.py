@@ -94,3 +94,13 @@ def test_log_10_records_come_as_the_bytes_that_were_produced(scene: Scene) -> No
     plain = scene.fetch_bytes(topic, 0)
     answer = member.fetch(wait_ms=5000)
     assert bytes(answer.partitions[0].records) == plain
+
+
+def test_log_11_what_is_held_below_its_start_is_gone_with_its_session(scene: Scene) -> None:
+    topic, member = reader(scene, 2, 2)
+    member.take(4)
+    scene.delete_records(topic, 2)
+    other = scene.member(member.group, topic)
+    other.load()
+    assert member.close().error == 0
+    assert other.take(2) == [(2, 3, 2)]

@@ -209,3 +209,9 @@ def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> 
     assert one.error_code == 0
     outcome = late.acknowledge([(1, 1, ACCEPT)]).outcome
     assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]
+
+
+def test_offsets_19_may_be_set_within_a_log_batch(scene: Scene) -> None:
+    topic, member = idle(scene, 4)
+    assert altered(alter(scene, member.group, topic.name, 2)) == [0]
+    assert scene.member(member.group, topic).take(2) == [(2, 3, 1)]

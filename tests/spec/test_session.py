@@ -236,7 +236,7 @@ def test_session_23_nothing_is_locked_for_a_connection_that_dropped(scene: Scene
     topic, gone = reader(scene)
     other = scene.member(gone.group, topic).open()
     gone.load()
-    gone.begin_fetch(wait_ms=10_000)
+    gone.begin_fetch(wait_ms=2_000)
     assert gone.connection.is_silent(0.1)
     scene.drop(gone)
     scene.produce(topic, 1)
