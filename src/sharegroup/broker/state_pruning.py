@@ -13,9 +13,9 @@ go.
 
 Deleting frees whole segments.  A partition of the topic of which more than half is superfluous
 is therefore *moved*: a new segment begins, all that live in it are snapshotted into it, and
-when that is durable the older segments go.  Every move is paid for by the bytes that were written
-since the last (ADR 0012).  After a `prune` a partition of the topic has at most twice its live snapshots and
-`SPARE_BYTES`.
+when that is durable the older segments go (ADR 0012).  Every move is paid for by the bytes that
+were written since the last.  After a `prune` a partition of the topic has at most twice its live
+snapshots and `SPARE_BYTES`.
 
 Nothing is deleted before what replaces it is on disk; whatever fails is done the next time.
 """
