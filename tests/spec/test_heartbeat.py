@@ -50,8 +50,9 @@ def test_heartbeat_4_empty_names_and_epochs_below_minus_one_are_invalid(scene: S
     assert member.heartbeat(topics=[topic.name], member_id="").error_code == INVALID
     assert member.heartbeat(topics=[topic.name], rack="").error_code == INVALID
     assert member.heartbeat(topics=[topic.name], epoch=-2).error_code == INVALID
-    member.group = ""
-    assert member.heartbeat(topics=[topic.name]).error_code == INVALID
+    for group in ("", " "):
+        member.group = group
+        assert member.heartbeat(topics=[topic.name]).error_code == INVALID
 
 
 def test_heartbeat_5_group_that_is_not_there_is_unknown_but_to_who_joins(scene: Scene) -> None:
