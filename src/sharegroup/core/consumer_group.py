@@ -39,7 +39,7 @@ from sharegroup.core.consumer_group_member import (
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group_members import Members, check_same
+from sharegroup.core.consumer_group_members import Members, Totals, check_same
 from sharegroup.core.consumer_group_records import ConsumerGroupRecord, GroupMetadata
 from sharegroup.core.consumer_group_timers import Timer, Timers
 from sharegroup.errors import (
@@ -79,9 +79,9 @@ class ConsumerGroup:
         "was_recorded",
     )
 
-    def __init__(self, group_id: GroupId, timers: Timers) -> None:
+    def __init__(self, group_id: GroupId, timers: Timers, totals: Totals) -> None:
         self.group_id = group_id
-        self.members = Members(group_id)
+        self.members = Members(group_id, totals)
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
@@ -97,9 +97,9 @@ class ConsumerGroup:
         self._answers = Answers()
 
     @classmethod
-    def load(cls, metadata: GroupMetadata, timers: Timers) -> ConsumerGroup:
+    def load(cls, metadata: GroupMetadata, timers: Timers, totals: Totals) -> ConsumerGroup:
         """The group that a record tells of."""
-        group = cls(metadata.group_id, timers)
+        group = cls(metadata.group_id, timers, totals)
         group.was_recorded = True
         group.generation = metadata.generation
         group.protocol_type = metadata.protocol_type or None
@@ -123,14 +123,14 @@ class ConsumerGroup:
             self._prepare(now, limits)
 
     def stop(self) -> None:
-        """The group is deleted: nothing is waited for any more."""
-        for member_id in (UNKNOWN_MEMBER, *self.members.pending):
+        """The group is no more: nothing is waited for."""
+        for member_id in (UNKNOWN_MEMBER, *self.members.clear()):
             self._timers.cancel(Timer(self.group_id, member_id))
 
     @property
     def is_void(self) -> bool:
         """Nobody is in it, and nothing of it was written: there is no such group."""
-        return not self.was_recorded and not self.members.pending and not len(self.members)
+        return not self.was_recorded and not self.members.expects_any and not len(self.members)
 
     # Joining
 
@@ -143,7 +143,7 @@ class ConsumerGroup:
             self._refuse_for_size(member_id, call, now, limits)
         elif member_id == UNKNOWN_MEMBER:
             self._join_new(request, call, now, limits)
-        elif member_id in self.members.pending and request.instance_id is None:
+        elif self.members.expects(member_id) and request.instance_id is None:
             self._add(request, member_id, call, now, limits)
         else:
             self.members.check(member_id, request.instance_id)
@@ -167,7 +167,7 @@ class ConsumerGroup:
         if self.members.static(request.instance_id) is not None:
             self._replace_static(request, call, now, limits)
         elif request.instance_id is None and request.must_return:
-            self.members.pending.add(member_id)
+            self.members.expect(member_id)
             session = Timer(self.group_id, member_id)
             self._timers.set(session, due_ms=now.ms + request.session_timeout_ms)
             self._answers.give(call, NewMemberId(member_id))
@@ -187,7 +187,7 @@ class ConsumerGroup:
             self._answers.give(call, self._join_reply(member))
             return
         # A leader that joins while all is well wants to assign anew: topics may have grown.
-        member.ask(request)
+        self.members.ask(member, request)
         self._answers.park_join(member, call)
         self._rebalance_or_complete(now, limits)
 
@@ -200,10 +200,10 @@ class ConsumerGroup:
             client_id=request.client_id,
             client_host=request.client_host,
         )
-        member.ask(request)
         if not len(self.members):
             self.protocol_type = request.protocol_type
         self.members.add(member)
+        self.members.ask(member, request)
         self._joined_meanwhile = True
         self._answers.park_join(member, call)
         # It has no generation yet and cannot send heartbeats; nor do we see that it hung up.
@@ -220,7 +220,7 @@ class ConsumerGroup:
         leader_before = self.members.leader
         member = self._rename(request)
         self._renew(member, now)
-        member.ask(request)
+        self.members.ask(member, request)
         if self.state is not State.STABLE or self.members.select_protocol() != self.protocol:
             self._answers.park_join(member, call)
             self._rebalance_or_complete(now, limits)
@@ -262,7 +262,7 @@ class ConsumerGroup:
         if self.state is State.COMPLETING_REBALANCE:
             again = RebalanceInProgress(f"group {self.group_id!r}: another rebalance has begun")
             for member in self.members:
-                member.assignment = b""
+                self.members.assign(member, b"")
                 if member.syncing is not None:
                     self._answers.end_sync(member, again)
                     self._renew(member, now)
@@ -353,7 +353,7 @@ class ConsumerGroup:
     def _stabilize(self, assignments: dict[MemberId, bytes], now: Now) -> None:
         self._move(State.STABLE, now)
         for member in self.members:
-            member.assignment = assignments.get(member.member_id, b"")
+            self.members.assign(member, assignments.get(member.member_id, b""))
         self._record()
         for member in self.members:
             if member.syncing is not None:
@@ -386,7 +386,7 @@ class ConsumerGroup:
             # An administrator removes a static member by its instance id alone (KIP-345).
             member_id = self.members.static(instance_id) or UNKNOWN_MEMBER
         try:
-            if member_id not in self.members.pending:
+            if not self.members.expects(member_id):
                 self.members.check(member_id, instance_id)
         except KafkaError as error:
             return error

@@ -19,6 +19,9 @@ from sharegroup.ids import GroupId, MemberId
 UNKNOWN_MEMBER = MemberId("")
 """The id of a member that has none yet."""
 
+PROTOCOL_BYTES = 100
+"""What a protocol takes beside its name and metadata."""
+
 Call = int
 """A request that waits for its answer; the broker numbers them."""
 
@@ -196,12 +199,6 @@ class Member:
         """Whether it cannot be expected to send a heartbeat: it waits for the group."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
 
-    def ask(self, request: JoinRequest) -> None:
-        """Take over what a request to join says of the member."""
-        self.protocols = request.protocols
-        self.session_timeout_ms = request.session_timeout_ms
-        self.rebalance_timeout_ms = request.rebalance_timeout_ms
-
     def stored(self, protocol: str) -> StoredMember:
         """As the group's record has it."""
         return StoredMember(
@@ -233,5 +230,5 @@ def restored(stored: StoredMember, protocol: str) -> Member:
 
 
 def bytes_of(protocols: Protocols) -> int:
-    """What the protocols of a member take."""
-    return sum(len(name) + len(metadata) for name, metadata in protocols.items())
+    """What the protocols of a member take, memory for each included."""
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols.items())

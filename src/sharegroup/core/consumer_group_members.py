@@ -22,6 +22,7 @@ from sharegroup.errors import (
     FencedInstanceId,
     InconsistentGroupProtocol,
     MessageTooLarge,
+    PolicyViolation,
     UnknownMemberId,
 )
 from sharegroup.ids import GroupId, MemberId
@@ -30,17 +31,33 @@ GROUP_BYTES_MAX = 8 * 1024 * 1024
 """Of all members' metadata and assignments: they go into one record, and one answer."""
 
 
+ALL_BYTES_MAX = 256 * 1024 * 1024
+"""Of the members of all groups."""
+
+
+class Totals:
+    """What all groups together hold of their members; each group adds to it and takes away."""
+
+    __slots__ = ("bytes", "pending")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.pending = 0
+
+
 class Members:
     """See the module's text."""
 
-    __slots__ = ("_by_id", "_group_id", "_static", "leader", "pending")
+    __slots__ = ("_by_id", "_bytes", "_group_id", "_pending", "_static", "_totals", "leader")
 
-    def __init__(self, group_id: GroupId) -> None:
+    def __init__(self, group_id: GroupId, totals: Totals) -> None:
         self._group_id = group_id
+        self._totals = totals
+        self._bytes = 0
         self._by_id: dict[MemberId, Member] = {}
         self._static: dict[str, MemberId] = {}
         self.leader: MemberId | None = None
-        self.pending: set[MemberId] = set()
+        self._pending: set[MemberId] = set()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -91,26 +108,32 @@ class Members:
 
     def check_metadata(self, request: JoinRequest) -> None:
         """Raise MessageTooLarge when what is said of the members gets too much."""
-        others = (one for one in self if one.member_id != request.member_id)
-        self._check_size(bytes_of(request.protocols) + sum(one.metadata_bytes for one in others))
+        known = self._by_id.get(request.member_id)
+        more = bytes_of(request.protocols) - (0 if known is None else bytes_of(known.protocols))
+        self._check_size(more)
 
     def check_assignments(self, request: SyncRequest) -> None:
         """Raise MessageTooLarge when the assignments do not go into the group's record."""
         given = sum(map(len, request.assignments.values()))
-        self._check_size(given + sum(bytes_of(one.protocols) for one in self))
+        self._check_size(given - sum(len(one.assignment) for one in self))
 
-    def _check_size(self, size: int) -> None:
-        if size > GROUP_BYTES_MAX:
+    def _check_size(self, more: int) -> None:
+        if self._bytes + more > GROUP_BYTES_MAX:
             raise MessageTooLarge(
                 f"group {self._group_id!r}: its members' metadata and assignments would take "
-                f"{size} bytes, more than {GROUP_BYTES_MAX}"
+                f"{self._bytes + more} bytes, more than {GROUP_BYTES_MAX}"
+            )
+        if more > 0 and self._totals.bytes + more > ALL_BYTES_MAX:
+            raise PolicyViolation(
+                f"group {self._group_id!r}: {more} bytes more than the {self._totals.bytes} of all "
+                f"groups' members would pass {ALL_BYTES_MAX}"
             )
 
     # What is true of them
 
     def all_joined(self) -> bool:
         """Whether nobody is waited for."""
-        return not self.pending and all(one.joining is not None for one in self)
+        return not self._pending and all(one.joining is not None for one in self)
 
     def joined_count(self) -> int:
         return sum(1 for one in self if one.joining is not None)
@@ -149,7 +172,32 @@ class Members:
         assert protocol is not None or not self._by_id
         return () if protocol is None else tuple(one.stored(protocol) for one in self)
 
+    def expects(self, member_id: MemberId) -> bool:
+        """Whether the id was given out and has not come back."""
+        return member_id in self._pending
+
+    @property
+    def expects_any(self) -> bool:
+        return bool(self._pending)
+
     # What is done to them
+
+    def expect(self, member_id: MemberId) -> None:
+        """An id was given out."""
+        self._pending.add(member_id)
+        self._totals.pending += 1
+
+    def ask(self, member: Member, request: JoinRequest) -> None:
+        """Take over what a request to join says of a member."""
+        self._hold(bytes_of(request.protocols) - bytes_of(member.protocols))
+        member.protocols = request.protocols
+        member.session_timeout_ms = request.session_timeout_ms
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """What the member is to have."""
+        self._hold(len(assignment) - len(member.assignment))
+        member.assignment = assignment
 
     def add(self, member: Member) -> None:
         """A member with an id and an instance id that nobody else has."""
@@ -158,7 +206,8 @@ class Members:
             assert member.instance_id not in self._static
             self._static[member.instance_id] = member.member_id
         self._by_id[member.member_id] = member
-        self.pending.discard(member.member_id)
+        self._hold(member.metadata_bytes)
+        self._unexpect(member.member_id)
         if self.leader is None:
             self.leader = member.member_id
 
@@ -171,13 +220,22 @@ class Members:
 
     def remove(self, member_id: MemberId) -> Member | None:
         """Let the member, or the id that was given out, be gone; None for the latter."""
-        self.pending.discard(member_id)
+        self._unexpect(member_id)
         member = self._by_id.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            del self._static[member.instance_id]
+        if member is not None:
+            self._hold(-member.metadata_bytes)
+            if member.instance_id is not None:
+                del self._static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self._by_id), None)
         return member
+
+    def clear(self) -> tuple[MemberId, ...]:
+        """The group is no more; the ids of all, those given out in vain too."""
+        gone = (*self._by_id, *self._pending)
+        for member_id in gone:
+            self.remove(member_id)
+        return gone
 
     def rename(self, old_id: MemberId, new_id: MemberId) -> Member:
         """A static member has come back under another id."""
@@ -199,6 +257,15 @@ class Members:
             return False
         self.leader = elected
         return True
+
+    def _hold(self, more: int) -> None:
+        self._bytes += more
+        self._totals.bytes += more
+
+    def _unexpect(self, member_id: MemberId) -> None:
+        if member_id in self._pending:
+            self._pending.remove(member_id)
+            self._totals.pending -= 1
 
 
 def check_same(request: SyncRequest, *, protocol_type: str | None, protocol: str | None) -> None:

@@ -31,6 +31,7 @@ from sharegroup.core.consumer_group_member import (
     State,
     SyncRequest,
 )
+from sharegroup.core.consumer_group_members import Totals
 from sharegroup.core.consumer_group_offsets import CommittedOffsets, OffsetsOfGroup
 from sharegroup.core.consumer_group_records import (
     ConsumerGroupRecord,
@@ -110,14 +111,14 @@ class Committer:
 class ConsumerGroups:
     """See the module's text."""
 
-    __slots__ = ("_groups", "_offsets", "_pending_count", "_subscription", "_timers")
+    __slots__ = ("_groups", "_offsets", "_subscription", "_timers", "_totals")
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self._groups: dict[GroupId, ConsumerGroup] = {}
         self._offsets = CommittedOffsets()
         self._timers = Timers()
-        self._pending_count = 0
+        self._totals = Totals()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -141,13 +142,12 @@ class ConsumerGroups:
             if request.member_id != UNKNOWN_MEMBER:
                 raise _unknown(request.group_id, request.member_id)
             group = self._new(request.group_id)
-        before = len(group.members.pending)
-        if self._pending_count >= PENDING_MAX:
+        if self._totals.pending >= PENDING_MAX:
             request = replace(request, must_return=False)
         try:
             group.join(request, call, now, limits)
         finally:
-            self._tidy(group, before)
+            self._forget_void(group)
         return group.take()
 
     def sync(self, request: SyncRequest, call: Call, *, now: Now) -> Decision:
@@ -178,9 +178,8 @@ class ConsumerGroups:
         if group is None:
             nothing = Decision(group_id, (), ())
             return nothing, [_unknown(group_id, one.member_id) for one in leaving]
-        before = len(group.members.pending)
         outcomes = group.leave(leaving, now, limits)
-        self._tidy(group, before)
+        self._forget_void(group)
         return group.take(), outcomes
 
     def next_due_ms(self) -> int | None:
@@ -191,12 +190,11 @@ class ConsumerGroups:
         """End the sessions and the phases whose time is over, one after the other."""
         while (timer := self._timers.pop(now.ms)) is not None:
             group = self._groups[timer.group_id]
-            before = len(group.members.pending)
             if timer.member_id == UNKNOWN_MEMBER:
                 group.phase_ended(now, limits)
             else:
                 group.session_ended(timer.member_id, now, limits)
-            self._tidy(group, before)
+            self._forget_void(group)
             yield group.take()
 
     # Offsets
@@ -278,7 +276,7 @@ class ConsumerGroups:
         is_old = self._is_old(group, now.wall_ms, retention_ms)
         records = self._offsets.tombstones(group_id, is_old)
         kept = sum(map(len, self._offsets.of_group(group_id).values())) - len(records)
-        if kept or group.state is not State.EMPTY or group.members.pending:
+        if kept or group.state is not State.EMPTY or group.members.expects_any:
             return records
         return (*records, GroupTombstone(group_id))
 
@@ -335,12 +333,12 @@ class ConsumerGroups:
             case OffsetTombstone():
                 self._offsets.remove(record)
             case GroupMetadata():
-                self._groups[record.group_id] = ConsumerGroup.load(record, self._timers)
+                self._drop(record.group_id)
+                self._groups[record.group_id] = ConsumerGroup.load(
+                    record, self._timers, self._totals
+                )
             case GroupTombstone():
-                gone = self._groups.pop(record.group_id, None)
-                if gone is not None:
-                    self._pending_count -= len(gone.members.pending)
-                    gone.stop()
+                self._drop(record.group_id)
 
     def start(self, *, now: Now, limits: Limits) -> None:
         """The log was read: every member has its whole session from now on."""
@@ -355,7 +353,7 @@ class ConsumerGroups:
     def _group(self, group_id: GroupId) -> ConsumerGroup:
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = ConsumerGroup(group_id, self._timers)
+            group = self._groups[group_id] = ConsumerGroup(group_id, self._timers, self._totals)
         return group
 
     def _existing(self, group_id: GroupId) -> ConsumerGroup:
@@ -371,12 +369,15 @@ class ConsumerGroups:
             raise _unknown(group_id, member_id)
         return group
 
-    def _tidy(self, group: ConsumerGroup, pending_before: int) -> None:
-        """After something happened to a group: count what is pending, forget what is void."""
-        self._pending_count += len(group.members.pending) - pending_before
+    def _forget_void(self, group: ConsumerGroup) -> None:
+        """After something that may leave nothing of a group."""
         if group.is_void:
+            self._drop(group.group_id)
+
+    def _drop(self, group_id: GroupId) -> None:
+        group = self._groups.pop(group_id, None)
+        if group is not None:
             group.stop()
-            self._groups.pop(group.group_id, None)
 
     def _topics_read(self, group: ConsumerGroup) -> frozenset[TopicName] | None:
         """The topics that the members read; None when one of them cannot be understood."""

@@ -337,7 +337,8 @@ def test_new_member_that_waits_too_long_is_told_to_come_again() -> None:
 
 
 def test_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 100)
+    """A protocol counts a hundred bytes more than its name and its metadata."""
+    monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 200)
     scene = Scene()
     (a,) = scene.stable("a", protocols={"range": b"x" * 60})
     with pytest.raises(MessageTooLarge):

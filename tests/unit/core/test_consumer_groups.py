@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core import consumer_groups
+from sharegroup.core import consumer_group_members, consumer_groups
 from sharegroup.core.consumer_group_member import NewMemberId
 from sharegroup.core.consumer_group_records import (
     GroupTombstone,
@@ -329,6 +329,23 @@ class TestBounds:
         scene.pass_ms(10_000)
         told = scene.answers[scene.ask_to_join("d", group_id=GroupId("d"))]
         assert isinstance(told, NewMemberId), "the ids that nobody came back with count no more"
+
+    def test_metadata_of_all_groups_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 400)
+        scene = Scene()
+        (a,) = scene.stable("a", protocols={"range": b"x" * 100})
+        scene.sync(a, 1)
+        other = {"group_id": GroupId("other"), "must_return": False}
+        with pytest.raises(PolicyViolation):
+            scene.ask_to_join("b", protocols={"range": b"x" * 100}, **other)
+        assert GroupId("other") not in scene.groups
+        for _ in range(5):
+            scene.leave((a, None))
+            (a,) = scene.stable("a", protocols={"range": b"x" * 100})
+        scene.restart()
+        scene.ask_to_join("b", protocols={"range": b"x" * 50}, **other)
+        scene.leave((a, None))
+        scene.ask_to_join("c", protocols={"range": b"x" * 50})
 
     def test_thousands_of_ids_that_nobody_comes_back_with_leave_nothing(self) -> None:
         scene = Scene()
