@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sharegroup.wire.apis import APIS
 from tests.sim.admins import PARTITIONS_MAX
+from tests.sim.check_consumers import ConsumerChecks
 from tests.sim.check_letters import Letter, check_letters
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import Ack, GroupView, Hold, SessionView, ShareChecks, ShareView
@@ -58,6 +59,7 @@ class Checker:
         self.shares = ShareChecks(
             self.problems.append, incarnation, from_earliest=plan.offset_reset == "earliest"
         )
+        self.consumers = ConsumerChecks(self.problems.append)
         self.groups: dict[str, GroupView] = {}
         self._plan = plan
         self._incarnation = incarnation
@@ -281,6 +283,30 @@ class Checker:
             logs=self.logs,
             report=self.problems.append,
         )
+
+    # Ordinary consumer groups
+
+    def _JoinGroup_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.joined(exchange)
+
+    def _SyncGroup_asked(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.sync_asked(exchange)
+
+    def _SyncGroup_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.synced(exchange)
+
+    def _OffsetCommit_asked(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.commit_asked(exchange)
+
+    def _OffsetCommit_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.committed(exchange)
+
+    def _OffsetFetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        self.consumers.told(exchange)
+
+    def _DeleteTopics_asked(self, exchange: Exchange) -> None:  # noqa: N802
+        for one in exchange.request.topics:
+            self.consumers.forget_topic(str(one.name))
 
     # Members
 

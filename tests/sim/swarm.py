@@ -60,6 +60,7 @@ class Plan:
     groups: int
     members: int
     producers: int
+    consumers: int
     offset_reset: str
     lock_ms: int
     delivery_count_max: int
@@ -74,6 +75,7 @@ class Plan:
             f"features={','.join(self.features) or 'none'} jobs={','.join(self.jobs) or 'none'} "
             f"durability={self.durability} "
             f"topics={self.topics} groups={self.groups} members={self.members} "
+            f"consumers={self.consumers} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -97,6 +99,7 @@ def plan_of(seed: int) -> Plan:
         groups=chance.choice((1, 2, 2)),
         members=chance.choice((1, 2, 3)),
         producers=chance.choice((1, 2, 3)),
+        consumers=chance.choice((0, 0, 2)),
         offset_reset=chance.choice(("earliest", "earliest", "latest")),
         lock_ms=chance.choice((1_000, 2_000, 5_000)),
         delivery_count_max=chance.choice((2, 3, 5, 10)),

@@ -30,6 +30,7 @@ from tests.sim.check_letters import letter_of
 from tests.sim.checker import Checker
 from tests.sim.client import Client, NoAnswer
 from tests.sim.clock import WALL_START_MS
+from tests.sim.consumers import Consumer
 from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import (
@@ -152,6 +153,9 @@ class World:
             )
             producer.is_idempotent &= producer.acks == -1
             self._start(name, producer.run())
+        for number in range(plan.consumers):
+            name = f"consumer-{number}"
+            self._start(name, Consumer(name, board, self._random(name)).run())
         for group in board.groups:
             for number in range(plan.members):
                 name = f"{group}-{number}"
@@ -348,6 +352,8 @@ def settings_of(plan: Plan) -> dict[str, str]:
         "group.share.heartbeat.interval.ms": "500",
         "group.share.min.heartbeat.interval.ms": "500",
         "group.share.assignment.interval.ms": "0",
+        "group.initial.rebalance.delay.ms": "200",
+        "group.min.session.timeout.ms": "1000",
         "errors.deadletterqueue.auto.create.topics.enable": "true",
         "log.retention.check.interval.ms": "700",
     }

@@ -1,0 +1,137 @@
+"""What must hold of ordinary consumer groups, checked against what the broker has written.
+
+C1  generations go up; a member that is not in the newest one cannot commit
+C2  in a generation each member has what its leader gave it
+C3  a committed offset that was confirmed is told from then on, until another one is committed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.check_shares import Report
+from tests.sim.wiretap import Exchange
+
+KAFKA_STORAGE_ERROR = 56
+
+NONE = ""
+"""The metadata where nothing is committed."""
+
+Where = tuple[str, str, int]
+"""Group, topic name, partition."""
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """One offset that somebody wanted to commit; its metadata say which."""
+
+    metadata: str
+    arrived: int
+    """When, in the order of all requests."""
+    is_confirmed: bool = False
+    is_refused: bool = False
+
+
+@dataclass(slots=True)
+class ConsumerGroupView:
+    """A group as far as anybody was told of it."""
+
+    generation: int = 0
+    given: dict[tuple[int, str], bytes] = field(default_factory=dict)
+    """What the leader of a generation gave each member."""
+
+
+class ConsumerChecks:
+    """See the module's text."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._groups: dict[str, ConsumerGroupView] = {}
+        self._commits: dict[Where, list[Commit]] = {}
+        self._by_exchange: dict[Exchange, dict[Where, Commit]] = {}
+        self._generation_then: dict[Exchange, int] = {}
+
+    def forget_topic(self, name: str) -> None:
+        """Its offsets go with it, some time."""
+        for where in [where for where in self._commits if where[1] == name]:
+            for commit in self._commits[where]:
+                commit.is_confirmed = False
+            self._commits[where].append(Commit(NONE, 0))
+
+    def _group(self, name: str) -> ConsumerGroupView:
+        return self._groups.setdefault(name, ConsumerGroupView())
+
+    def joined(self, exchange: Exchange) -> None:
+        group, answer = self._group(exchange.request.group_id), exchange.answer
+        if int(answer.error_code) != 0:
+            return
+        if answer.generation_id < group.generation:
+            self._report(f"C1: generation {answer.generation_id} comes after {group.generation}")
+        group.generation = max(group.generation, answer.generation_id)
+
+    def sync_asked(self, exchange: Exchange) -> None:
+        request = exchange.request
+        for one in request.assignments:
+            key = (request.generation_id, str(one.member_id))
+            self._group(request.group_id).given.setdefault(key, bytes(one.assignment))
+
+    def synced(self, exchange: Exchange) -> None:
+        request, answer = exchange.request, exchange.answer
+        if int(answer.error_code) != 0:
+            return
+        given = self._group(request.group_id).given
+        wanted = given.get((request.generation_id, str(request.member_id)), b"")
+        if bytes(answer.assignment) != wanted:
+            self._report(
+                f"C2: {request.member_id} in generation {request.generation_id} is told "
+                f"{answer.assignment!r}, its leader said {wanted!r}"
+            )
+
+    def commit_asked(self, exchange: Exchange) -> None:
+        request = exchange.request
+        self._generation_then[exchange] = self._group(request.group_id).generation
+        commits = self._by_exchange[exchange] = {}
+        for topic in request.topics:
+            for one in topic.partitions:
+                where = (str(request.group_id), str(topic.name), one.partition_index)
+                commits[where] = Commit(str(one.committed_metadata), exchange.order)
+                self._commits.setdefault(where, []).append(commits[where])
+
+    def committed(self, exchange: Exchange) -> None:
+        request = exchange.request
+        commits = self._by_exchange.pop(exchange)
+        newest = self._generation_then.pop(exchange)
+        for topic in exchange.answer.topics:
+            for one in topic.partitions:
+                commit = commits[str(request.group_id), str(topic.name), one.partition_index]
+                code = int(one.error_code)
+                commit.is_confirmed = code == 0
+                commit.is_refused = code not in (0, KAFKA_STORAGE_ERROR)
+                if code == 0 and request.generation_id_or_member_epoch < newest:
+                    self._report(
+                        f"C1: a commit of generation {request.generation_id_or_member_epoch} was "
+                        f"taken in generation {newest}"
+                    )
+
+    def told(self, exchange: Exchange) -> None:
+        """The answer to OffsetFetch."""
+        for group in exchange.answer.groups:
+            for topic in group.topics if int(group.error_code) == 0 else ():
+                for one in topic.partitions:
+                    if int(one.error_code) == 0:
+                        where = (str(group.group_id), str(topic.name), one.partition_index)
+                        self._check_told(where, one, exchange)
+
+    def _check_told(self, where: Where, one: Any, exchange: Exchange) -> None:
+        commits = self._commits.get(where, [])
+        confirmed = max((one.arrived for one in commits if one.is_confirmed), default=-1)
+        expected = {
+            commit.metadata
+            for commit in commits
+            if commit.arrived >= confirmed and not commit.is_refused
+        }
+        if confirmed < 0:
+            expected.add(NONE)
+        if str(one.metadata) not in expected:
+            self._report(f"C3: {where} is told as {one.metadata!r}, expected {sorted(expected)}")
