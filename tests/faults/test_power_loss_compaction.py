@@ -231,6 +231,35 @@ def test_a_cut_within_the_recovery_from_a_cut_harms_nothing(seed: int) -> None:
     asyncio.run(main())
 
 
+def test_no_failure_of_the_disk_harms_a_log_that_is_cleaned_again_later() -> None:
+    """The disk fails at an operation, works again, and the same process goes on."""
+
+    async def main() -> None:
+        _, operations = await lived(1, None)
+        expected = None
+        for works_for in range(operations, -1, -1):
+            life = Life(1)
+            directory, log = life.open()
+            await life.write(directory, log)
+            life.disk.cut_power_after(works_for)
+            with contextlib.suppress(KafkaError):
+                await life.clean(directory, log)
+            await directory.drain()
+            life.disk.cut_power_after(FOR_EVER)
+            life.check(log, tombstones_may_go=True)
+            for _ in range(2):
+                life.now_ms += DELETE_RETENTION_MS + 1
+                await life.clean(directory, log)
+            await directory.close()
+            life.disk.cut_power()
+            _, log = life.open()
+            found = life.check(log, tombstones_may_go=True)
+            expected = found if expected is None else expected
+            assert found == expected, works_for
+
+    asyncio.run(main())
+
+
 def test_no_lack_of_room_harms_a_log_that_is_cleaned() -> None:
     async def main() -> None:
         life, _ = await lived(1, None)

@@ -36,10 +36,10 @@ from sharegroup.storage.parts import StorageParts
 from sharegroup.storage.segment import RELATIVE_OFFSET_MAX, SEGMENT_BYTES_MAX, Segment
 from sharegroup.storage.swap import (
     CLEANED,
-    give_up,
+    SWAP,
+    discard,
     hold,
     holds,
-    is_unsettled,
     remove_replaced,
     take_names,
 )
@@ -77,6 +77,8 @@ class Compactable:
     name: str
     folder: str
     segments: tuple[Segment, ...]
+    unsettled: tuple[Segment, ...]
+    """Segments of an earlier pass that have not all of their names."""
     cleaned_to: int
     """Where the last pass ended."""
     aborted: tuple[AbortedTransaction, ...]
@@ -126,11 +128,12 @@ class CompactionPass:
 
     async def run(self) -> Compacted:
         """Do it.  KafkaStorageError or CorruptMessage when it was given up."""
+        files, folder = self._parts.files, self._of.folder
         before = sum(segment.size for segment in self._of.segments)
         try:
-            for segment in self._of.segments:
-                if is_unsettled(segment):
-                    await self._settle(segment)
+            for segment in self._of.unsettled:
+                await self._settle(segment)
+            await self._parts.syncer.in_thread(lambda: discard(files, folder))
             newest = await self._learn()
             self._keeper = Keeper(newest, last=self._of.producers, now_ms=self._now_ms)
             after = 0
@@ -183,7 +186,6 @@ class CompactionPass:
         new = Segment(self._parts.opened, folder, group[0].base_offset)
         for file in new.files:
             file.path += CLEANED
-        await self._parts.syncer.in_thread(lambda: give_up(files, folder, new))
         is_held = False
         try:
             is_whole = await self._fill(new, group)
@@ -194,7 +196,7 @@ class CompactionPass:
             if not is_held:
                 new.close()
                 # Also where this task is cancelled: the thread has it to do, nobody waits.
-                self._parts.syncer.later(lambda: _give_up(files, folder, new))
+                self._parts.syncer.later(lambda: _discard(files, folder, new))
         if not is_held:
             return group[0].size
         holds(new)
@@ -233,11 +235,15 @@ class CompactionPass:
                 file.end_sync()
 
     async def _settle(self, new: Segment) -> None:
-        """The new segment holds: let the old files go and give it their names."""
+        """The new segment holds: let the old files go and give it their names.
+
+        After a failure it goes on where it was: once the log has its name, no file is an old one.
+        """
         files, folder = self._parts.files, self._of.folder
-        await self._parts.syncer.in_thread(lambda: remove_replaced(files, folder, new))
-        if self._of.has(new):
-            take_names(files, (new.log,))
+        if new.log.path.endswith(SWAP):
+            await self._parts.syncer.in_thread(lambda: remove_replaced(files, folder, new))
+            if self._of.has(new):
+                take_names(files, (new.log,))
         await self._parts.syncer.in_thread(lambda: files.sync_directory(folder))
         if self._of.has(new):
             take_names(files, new.index_files)
@@ -421,11 +427,11 @@ def _append(new: Segment, piece: _Piece) -> None:
         )
 
 
-def _give_up(files: Files, folder: str, new: Segment) -> None:
+def _discard(files: Files, folder: str, new: Segment) -> None:
     try:
-        give_up(files, folder, new)
+        discard(files, folder, new.base_offset)
     except OSError as error:
-        # The next start removes them.
+        # The next pass or the next start removes them.
         log.warning("event=remove_failed file=%s error=%r", new.log.path, str(error))
 
 

@@ -50,6 +50,7 @@ from sharegroup.storage.retention import Retention, newest_ms, retained_from
 from sharegroup.storage.segment import NO_TIMESTAMP, Segment, SegmentLimits
 from sharegroup.storage.segments import Segments
 from sharegroup.storage.stored_file import StoredFile
+from sharegroup.storage.swap import is_unsettled
 from sharegroup.storage.syncer import SyncWork
 from sharegroup.storage.tickets import Ticket, TicketQueue
 from sharegroup.storage.timestamps import first_not_older
@@ -464,6 +465,7 @@ class PartitionLog:
             name=str(self),
             folder=self._folder,
             segments=tuple(segments),
+            unsettled=tuple(filter(is_unsettled, self._segments.all)),
             cleaned_to=cleaned_to,
             # The marker may be in a later segment.
             aborted=tuple(overlapping((s.aborted for s in self._segments.all), first=0, end=end)),

@@ -52,11 +52,7 @@ def hold(files: Files, folder: str, segment: Segment) -> None:
         files.rename(file.path, _to_swap(file.path))
     files.sync_directory(folder)
     files.rename(segment.log.path, _to_swap(segment.log.path))
-    try:
-        files.sync_directory(folder)
-    except OSError:
-        files.rename(_to_swap(segment.log.path), segment.log.path)
-        raise
+    files.sync_directory(folder)
 
 
 def holds(segment: Segment) -> None:
@@ -65,16 +61,22 @@ def holds(segment: Segment) -> None:
         file.path = _to_swap(file.path)
 
 
-def give_up(files: Files, folder: str, segment: Segment) -> None:
-    """Blocking, up to step 2: the new files go, the indexes first: alone they are believed."""
-    if not files.exists(segment.log.path):
-        return  # There are none, or the new segment holds already.
-    files.sync_directory(folder)
-    for file in segment.index_files:
-        _remove(files, file.path)
-        _remove(files, _to_swap(file.path))
-    files.sync_directory(folder)
-    files.remove(segment.log.path)
+def discard(files: Files, folder: str, base_offset: int | None = None) -> None:
+    """Blocking, before step 4: new files go, of this segment or of all; the old ones hold.
+
+    The indexes go first: without a log they would be believed to belong to the old one.
+    """
+    names = [
+        name
+        for name in files.names(folder)
+        if name.endswith((CLEANED, SWAP)) and base_offset in (None, int(_base(name)))
+    ]
+    logs = [name for name in names if LOG in name]
+    for group in (set(names) - set(logs), logs):
+        for name in sorted(group):
+            files.remove(f"{folder}/{name}")
+        if group:
+            files.sync_directory(folder)
 
 
 def remove_replaced(files: Files, folder: str, segment: Segment) -> None:
@@ -161,8 +163,3 @@ def _to_swap(path: str) -> str:
 
 def _base(name: str) -> str:
     return name.partition(".")[0]
-
-
-def _remove(files: Files, path: str) -> None:
-    if files.exists(path):
-        files.remove(path)

@@ -383,6 +383,25 @@ def test_a_pass_that_finds_the_disk_full_leaves_the_log_as_it_was() -> None:
     run(main())
 
 
+def test_a_sync_that_fails_after_a_pass_costs_only_what_was_not_durable() -> None:
+    """It cuts back to the segment of the last sync, so that one must not have been replaced."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await append(log, keyed(("a", "1")), keyed(("a", "2")))
+        log.roll()
+        await directory.checkpoint()
+        await compact(directory, log)
+        disk.fail_next_sync(2)
+        with pytest.raises(KafkaStorageError):
+            await log.append(keyed(("a", "3")), now_ms=NOW_MS)
+        assert (log.high_watermark, log.end_offset) == (2, 2)
+        assert keys(log)[-1] == (1, "a")
+
+    run(main())
+
+
 def test_damage_is_not_compacted_away() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)

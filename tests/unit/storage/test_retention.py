@@ -175,3 +175,25 @@ def test_a_closed_segment_can_go_that_was_active() -> None:
         assert (log.size, log.start_offset, log.end_offset) == (ONE, 4, 5)
 
     run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_producers_of_records_that_went_are_known_after_the_power_was_lost(seed: int) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory, log = open_log(disk, segment_bytes=ONE)
+        for sequence in range(3):
+            await log.append(numbered(sequence), now_ms=NOW_MS)
+        await directory.delete_before({KEY: 3})
+        await directory.drain()
+        directory.abandon()
+        disk.cut_power()
+        _, log = open_log(disk, segment_bytes=ONE)
+        assert (log.start_offset, log.end_offset) == (3, 3)
+        assert log.append(numbered(2), now_ms=NOW_MS).is_duplicate
+
+    run(main())
+
+
+def numbered(sequence: int) -> bytearray:
+    return batch(1, producer_id=9, producer_epoch=0, base_sequence=sequence)
