@@ -133,7 +133,8 @@ class CompactionPass:
         try:
             for segment in self._of.unsettled:
                 await self._settle(segment)
-            await self._parts.syncer.in_thread(lambda: discard(files, folder))
+            if self._of.segments:
+                await self._parts.syncer.in_thread(lambda: discard(files, folder))
             newest = await self._learn()
             self._keeper = Keeper(newest, last=self._of.producers, now_ms=self._now_ms)
             after = 0
