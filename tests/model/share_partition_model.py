@@ -69,12 +69,13 @@ class PartitionModel:
             for first, end in zip(log.firsts, log.ends, strict=True)
             for offset in range(first, end)
         }
-        if not batch_of:
-            return []
         for offset in self.in_state(AVAILABLE):
-            if log.position <= offset < log.ends[-1] and offset not in batch_of:
+            if log.position <= offset < log.end and offset not in batch_of:
                 self.cells[offset] = Cell(ARCHIVED, self.cells[offset].count)
         self.advance()  # Holes at the front make room for runs.
+        if not batch_of:
+            self.pass_over(log.end)
+            return []
         waiting = [offset for offset in self.in_state(AVAILABLE) if offset in batch_of]
         taken, goes_on = self.from_waiting(waiting, log, limits, wanted)
         for offset in taken:
@@ -85,14 +86,22 @@ class PartitionModel:
                 held = len(self.in_state(ACQUIRED)) + len(self.in_state(AVAILABLE))
                 if held >= limits.in_flight_max or is_enough(taken, offset, log, wanted):
                     break
-                for absent in range(self.end, offset):
-                    self.cells[absent] = Cell(ARCHIVED, 0)
+                self.pass_over(offset)
                 self.end = offset + 1
                 self.cells[offset] = Cell(AVAILABLE, 0)
                 self.lock(offset, member_id, now_ms + limits.lock_ms)
                 taken.append(offset)
+            if self.end >= log.ends[-1]:
+                self.pass_over(log.end)
         self.advance()
         return [(offset, self.cells[offset].count) for offset in taken]
+
+    def pass_over(self, end: int) -> None:
+        """There is nothing for members up to ``end``."""
+        for absent in range(self.end, end):
+            self.cells[absent] = Cell(ARCHIVED, 0)
+        self.end = max(self.end, end)
+        self.advance()
 
     def from_waiting(
         self, waiting: list[int], log: LogBatches, limits: Limits, wanted: Wanted
@@ -199,10 +208,14 @@ class PartitionModel:
                 self.cells[offset] = Cell(ARCHIVED, self.cells[offset].count)
         self.advance()
 
-    def expire(self, limits: Limits, now_ms: int) -> None:
-        for offset in self.in_state(ACQUIRED):
-            if self.cells[offset].lock_until_ms <= now_ms:
-                self.settle(offset, AVAILABLE, limits)
+    def due(self, now_ms: int) -> list[int]:
+        """What is locked and should not be any more."""
+        locked = self.in_state(ACQUIRED)
+        return [offset for offset in locked if self.cells[offset].lock_until_ms <= now_ms]
+
+    def expire(self, limits: Limits, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            self.settle(offset, AVAILABLE, limits)
         self.advance()
 
     def move_log_start(self, log_start: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Collection
 
 import pytest
 from hypothesis import settings
@@ -102,13 +103,18 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def configure(self, limits: Limits) -> None:
         self.limits = limits
 
-    @rule(batches_max=st.integers(1, 8))
-    def read(self, batches_max: int) -> None:
-        """Read now and acquire later: meanwhile records may be given back or vanish."""
+    @rule(batches_max=st.integers(1, 8), withheld=st.sets(st.integers(0, 7)))
+    def read(self, batches_max: int, withheld: Collection[int] = ()) -> None:
+        """Read now and acquire later: meanwhile records may be given back or vanish.
+
+        Some batches are for nobody, as those of aborted transactions are.
+        """
         position = self.partition.next_fetch_offset()
         found = [batch for batch in self.batches if batch[1] > position][:batches_max]
-        firsts, ends = [first for first, _ in found], [end for _, end in found]
-        self.pending_read = LogBatches(position, firsts, ends)
+        kept = [batch for number, batch in enumerate(found) if number not in withheld]
+        firsts, ends = [first for first, _ in kept], [end for _, end in kept]
+        looked_until = found[-1][1] if found else 0
+        self.pending_read = LogBatches(position, firsts, ends, looked_until=looked_until)
 
     @rule(member_id=MEMBERS, wanted=WANTED)
     def acquire(self, member_id: MemberId, wanted: Wanted) -> None:
@@ -225,7 +231,28 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         self.state_log.write(self.partition.expire(limits=self.limits, now_ms=self.now_ms))
-        self.model.expire(self.limits, self.now_ms)
+        self.model.expire(self.limits, self.model.due(self.now_ms))
+
+    @rule(runs_max=st.integers(1, 4))
+    def expire_some(self, runs_max: int) -> None:
+        """A slice: out of what is due, from no more runs than that; all is given back some day."""
+        due = self.model.due(self.now_ms)
+        runs_before = [run for run in self.partition.runs() if run.value.member_id]
+        self.state_log.write(
+            self.partition.expire(limits=self.limits, now_ms=self.now_ms, runs_max=runs_max)
+        )
+        held = {
+            offset
+            for run in self.partition.runs()
+            if run.value.member_id
+            for offset in range(run.first, run.end)
+        }
+        given_back = [offset for offset in due if offset not in held]
+        touched = [r for r in runs_before if any(r.first <= o < r.end for o in given_back)]
+        assert len(touched) <= runs_max
+        self.model.expire(self.limits, given_back)
+        expiry_ms = self.partition.next_expiry_ms()
+        assert (expiry_ms is not None and expiry_ms <= self.now_ms) == (given_back != due)
 
     @rule(count=st.integers(1, 4))
     def truncate(self, count: int) -> None:
@@ -295,13 +322,15 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
             machine.acknowledge_locked(chosen, types, owner, claimed_by)
         case 2:
             machine.tick(chance.choice([1, 4, 5, 10]))
+        case 3 if chance.random() < 0.5:
+            machine.expire_some(chance.randint(1, 4))
         case 3:
             machine.expire()
         case 4:
             sizes = range(chance.randint(1, 4))
             machine.produce([(chance.choice([0, 0, 1]), chance.randint(1, 4)) for _ in sizes])
         case 5:
-            machine.read(chance.randint(1, 8))
+            machine.read(chance.randint(1, 8), chance.sample(range(8), chance.choice([0, 0, 1, 4])))
         case 6:
             machine.release_member(member_id)
         case 7:
