@@ -162,9 +162,9 @@ class RawMember:
             for one in topic.partitions
         ]  # fmt: skip
 
-    async def describe(self, version: int = 6) -> Any:
+    async def describe(self, version: int = 6, *, operations: bool = False) -> Any:
         module = message("describe_groups", version)
-        fields = {"include_authorized_operations": False} if version >= 3 else {}
+        fields = {"include_authorized_operations": operations} if version >= 3 else {}
         request = module.DescribeGroupsRequest(groups=(self.group,), **fields)
         return (await self.send(request)).groups[0]
 

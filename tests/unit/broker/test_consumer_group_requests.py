@@ -433,6 +433,20 @@ async def delete_topic(broker: Broker, name: str) -> None:
     assert int((await broker.ask(request)).responses[0].error_code) == NONE
 
 
+def test_operations_on_a_group_are_told_to_who_asks() -> None:
+    async def scenario(broker: Broker) -> None:
+        group = RawMember(broker, "g")
+        await group.commit(7)
+        read, delete, describe, describe_configs, alter_configs = 3, 6, 8, 10, 11
+        told = (await group.describe(operations=True)).authorized_operations
+        assert told == sum(
+            1 << one for one in (read, delete, describe, describe_configs, alter_configs)
+        )
+        assert (await group.describe()).authorized_operations == -(2**31)
+
+    with_broker(scenario)
+
+
 def test_topic_ids_are_told_where_the_client_asks_for_them() -> None:
     async def scenario(broker: Broker) -> None:
         group = RawMember(broker, "g")

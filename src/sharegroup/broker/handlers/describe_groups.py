@@ -5,6 +5,8 @@ An unknown group is Dead; from version 6 on that is an error as well (KIP-1043).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v6.response import (
     DescribedGroup,
@@ -16,6 +18,7 @@ from kio.schema.types import GroupId as WireGroupId
 
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
@@ -27,10 +30,12 @@ NOT_FOUND_VERSION = 6
 def handle(
     parts: Parts, context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
+    operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
         throttle_time=NO_THROTTLE,
         groups=tuple(
-            _group(parts, context, group_id) for group_id in dict.fromkeys(request.groups)
+            replace(_group(parts, context, group_id), authorized_operations=operations)
+            for group_id in dict.fromkeys(request.groups)
         ),
     )
 
