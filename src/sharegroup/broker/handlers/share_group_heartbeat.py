@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
@@ -15,11 +14,12 @@ from kio.schema.share_group_heartbeat.v1.response import (
 from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.group_log import as_a_coordinator
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group_records import by_topic
-from sharegroup.errors import KafkaError, KafkaStorageError, NotCoordinator
+from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicName
 
 
@@ -27,7 +27,7 @@ def handle(
     parts: Parts, context: Context, request: ShareGroupHeartbeatRequest
 ) -> Awaitable[ShareGroupHeartbeatResponse]:
     names = request.subscribed_topic_names
-    with _as_a_coordinator():
+    with as_a_coordinator():
         reply = parts.share_group_coordinator.heartbeat(
             HeartbeatRequest(
                 group_id=GroupId(request.group_id),
@@ -55,20 +55,8 @@ def refuse(request: ShareGroupHeartbeatRequest, error: KafkaError) -> ShareGroup
     )
 
 
-@contextmanager
-def _as_a_coordinator() -> Iterator[None]:
-    """A disk that fails is a coordinator that moved, as in Kafka: members try again.
-
-    Every client takes KAFKA_STORAGE_ERROR in a heartbeat for the end of its membership.
-    """
-    try:
-        yield
-    except KafkaStorageError as error:
-        raise NotCoordinator(str(error)) from error
-
-
 async def _respond(pending: Awaitable[HeartbeatReply]) -> ShareGroupHeartbeatResponse:
-    with _as_a_coordinator():
+    with as_a_coordinator():
         reply = await pending
     return ShareGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
