@@ -74,6 +74,8 @@ class ShareView:
     """Rejected, or given back after the last delivery; confirmed, by who surely had it."""
     start_offset: int | None = None
     """None: not described yet."""
+    was_reset: bool = False
+    """There was another story of these offsets before."""
     is_unsure: int = 0
     """Offsets are being altered or deleted."""
 
@@ -131,7 +133,7 @@ class ShareChecks:
 
     def forget(self, group: str, partition: Partition) -> None:
         """Somebody reset it: what was settled may come again."""
-        self.views[group, partition] = ShareView()
+        self.views[group, partition] = ShareView(was_reset=True)
 
     # What may be over: settled, perhaps settled, or delivered as often as is allowed.
 
@@ -341,13 +343,15 @@ class ShareChecks:
         if view.is_unsure or start_offset < 0:
             return
         before = view.start_offset
-        if before is not None:
+        # A group that begins at the latest record may come to another beginning as long as its
+        # subscription is not confirmed: its coordinators may disagree after a failed write.
+        if before is not None and (view.counts or self._from_earliest):
             if start_offset < before:
                 self._report(f"S5: {named} start offset went from {before} to {start_offset}")
             for offset in range(max(before, log_start), start_offset):
                 if offset in confirmed and not self.may_be_over(view, limits, offset):
                     self._report(f"S5: {named} start is {start_offset}, {offset} is not settled")
-        view.start_offset = max(start_offset, before or 0)
+        view.start_offset = start_offset
         if lag >= 0:
             self._check_lag(view, named, limits, start_offset, lag, log_start, log_end, confirmed)
 
