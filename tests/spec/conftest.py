@@ -16,7 +16,8 @@ from kio.schema.find_coordinator.v6 import request as find_coordinator
 
 from tests.kafka_peer import why_missing
 from tests.spec.peer import Peer, start_kafka, start_ours
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 KIND = os.environ.get("SPEC_PEER", "ours")
 _numbers = count(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 from uuid import uuid4
@@ -27,9 +26,8 @@ from tests.spec.messages import (
     forgotten,
     milliseconds,
 )
+from tests.spec.waiting import wait_for
 
-WAIT_SECONDS_MAX = 15.0
-POLL_SECONDS = 0.01
 WAIT_MS = 500
 
 Acks = Sequence[Range] | Mapping[Partition, Sequence[Range]]
@@ -86,12 +84,17 @@ class Member:
 
     def until_assigned(self, count: int = 1) -> Self:
         """Heartbeats until so many partitions are the member's."""
-        limit = time.monotonic() + WAIT_SECONDS_MAX
-        while len(self.assigned) < count:
-            assert time.monotonic() < limit, f"{self.assigned} assigned, {count} wanted"
-            assert self.heartbeat().error_code == 0
-            time.sleep(POLL_SECONDS)
+
+        def assigned() -> bool:
+            return len(self.assigned) >= count or self._hear() >= count
+
+        wait_for(assigned, f"{count} partitions")
         return self
+
+    def _hear(self) -> int:
+        """One more heartbeat; how many partitions the member has."""
+        assert self.heartbeat().error_code == 0
+        return len(self.assigned)
 
     def leave(self) -> Any:
         return self.heartbeat(epoch=LEAVE)
@@ -153,13 +156,15 @@ class Member:
 
     def take(self, count: int = 1, **fields: Any) -> list[tuple[int, int, int]]:
         """Fetches until so many records were acquired: their ranges."""
-        limit = time.monotonic() + WAIT_SECONDS_MAX
         taken: list[tuple[int, int, int]] = []
-        while sum(last - first + 1 for first, last, _ in taken) < count:
-            assert time.monotonic() < limit, f"{taken} acquired, {count} records wanted"
+
+        def enough() -> bool:
             answer = self.fetch(**{"wait_ms": WAIT_MS, **fields})
             assert answer.error == 0, answer.raw
-            taken += answer.acquired
+            taken.extend(answer.acquired)
+            return sum(last - first + 1 for first, last, _ in taken) >= count
+
+        wait_for(enough, f"{count} records")
         return taken
 
     def open(self, *topics: Topic) -> Self:

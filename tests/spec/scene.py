@@ -7,12 +7,13 @@ something in its own time (a new topic, a new setting) the scene waits until it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import count
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from kio.schema.create_partitions.v3 import request as create_partitions
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_topics.v6 import request as delete_topics
@@ -30,25 +31,13 @@ from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic
 from tests.spec.peer import Kind, Peer
+from tests.spec.waiting import wait_for
 
-WAIT_SECONDS_MAX = 15.0
-POLL_SECONDS = 0.01
-GROUP_RESOURCE, TOPIC_RESOURCE = 32, 2
+GROUP_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE = 32, 4, 2
 LATEST, EARLIEST = -1, -2
 ALTER_SET, ALTER_DELETE = 0, 1
 UNEXPECTED_EPOCH, SHARE_SESSION_NOT_FOUND = 1_000_000, 122
 TIMEOUT = timedelta(seconds=10)
-
-T = TypeVar("T")
-
-
-def wait_for(condition: Callable[[], T], wanted: str) -> T:
-    """The first value that is true; asked again and again until the limit."""
-    limit = time.monotonic() + WAIT_SECONDS_MAX
-    while not (value := condition()):
-        assert time.monotonic() < limit, f"not within {WAIT_SECONDS_MAX} s: {wanted}; {value!r}"
-        time.sleep(POLL_SECONDS)
-    return value
 
 
 class Scene:
@@ -128,6 +117,17 @@ class Scene:
             include_topic_authorized_operations=False,
         )
         return self.ask(request).topics[0]
+
+    def grow(self, topic: Topic, count: int) -> Topic:
+        """The same topic with more partitions."""
+        one = create_partitions.CreatePartitionsTopic(
+            name=topic.name, count=count, assignments=None
+        )
+        request = create_partitions.CreatePartitionsRequest(
+            topics=(one,), timeout=TIMEOUT, validate_only=False
+        )
+        assert self.ask(request).results[0].error_code == 0
+        return self.known_topic(topic.name, count)
 
     def delete_topic(self, topic: Topic) -> None:
         state = delete_topics.DeleteTopicState(name=topic.name, topic_id=None)

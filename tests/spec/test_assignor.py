@@ -6,7 +6,8 @@ import pytest
 
 from tests.spec.member import Member
 from tests.spec.messages import Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 
 def settle(*members: Member) -> None:

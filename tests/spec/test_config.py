@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 
-from tests.spec.scene import ALTER_DELETE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene, wait_for
-from tests.spec.test_group import delete
+from tests.spec.administration import delete_groups
+from tests.spec.scene import ALTER_DELETE, BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene
+from tests.spec.waiting import wait_for
 
-BROKER_RESOURCE = 4
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
 STATIC_BROKER, DEFAULT, DYNAMIC_GROUP = 4, 5, 8
 BOOLEAN, STRING, INT = 1, 2, 3
@@ -172,7 +172,7 @@ def test_config_8_settings_outlive_the_group(scene: Scene) -> None:
     group = scene.group(share_delivery_count_limit="7")
     member = scene.member(group, scene.topic())
     member.leave()
-    assert delete(scene, group) == [0]
+    assert delete_groups(scene, group) == [0]
     assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "7"
 
 

@@ -16,11 +16,10 @@ from kio.schema.offset_delete.v0 import request as offset_delete
 from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.sync_group.v5 import request as sync_group
 
+from tests.spec.administration import alter_offsets, delete_groups, delete_offsets, list_groups
 from tests.spec.messages import Topic, milliseconds
-from tests.spec.scene import TIMEOUT, Scene, wait_for
-from tests.spec.test_group import delete, listed
-from tests.spec.test_offsets import alter
-from tests.spec.test_offsets import delete as delete_share_offsets
+from tests.spec.scene import TIMEOUT, Scene
+from tests.spec.waiting import wait_for
 
 NO_GROUP, WRONG_PROTOCOL, UNKNOWN_MEMBER, REBALANCING = 69, 23, 25, 27
 ILLEGAL_GENERATION, MEMBER_ID_REQUIRED, FENCED_INSTANCE, NON_EMPTY = 22, 79, 82, 68
@@ -265,7 +264,7 @@ def test_consumer_11_group_is_described_and_listed(scene: Scene) -> None:
     [member] = about.members
     assert (member.member_id, member.client_id) == (consumer.member_id, "spec")
     assert (member.member_metadata, member.member_assignment) == (b"subscription", b"all")
-    [one] = listed(scene)
+    [one] = list_groups(scene)
     assert (one.group_type, one.protocol_type, one.group_state) == (
         "classic",
         "consumer",
@@ -277,9 +276,9 @@ def test_consumer_12_group_with_members_is_not_deleted(scene: Scene) -> None:
     topic = scene.topic()
     consumer = Consumer(scene, scene.new_name("group")).start()
     assert commit(scene, consumer.group, topic, 3, member=consumer) == 0
-    assert delete(scene, consumer.group) == [NON_EMPTY]
+    assert delete_groups(scene, consumer.group) == [NON_EMPTY]
     assert consumer.leave() == 0
-    assert delete(scene, consumer.group) == [0]
+    assert delete_groups(scene, consumer.group) == [0]
     assert committed(scene, consumer.group, topic) == (0, -1, "")
 
 
@@ -317,8 +316,8 @@ def test_consumer_16_share_group_is_dead_to_who_describes_consumer_groups(scene:
 def test_consumer_17_share_administration_does_not_see_a_consumer_group(scene: Scene) -> None:
     group, topic = consumer_group(scene), scene.topic()
     assert scene.describe(group).error_code == NO_GROUP
-    assert alter(scene, group, topic.name, 0).error_code == NO_GROUP
-    assert delete_share_offsets(scene, group, topic.name).error_code == NO_GROUP
+    assert alter_offsets(scene, group, topic.name, 0).error_code == NO_GROUP
+    assert delete_offsets(scene, group, topic.name).error_code == NO_GROUP
 
 
 def test_consumer_18_both_kinds_read_one_topic(scene: Scene) -> None:
@@ -329,7 +328,7 @@ def test_consumer_18_both_kinds_read_one_topic(scene: Scene) -> None:
     assert member.take(2) == [(0, 1, 1)]
     assert commit(scene, consumer.group, topic, 1, member=consumer) == 0
     assert committed(scene, consumer.group, topic) == (0, 1, "note")
-    types = {one.group_type for one in listed(scene)}
+    types = {one.group_type for one in list_groups(scene)}
     assert types == {"share", "classic"}
 
 

@@ -10,8 +10,8 @@ import pytest
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, REJECT, RELEASE
-from tests.spec.scene import TOPIC_RESOURCE, Scene, wait_for
-from tests.spec.test_config import BROKER_RESOURCE
+from tests.spec.scene import BROKER_RESOURCE, TOPIC_RESOURCE, Scene
+from tests.spec.waiting import wait_for
 
 NOW_MS = 1_790_000_000_000
 ALLOWED = {"errors_deadletterqueue_group_enable": "true"}

@@ -10,9 +10,9 @@ from kio.schema.api_versions.v4 import request as api_versions
 from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
 from kio.schema.update_features.v2 import request as update_features
 
-from tests.spec.scene import TIMEOUT, Scene, wait_for
-from tests.spec.test_group import listed
-from tests.spec.test_offsets import alter
+from tests.spec.administration import alter_offsets, list_groups
+from tests.spec.scene import TIMEOUT, Scene
+from tests.spec.waiting import wait_for
 
 UNSUPPORTED_VERSION = 35
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -76,11 +76,13 @@ def test_feature_2_level_0_switches_share_groups_off_at_once(scene: Scene, resto
     assert member.acknowledge([]).error == UNSUPPORTED_VERSION
     assert scene.describe(member.group).error_code == UNSUPPORTED_VERSION
     assert scene.group_offsets(member.group).error_code == UNSUPPORTED_VERSION
-    assert alter(scene, member.group, topic.name, 0).error_code == UNSUPPORTED_VERSION
+    assert alter_offsets(scene, member.group, topic.name, 0).error_code == UNSUPPORTED_VERSION
     wanted = delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=topic.name)
     request = delete_offsets.DeleteShareGroupOffsetsRequest(group_id=member.group, topics=(wanted,))
     assert scene.ask(request).error_code == UNSUPPORTED_VERSION
-    assert [one.group_id for one in listed(scene)] == [member.group], "what there is, is listed"
+    assert [one.group_id for one in list_groups(scene)] == [member.group], (
+        "what there is, is listed"
+    )
 
 
 def test_feature_3_switched_on_again_groups_go_on(scene: Scene, restored: None) -> None:

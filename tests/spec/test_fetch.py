@@ -14,7 +14,8 @@ from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 NOW_MS = 1_790_000_000_000
 INVALID, UNKNOWN_TOPIC_ID, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 42, 100, 3, -1

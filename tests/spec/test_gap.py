@@ -6,7 +6,8 @@ import time
 
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 COMPACTED = {
     "cleanup_policy": "compact",

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.delete_groups.v2 import request as delete_groups
-from kio.schema.list_groups.v5 import request as list_groups
 from kio.schema.share_group_describe.v1 import request as share_group_describe
 
+from tests.spec.administration import delete_groups, list_groups
 from tests.spec.messages import ACCEPT, RELEASE
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 NON_EMPTY, NO_GROUP, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 68, 69, 3, -1
-
-
-def listed(scene: Scene, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> Any:
-    """What ListGroups says of this test's groups."""
-    answer = scene.ask(list_groups.ListGroupsRequest(states_filter=states, types_filter=types))
-    assert answer.error_code == 0
-    return [one for one in answer.groups if one.group_id.startswith(f"{scene.name}.")]
-
-
-def delete(scene: Scene, *groups: str) -> list[int]:
-    answer = scene.ask(delete_groups.DeleteGroupsRequest(groups_names=groups))
-    codes = {one.group_id: int(one.error_code) for one in answer.results}
-    return [codes[group] for group in groups]
 
 
 def test_group_1_is_described_with_its_members(scene: Scene) -> None:
@@ -70,7 +55,7 @@ def test_group_5_that_is_not_there_is_an_error_in_words(scene: Scene) -> None:
 
 def test_group_6_is_listed_as_a_share_group(scene: Scene) -> None:
     member = scene.member(scene.group(), scene.topic())
-    [one] = listed(scene)
+    [one] = list_groups(scene)
     assert (one.group_id, one.group_type, one.protocol_type) == (member.group, "share", "share")
     assert one.group_state == "Stable"
 
@@ -80,28 +65,28 @@ def test_group_7_is_listed_by_state(scene: Scene) -> None:
     stable = scene.member(scene.group(), topic)
     empty = scene.member(scene.group(), topic)
     empty.leave()
-    assert [one.group_id for one in listed(scene, states=("Stable",))] == [stable.group]
-    assert [one.group_id for one in listed(scene, states=("empty",))] == [empty.group]
-    assert listed(scene, states=("Dead",)) == []
+    assert [one.group_id for one in list_groups(scene, states=("Stable",))] == [stable.group]
+    assert [one.group_id for one in list_groups(scene, states=("empty",))] == [empty.group]
+    assert list_groups(scene, states=("Dead",)) == []
 
 
 def test_group_8_is_listed_by_type(scene: Scene) -> None:
     member = scene.member(scene.group(), scene.topic())
-    assert [one.group_id for one in listed(scene, types=("Share",))] == [member.group]
-    assert listed(scene, types=("consumer",)) == []
-    assert listed(scene, types=("nonsense",)) == []
+    assert [one.group_id for one in list_groups(scene, types=("Share",))] == [member.group]
+    assert list_groups(scene, types=("consumer",)) == []
+    assert list_groups(scene, types=("nonsense",)) == []
 
 
 def test_group_9_with_members_is_not_deleted(scene: Scene) -> None:
     member = scene.member(scene.group(), scene.topic())
-    assert delete(scene, member.group) == [NON_EMPTY]
+    assert delete_groups(scene, member.group) == [NON_EMPTY]
     assert member.heartbeat().error_code == 0
 
 
 def test_group_10_that_is_not_there_is_not_deleted(scene: Scene) -> None:
     empty = scene.member(scene.group(), scene.topic())
     empty.leave()
-    assert delete(scene, scene.new_name("group"), empty.group) == [NO_GROUP, 0]
+    assert delete_groups(scene, scene.new_name("group"), empty.group) == [NO_GROUP, 0]
 
 
 def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
@@ -113,9 +98,9 @@ def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
     assert member.close([(0, 0, ACCEPT), (1, 2, RELEASE)]).outcome == 0
     member.leave()
     scene.drop(member)
-    assert delete(scene, member.group) == [0]
+    assert delete_groups(scene, member.group) == [0]
     assert scene.describe(member.group).error_code == NO_GROUP
-    assert listed(scene) == []
+    assert list_groups(scene) == []
     again = scene.member(member.group, topic)
     assert again.take(3) == [(0, 2, 1)]
 
@@ -172,6 +157,6 @@ def test_group_16_late_word_to_a_deleted_group_is_refused(scene: Scene) -> None:
     member = scene.member(scene.group(), topic)
     member.take(2)
     member.leave()
-    assert delete(scene, member.group) == [0]
+    assert delete_groups(scene, member.group) == [0]
     outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
     assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from kio.schema.create_partitions.v3 import request as create_partitions
-
-from tests.spec.messages import JOIN, LEAVE, Topic
+from tests.spec.messages import JOIN, LEAVE
 from tests.spec.peer import MEMBERS_MAX
-from tests.spec.scene import TIMEOUT, Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 FENCED, UNKNOWN_MEMBER, NO_GROUP, FULL, INVALID = 110, 25, 69, 81, 42
-
-
-def grow(scene: Scene, topic: Topic, count: int) -> Topic:
-    """The same topic with more partitions."""
-    one = create_partitions.CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
-    request = create_partitions.CreatePartitionsRequest(
-        topics=(one,), timeout=TIMEOUT, validate_only=False
-    )
-    assert scene.ask(request).results[0].error_code == 0
-    return scene.known_topic(topic.name, count)
 
 
 def test_heartbeat_1_member_names_itself_and_is_given_an_epoch(scene: Scene) -> None:
@@ -164,7 +153,7 @@ def test_heartbeat_16_topic_that_is_not_there_yet_may_be_subscribed(scene: Scene
 def test_heartbeat_17_new_partitions_are_assigned(scene: Scene) -> None:
     topic = scene.topic()
     member = scene.member(scene.group(), topic)
-    grow(scene, topic, 3)
+    scene.grow(topic, 3)
     member.until_assigned(3)
     assert member.assigned == {(topic.id, 0), (topic.id, 1), (topic.id, 2)}
 

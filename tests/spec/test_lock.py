@@ -6,7 +6,8 @@ import time
 
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, RELEASE, RENEW, Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 SECOND = {"share_record_lock_duration_ms": "1000"}
 TWO_SECONDS = {"share_record_lock_duration_ms": "2000"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, RELEASE, Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 
 def reader(scene: Scene, *batches: int) -> tuple[Topic, Member]:

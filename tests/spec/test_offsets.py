@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
-from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
 from kio.schema.describe_share_group_offsets.v0 import request as describe_offsets_v0
 
+from tests.spec.administration import alter_offsets, altered, delete_offsets
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Topic
 from tests.spec.scene import Scene
 
 NON_EMPTY, NO_GROUP, INVALID_GROUP, UNKNOWN_PARTITION, OUT_OF_RANGE = 68, 69, 24, 3, 1
 UNKNOWN_SERVER_ERROR = -1
-
-
-def alter(scene: Scene, group: str, topic: str, *offsets: int) -> Any:
-    """The answer to setting the start offsets of partitions 0, 1, ..."""
-    partitions = tuple(
-        alter_offsets.AlterShareGroupOffsetsRequestPartition(
-            partition_index=number, start_offset=offset
-        )
-        for number, offset in enumerate(offsets)
-    )
-    one = alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=partitions)
-    return scene.ask(alter_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=(one,)))
-
-
-def altered(answer: Any) -> list[int]:
-    """The error of each partition."""
-    assert answer.error_code == 0, answer
-    return [int(one.error_code) for topic in answer.responses for one in topic.partitions]
-
-
-def delete(scene: Scene, group: str, *topics: str) -> Any:
-    wanted = tuple(
-        delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics
-    )
-    return scene.ask(delete_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=wanted))
 
 
 def idle(scene: Scene, *batches: int, partitions: int = 1) -> tuple[Topic, Member]:
@@ -113,43 +85,43 @@ def test_offsets_6_version_0_has_no_lag(scene: Scene) -> None:
 
 def test_offsets_7_are_set_for_an_empty_group(scene: Scene) -> None:
     topic, member = idle(scene, 2, 2)
-    assert altered(alter(scene, member.group, topic.name, 2)) == [0]
+    assert altered(alter_offsets(scene, member.group, topic.name, 2)) == [0]
     assert listed(scene, member.group, topic.name, 0) == [(0, 2, 2)]
     assert scene.member(member.group, topic).take(2) == [(2, 3, 1)]
 
 
 def test_offsets_8_back_to_the_beginning_delivers_all_again(scene: Scene) -> None:
     topic, member = idle(scene, 3)
-    assert altered(alter(scene, member.group, topic.name, 0)) == [0]
+    assert altered(alter_offsets(scene, member.group, topic.name, 0)) == [0]
     assert scene.member(member.group, topic).take(3) == [(0, 2, 1)]
 
 
 def test_offsets_9_of_a_group_with_members_stay(scene: Scene) -> None:
     topic = scene.topic()
     member = scene.member(scene.group(), topic)
-    answer = alter(scene, member.group, topic.name, 0)
+    answer = alter_offsets(scene, member.group, topic.name, 0)
     assert (answer.error_code, answer.responses) == (NON_EMPTY, ())
-    answer = delete(scene, member.group, topic.name)
+    answer = delete_offsets(scene, member.group, topic.name)
     assert (answer.error_code, answer.responses) == (NON_EMPTY, ())
 
 
 def test_offsets_10_setting_them_makes_the_group(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     scene.produce(topic, 2, 2)
-    assert altered(alter(scene, group, topic.name, 2)) == [0]
+    assert altered(alter_offsets(scene, group, topic.name, 2)) == [0]
     assert scene.describe(group).group_state == "Empty"
     assert scene.member(group, topic).take(2) == [(2, 3, 1)]
 
 
 def test_offsets_11_of_what_is_not_there_cannot_be_set(scene: Scene) -> None:
     topic, member = idle(scene, 1)
-    assert altered(alter(scene, member.group, topic.name, 0, 0)) == [0, UNKNOWN_PARTITION]
+    assert altered(alter_offsets(scene, member.group, topic.name, 0, 0)) == [0, UNKNOWN_PARTITION]
     name = scene.new_name("topic")
-    assert altered(alter(scene, member.group, name, 0)) == [UNKNOWN_PARTITION]
+    assert altered(alter_offsets(scene, member.group, name, 0)) == [UNKNOWN_PARTITION]
 
 
 def test_offsets_12_group_id_must_not_be_empty(scene: Scene) -> None:
-    assert alter(scene, "", scene.topic().name, 0).error_code == INVALID_GROUP
+    assert alter_offsets(scene, "", scene.topic().name, 0).error_code == INVALID_GROUP
 
 
 def test_offsets_13_outside_the_log(scene: Scene) -> None:
@@ -157,18 +129,18 @@ def test_offsets_13_outside_the_log(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     for offset in (-5, 3, 1000):
         expected = {"ours": [OUT_OF_RANGE], "kafka": [0]}[scene.kind]
-        assert altered(alter(scene, member.group, topic.name, offset)) == expected
-    assert altered(alter(scene, member.group, topic.name, 2)) == [0]
+        assert altered(alter_offsets(scene, member.group, topic.name, offset)) == expected
+    assert altered(alter_offsets(scene, member.group, topic.name, 2)) == [0]
 
 
 def test_offsets_14_set_again_fence_an_acknowledgement_of_before(scene: Scene) -> None:
     """Two resets: Kafka 4.4 fences with the first one only, as its epoch stays (4.5 as ours)."""
     topic, member = idle(scene, 2)
-    assert altered(alter(scene, member.group, topic.name, 0)) == [0]
+    assert altered(alter_offsets(scene, member.group, topic.name, 0)) == [0]
     late = scene.member(member.group)
     late.topics = (topic,)
     assert late.take(2) == [(0, 1, 1)]
-    assert altered(alter(scene, member.group, topic.name, 0)) == [0]
+    assert altered(alter_offsets(scene, member.group, topic.name, 0)) == [0]
     outcome = late.acknowledge([(0, 1, ACCEPT)]).outcome
     assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": 0}[scene.kind]
     lag = {"ours": 2, "kafka": 0}[scene.kind]
@@ -177,7 +149,7 @@ def test_offsets_14_set_again_fence_an_acknowledgement_of_before(scene: Scene) -
 
 def test_offsets_15_of_a_topic_are_deleted(scene: Scene) -> None:
     topic, member = idle(scene, 2)
-    answer = delete(scene, member.group, topic.name)
+    answer = delete_offsets(scene, member.group, topic.name)
     [one] = answer.responses
     assert (answer.error_code, one.error_code) == (0, 0)
     assert (one.topic_name, one.topic_id) == (topic.name, topic.id)
@@ -188,16 +160,16 @@ def test_offsets_15_of_a_topic_are_deleted(scene: Scene) -> None:
 def test_offsets_16_deleting_what_is_not_there(scene: Scene) -> None:
     known, (_, member) = scene.topic(), idle(scene, 1)
     for name in (known.name, scene.new_name("topic")):
-        [one] = delete(scene, member.group, name).responses
+        [one] = delete_offsets(scene, member.group, name).responses
         assert one.error_code == UNKNOWN_PARTITION
         assert one.error_message
-    assert delete(scene, scene.new_name("group"), known.name).error_code == NO_GROUP
+    assert delete_offsets(scene, scene.new_name("group"), known.name).error_code == NO_GROUP
 
 
 def test_offsets_17_minus_one_goes_back_to_the_reset_policy(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     expected = {"ours": [OUT_OF_RANGE], "kafka": [0]}[scene.kind]
-    assert altered(alter(scene, member.group, topic.name, -1)) == expected
+    assert altered(alter_offsets(scene, member.group, topic.name, -1)) == expected
 
 
 def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> None:
@@ -205,7 +177,7 @@ def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> 
     late = scene.member(member.group)
     late.topics = (topic,)
     assert late.take() == [(1, 1, 2)]
-    [one] = delete(scene, member.group, topic.name).responses
+    [one] = delete_offsets(scene, member.group, topic.name).responses
     assert one.error_code == 0
     outcome = late.acknowledge([(1, 1, ACCEPT)]).outcome
     assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]
@@ -213,5 +185,5 @@ def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> 
 
 def test_offsets_19_may_be_set_within_a_log_batch(scene: Scene) -> None:
     topic, member = idle(scene, 4)
-    assert altered(alter(scene, member.group, topic.name, 2)) == [0]
+    assert altered(alter_offsets(scene, member.group, topic.name, 2)) == [0]
     assert scene.member(member.group, topic).take(2) == [(2, 3, 1)]

@@ -13,7 +13,8 @@ import pytest
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, REJECT, RELEASE, Topic
 from tests.spec.peer import Peer
-from tests.spec.scene import GROUP_RESOURCE, Scene, wait_for
+from tests.spec.scene import GROUP_RESOURCE, Scene
+from tests.spec.waiting import wait_for
 
 NO_SESSION = 122
 

@@ -7,7 +7,6 @@ import time
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Topic
 from tests.spec.scene import Scene
-from tests.spec.test_heartbeat import grow
 
 HOUR_MS = 3_600_000
 OFFSET_NOT_AVAILABLE = 78
@@ -85,7 +84,7 @@ def test_start_6_age_that_no_record_has(scene: Scene) -> None:
 def test_start_7_new_partition_of_a_known_topic_begins_at_its_beginning(scene: Scene) -> None:
     topic = scene.topic()
     member = reader(scene, topic, "latest")
-    grown = grow(scene, topic, 2)
+    grown = scene.grow(topic, 2)
     scene.produce(grown, 2, partition=1)
     member.until_assigned(2)
     answer = member.fetch(partitions=[(topic.id, 1)], wait_ms=5000)

@@ -20,7 +20,8 @@ from kio.schema.write_share_group_state.v1 import request as write_state
 from sharegroup.ids import TopicId, topic_id_text
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 NOT_LEADER = 6
 INVALID, UNKNOWN_PARTITION, FENCED_LEADER, FENCED_STATE = 42, 3, 74, 124

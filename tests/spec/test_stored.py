@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.spec.administration import delete_groups
 from tests.spec.internal_topics import (
     CONSUMER_OFFSETS,
     PARTITIONS,
@@ -21,8 +22,8 @@ from tests.spec.internal_topics import (
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, REJECT, RELEASE, RENEW, Topic
 from tests.spec.peer import UPDATES_PER_SNAPSHOT, start_ours
-from tests.spec.scene import EARLIEST, TOPIC_RESOURCE, Scene, wait_for
-from tests.spec.test_group import delete
+from tests.spec.scene import EARLIEST, TOPIC_RESOURCE, Scene
+from tests.spec.waiting import wait_for
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 MEMBER, GROUP, TARGET_EPOCH, TARGET, CURRENT, STATE_PARTITIONS = 10, 11, 12, 13, 14, 15
@@ -110,7 +111,7 @@ def test_stored_6_deleted_group_leaves_tombstones(scene: Scene) -> None:
     topic, member = reader(scene, 1)
     member.leave()
     scene.drop(member)
-    assert delete(scene, member.group) == [0]
+    assert delete_groups(scene, member.group) == [0]
     *_, last = state_records(scene, member.group, topic)
     assert (last.type, last.value) == (SNAPSHOT, None)
     *_, group = group_records(scene, member.group)

@@ -17,7 +17,8 @@ from kio.schema.produce.v12 import request as produce
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.spec.messages import Topic, milliseconds
-from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene, wait_for
+from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene
+from tests.spec.waiting import wait_for
 
 ASK_VERSIONS = api_versions.ApiVersionsRequest(
     client_software_name="spec", client_software_version="1"

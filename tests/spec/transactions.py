@@ -14,7 +14,8 @@ from confluent_kafka import Producer
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.spec.messages import Topic
-from tests.spec.scene import Scene, wait_for
+from tests.spec.scene import Scene
+from tests.spec.waiting import wait_for
 
 _producers = count(900_001)
 
