@@ -91,11 +91,14 @@ def test_heartbeat_9_previous_epoch_is_answered_with_the_present_one(scene: Scen
 
 def test_heartbeat_10_member_may_join_again_under_its_id(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
-    member = scene.member(group, topic)
-    assert member.heartbeat(epoch=member.epoch + 5).error_code == FENCED
+    member, other = scene.member(group, topic), scene.member(group)
+    other.heartbeat(topics=[topic.name])
+    wait_for(lambda: member.heartbeat().member_epoch == 3, "epoch 3")
+    assert member.heartbeat(epoch=8).error_code == FENCED
     member.join(topic)
     assert member.assigned == {(topic.id, 0)}
-    assert [one.member_id for one in scene.describe(group).members] == [member.member_id]
+    described = {one.member_id for one in scene.describe(group).members}
+    assert described == {member.member_id, other.member_id}
 
 
 def test_heartbeat_11_leaving_is_answered_with_minus_one_and_no_assignment(scene: Scene) -> None:
