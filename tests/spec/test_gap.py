@@ -25,10 +25,10 @@ class Compacted:
         self.topic: Topic = scene.topic(**COMPACTED)
         self._at_ms = int(time.time() * 1000) - 30 * MINUTE_MS
 
-    def write(self, keys: str) -> None:
+    def write(self, keys: str, value: bytes | None = b"v") -> None:
         """One batch, in a segment that is closed by the next."""
         self._at_ms += MINUTE_MS
-        records = [NewRecord(key.encode(), b"v", self._at_ms) for key in keys]
+        records = [NewRecord(key.encode(), value, self._at_ms) for key in keys]
         self.scene.produce_batch(self.topic, encode_batch(records))
 
     def until_left(self, *offsets: int) -> None:
@@ -111,3 +111,15 @@ def test_gap_4_of_a_record_that_waited_to_come_again(scene: Scene) -> None:
     assert [one for one in taken if one[0] <= 1] == [(1, 1, 2)]
     assert member.acknowledge([(1, 3, ACCEPT)]).outcome == 0
     assert scene.start_and_lag(member.group, log.topic)[1] == 0
+
+
+def test_gap_5_of_one_key_the_newest_record_is_left(scene: Scene) -> None:
+    """A record without a value, which says that its key is deleted, is one, too."""
+    log = Compacted(scene)
+    log.write("ab")
+    log.write("a", value=None)
+    log.write("b")
+    log.write("c")
+    log.until_left(2, 3, 4)
+    records = decode_records(scene.fetch_bytes(log.topic, 2))
+    assert (records[0].key, records[0].value) == (b"a", None)
