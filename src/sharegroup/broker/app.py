@@ -72,6 +72,7 @@ class Running:
 
     async def stop(self) -> None:
         """Close every connection, then the data directory in order."""
+        self.parts.consumer_group_coordinator.stop()
         await self.server.stop()
         await self.parts.dead_letters.stop()
         self.background.cancel()
@@ -81,6 +82,7 @@ class Running:
 
     async def abandon(self) -> None:
         """Close everything and bring nothing in order, as a crash would; for tests of recovery."""
+        self.parts.consumer_group_coordinator.stop()
         await self.server.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
@@ -266,9 +268,10 @@ def _background_ended(ended: asyncio.Task[None]) -> None:
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:
-    """What a connection held goes with it: long polls, sessions, and the records they locked."""
+    """What a connection held goes with it: long polls, joins, sessions, and the records locked."""
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
+    parts.consumer_group_coordinator.connection_closed(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, closed)

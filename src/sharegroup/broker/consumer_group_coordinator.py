@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from sharegroup.broker.catalog import Topic
 from sharegroup.broker.clock import Clock, Timer
@@ -77,10 +77,33 @@ SLICE_GROUPS = 100
 MINUTE_MS = 60_000
 
 
+Answer = asyncio.Future[tuple[Reply, Ticket | None]]
+"""What to say, and when it may be said."""
+
+
+class Waiting(NamedTuple):
+    """A request that waits for other members."""
+
+    answer: Answer
+    group_id: GroupId
+    connection_id: int
+
+
 class ConsumerGroupCoordinator:
     """See the module's text."""
 
-    __slots__ = ("_calls", "_clock", "_config", "_groups", "_log", "_timer", "_topics", "_waiting")
+    __slots__ = (
+        "_by_connection",
+        "_calls",
+        "_clock",
+        "_config",
+        "_groups",
+        "_is_stopped",
+        "_log",
+        "_timer",
+        "_topics",
+        "_waiting",
+    )
 
     def __init__(self, log_: GroupLog, topics: Topics, clock: Clock, config: LiveConfig) -> None:
         self._log = log_
@@ -89,8 +112,10 @@ class ConsumerGroupCoordinator:
         self._config = config
         self._groups = ConsumerGroups(subscribed_topics)
         self._calls = count()
-        self._waiting: dict[Call, asyncio.Future[tuple[Reply, Ticket | None]]] = {}
+        self._waiting: dict[Call, Waiting] = {}
+        self._by_connection: dict[int, set[Call]] = {}
         self._timer: tuple[int, Timer] | None = None
+        self._is_stopped = False
         topics.on_deleted(self._topic_deleted)
         log_.kept_by(
             Keeper(
@@ -120,7 +145,7 @@ class ConsumerGroupCoordinator:
 
     # Membership
 
-    def join(self, request: JoinRequest) -> Awaitable[JoinReply | NewMemberId]:
+    def join(self, request: JoinRequest, connection_id: int) -> Awaitable[JoinReply | NewMemberId]:
         """A member joins; answered when all have, or time is up."""
         group_id = request.group_id
         with as_a_coordinator():
@@ -132,16 +157,45 @@ class ConsumerGroupCoordinator:
             )
         call = next(self._calls)
         decision = self._groups.join(request, call, now=self._now(), limits=self._limits())
-        return cast("Awaitable[JoinReply | NewMemberId]", self._wait(call, decision))
+        reply = self._wait(call, decision, connection_id)
+        return cast("Awaitable[JoinReply | NewMemberId]", reply)
 
-    def sync(self, request: SyncRequest) -> Awaitable[SyncReply]:
+    def sync(self, request: SyncRequest, connection_id: int) -> Awaitable[SyncReply]:
         """A member asks for its assignment; answered when the leader has assigned."""
         with as_a_coordinator():
             self._log.forget_what_failed(request.group_id)
             self._log.check_writable(request.group_id)
         call = next(self._calls)
         decision = self._groups.sync(request, call, now=self._now())
-        return cast("Awaitable[SyncReply]", self._wait(call, decision))
+        return cast("Awaitable[SyncReply]", self._wait(call, decision, connection_id))
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Nobody reads the answers to what came through it."""
+        for call in sorted(self._by_connection.get(connection_id, ())):
+            waiting = self._taken(call)
+            if waiting is None:
+                continue
+            waiting.answer.cancel()
+            try:
+                self._log.forget_what_failed(waiting.group_id)
+                decision = self._groups.hang_up(
+                    waiting.group_id, call, now=self._now(), limits=self._limits()
+                )
+                self._follow(decision)
+            except KafkaError as error:
+                # Its session ends some time.
+                log.warning("event=hang_up_not_written error=%r", str(error))
+        self._set_timer()
+
+    def stop(self) -> None:
+        """Nothing happens any more by the clock, and who waits need not."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer[1].cancel()
+        for call in list(self._waiting):
+            waiting = self._taken(call)
+            if waiting is not None:
+                waiting.answer.cancel()
 
     def heartbeat(
         self, group_id: GroupId, member_id: MemberId, *, instance_id: str | None, generation: int
@@ -225,15 +279,30 @@ class ConsumerGroupCoordinator:
 
     # Decisions and the log
 
-    def _wait(self, call: Call, decision: Decision) -> Awaitable[Reply]:
+    def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
         """The answer to this call, in this decision or in a later one."""
-        answer: asyncio.Future[tuple[Reply, Ticket | None]] = (
-            asyncio.get_running_loop().create_future()
-        )
-        self._waiting[call] = answer
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self._waiting[call] = Waiting(answer, decision.group_id, connection_id)
+        self._by_connection.setdefault(connection_id, set()).add(call)
         self._follow(decision)
         self._set_timer()
         return _answered(answer)
+
+    def _answer(self, call: Call, reply: Reply, ticket: Ticket | None) -> None:
+        """Let a call have its answer, if somebody still waits for it."""
+        waiting = self._taken(call)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result((reply, ticket))
+
+    def _taken(self, call: Call) -> Waiting | None:
+        """The call that waited, and waits no more; None if its connection has ended."""
+        waiting = self._waiting.pop(call, None)
+        if waiting is not None:
+            of_connection = self._by_connection[waiting.connection_id]
+            of_connection.remove(call)
+            if not of_connection:
+                del self._by_connection[waiting.connection_id]
+        return waiting
 
     def _follow(self, decision: Decision) -> Ticket | None:
         """Write what has happened to a group, and answer those who waited for it.
@@ -247,7 +316,7 @@ class ConsumerGroupCoordinator:
             self._log.load()
             raise NotCoordinator(str(error)) from error
         for call, reply in decision.answers:
-            self._waiting.pop(call).set_result((reply, ticket))
+            self._answer(call, reply, ticket)
         return ticket
 
     def _write(self, group_id: GroupId, records: Records) -> Ticket | None:
@@ -274,10 +343,9 @@ class ConsumerGroupCoordinator:
         def finish() -> None:
             self._groups = groups
             groups.start(now=self._now(), limits=self._limits())
-            waiting, self._waiting = self._waiting, {}
-            for answer in waiting.values():
-                again = NotCoordinator("what was agreed could not be written: join again")
-                answer.set_result((again, None))
+            again = NotCoordinator("what was agreed could not be written: join again")
+            for call in list(self._waiting):
+                self._answer(call, again, None)
 
         return Reading(replay, finish)
 
@@ -310,7 +378,7 @@ class ConsumerGroupCoordinator:
 
     def _set_timer(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_due_ms()
-        if due_ms is None:
+        if due_ms is None or self._is_stopped:
             return
         due_ms = max(due_ms, not_before_ms)
         if self._timer is not None:
@@ -325,6 +393,8 @@ class ConsumerGroupCoordinator:
 
     def _check_offsets(self, group_ids: tuple[GroupId, ...]) -> None:
         """Look through some groups now, and the rest when others had their turn."""
+        if self._is_stopped:
+            return
         retention_ms = self._config.consumer_group.offsets_retention_minutes * MINUTE_MS
         try:
             self._log.forget_what_failed()
@@ -371,7 +441,7 @@ class ConsumerGroupCoordinator:
             log.warning("event=offset_cleanup_failed topic=%s error=%r", topic.name, str(error))
 
 
-async def _answered(answer: asyncio.Future[tuple[Reply, Ticket | None]]) -> Reply:
+async def _answered(answer: Answer) -> Reply:
     reply, ticket = await answer
     if isinstance(reply, KafkaError):
         raise reply

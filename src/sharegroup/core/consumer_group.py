@@ -315,7 +315,8 @@ class ConsumerGroup:
         else:
             self.protocol = None
             self._move(State.EMPTY, now)
-            self._record()
+            if self.was_recorded:  # Otherwise nobody ever agreed on anything.
+                self._record()
 
     def _begin_sync(self, now: Now) -> None:
         self.protocol = self.members.select_protocol()

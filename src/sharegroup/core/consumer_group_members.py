@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sharegroup.core.consumer_group_member import (
+    Call,
     JoinedMember,
     JoinRequest,
     Member,
@@ -155,6 +156,11 @@ class Members:
             choice = next(name for name in member.protocols if name in common)
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=lambda name: votes[name])
+
+    def new_that_waits(self, call: Call) -> MemberId | None:
+        """The member whose first request to join this is; None if it is another's."""
+        found = (one.member_id for one in self if one.is_new and one.joining == call)
+        return next(found, None)
 
     def rebalance_timeout_ms(self) -> int:
         """The longest that one of them may take to join again."""

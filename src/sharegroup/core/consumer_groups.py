@@ -182,6 +182,20 @@ class ConsumerGroups:
         self._forget_void(group)
         return group.take(), outcomes
 
+    def hang_up(self, group_id: GroupId, call: Call, *, now: Now, limits: Limits) -> Decision:
+        """Nobody hears the answer to a call any more.
+
+        A new member does not know its id yet, or has nothing to do with it: it is gone, and the
+        others need not wait for it.  Any other member may ask again over another connection.
+        """
+        group = self._groups.get(group_id)
+        member_id = None if group is None else group.members.new_that_waits(call)
+        if group is None or member_id is None:
+            return Decision(group_id, (), ())
+        group.session_ended(member_id, now, limits)
+        self._forget_void(group)
+        return group.take()
+
     def next_due_ms(self) -> int | None:
         """When `pass_time` has something to do; None while nothing is waited for."""
         return self._timers.next_ms()

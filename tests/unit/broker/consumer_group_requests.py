@@ -28,15 +28,18 @@ async def soon(pending: asyncio.Future[Any] | asyncio.Task[Any]) -> Any:
 class RawMember:
     """Its requests; what they are answered is the caller's to judge."""
 
-    def __init__(self, broker: Broker, group: str, instance: str | None = None) -> None:
+    def __init__(
+        self, broker: Broker, group: str, instance: str | None = None, *, connection_id: int = 1
+    ) -> None:
         self.broker = broker
+        self.connection_id = connection_id
         self.group = group
         self.instance = instance
         self.member_id = ""
         self.generation = -1
 
     def send(self, request: Any) -> asyncio.Task[Any]:
-        return asyncio.ensure_future(self.broker.ask(request))
+        return asyncio.ensure_future(self.broker.ask(request, self.connection_id))
 
     def join(self, version: int = 9) -> asyncio.Task[Any]:
         module = message("join_group", version)

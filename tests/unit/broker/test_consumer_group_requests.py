@@ -159,6 +159,71 @@ def test_silent_member_is_out_by_the_clock() -> None:
     with_broker(scenario)
 
 
+class TestConnections:
+    def test_new_member_whose_connection_ends_is_not_waited_for(self) -> None:
+        async def scenario(broker: Broker) -> None:
+            first = await assigned(broker, "g")
+            second = RawMember(broker, "g", connection_id=2)
+            second.member_id = (await soon(second.join())).member_id
+            waiting = second.join()
+            await asyncio.sleep(0)
+            again = first.join()
+            coordinator = broker.running.parts.consumer_group_coordinator
+            coordinator.connection_closed(2)
+            answer = await soon(again)
+            assert [one.member_id for one in answer.members] == [first.member_id]
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            coordinator.connection_closed(2)
+
+        with_broker(scenario)
+
+    def test_member_that_loses_its_connection_may_ask_again_over_another(self) -> None:
+        async def scenario(broker: Broker) -> None:
+            first = await assigned(broker, "g")
+            second = RawMember(broker, "g", connection_id=2)
+            second.member_id = (await soon(second.join())).member_id
+            lost, joining = first.join(), second.join()
+            await asyncio.sleep(0)
+            broker.running.parts.consumer_group_coordinator.connection_closed(1)
+            first.connection_id = 3
+            answer = await soon(first.join())
+            assert (answer.leader, answer.generation_id) == (first.member_id, 2)
+            assert (await soon(joining)).generation_id == 2
+            assert lost.cancelled() or lost.done()
+
+        with_broker(scenario)
+
+    def test_group_of_one_new_member_that_hangs_up_is_forgotten(self) -> None:
+        async def scenario(broker: Broker) -> None:
+            member = RawMember(broker, "g")
+            waiting = member.join(3)
+            await asyncio.sleep(0)
+            broker.running.parts.consumer_group_coordinator.connection_closed(1)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert int((await member.describe()).error_code) == GROUP_NOT_FOUND
+            broker.clock.advance(10)
+            assert await RawMember(broker, "g").commit(7) == NONE
+
+        with_broker(scenario, group_initial_rebalance_delay_ms="3000")
+
+    def test_broker_that_stops_keeps_nobody_waiting(self) -> None:
+        async def run() -> None:
+            broker = await started(PowerLossDisk(1))
+            await assigned(broker, "g")
+            second = RawMember(broker, "g")
+            second.member_id = (await soon(second.join())).member_id
+            waiting = second.join()
+            await asyncio.sleep(0)
+            await broker.stop()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            broker.clock.advance(100_000)
+
+        asyncio.run(run())
+
+
 class TestKinds:
     """An id belongs to one kind of group; the answers are those of Apache Kafka 4.4."""
 

@@ -128,6 +128,15 @@ def test_fetch_waits_for_min_bytes_and_locks_nothing_meanwhile(tmp_path: Path) -
     run(scenario, tmp_path)
 
 
+def test_more_bytes_than_an_answer_may_have_are_not_waited_for(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker)
+        task = await waiting(broker, request(member, min_bytes=1 << 20, max_bytes=100))
+        assert records(task.result()) == [(0, 0, 1)]
+
+    run(scenario, tmp_path)
+
+
 def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)

@@ -65,6 +65,37 @@ def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_partition_that_is_not_there_waits_with_the_others(tmp_path: Path) -> None:
+    """Or its group would ask all the time; alone it is told of at once."""
+
+    def both(*numbers: int) -> tuple[FetchTopic, ...]:
+        named = tuple(
+            FetchPartition(partition_index=number, acknowledgement_batches=()) for number in numbers
+        )
+        return (FetchTopic(topic_id=member_topic, partitions=named),)
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        nonlocal member_topic
+        member_topic = member.topic_id
+        task = await waiting(broker, request(member, topics=both(1)))
+        assert not task.done()
+        broker.clock.advance(0.5)
+        assert partitions(await asyncio.wait_for(task, 5)) == [(1, 3, 0)]
+        task = await waiting(broker, request(member, share_session_epoch=2, min_bytes=2))
+        assert not task.done()
+        await produce(broker)
+        answer = await asyncio.wait_for(task, 5)
+        assert (sorted(partitions(answer)), records(answer)) == (
+            [(0, 0, 0), (1, 3, 0)],
+            [(0, 0, 1)],
+        )
+        alone = request(member, share_session_epoch=0, topics=both(1))
+        assert partitions((await waiting(broker, alone)).result()) == [(1, 3, 0)]
+
+    member_topic = None
+    run(scenario, tmp_path)
+
+
 def test_topic_made_again_is_another_topic(tmp_path: Path) -> None:
     """The old session goes on with an error for the old id; the new records come from the start."""
 

@@ -161,6 +161,17 @@ def test_group_that_nobody_came_back_to_is_forgotten() -> None:
     assert scene.log == []
 
 
+def test_group_that_never_agreed_on_anything_is_forgotten() -> None:
+    scene = Scene()
+    a, _ = scene.knock("a")
+    scene.pass_ms(0)
+    assert scene.state == "CompletingRebalance"
+    scene.leave((a, None))
+    assert GROUP not in scene.groups
+    assert scene.log == []
+    assert scene.groups.next_due_ms() is None
+
+
 def test_member_that_never_syncs_is_out_after_the_rebalance_timeout() -> None:
     scene = Scene(initial_delay_ms=10)
     fields = {"session_timeout_ms": 1_000_000}

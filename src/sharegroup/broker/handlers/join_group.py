@@ -51,7 +51,8 @@ def handle(
                 ),
                 must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
                 skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,
-            )
+            ),
+            context.connection_id,
         )
     )
 

@@ -41,7 +41,8 @@ def handle(
                 assignments={
                     MemberId(one.member_id): bytes(one.assignment) for one in request.assignments
                 },
-            )
+            ),
+            context.connection_id,
         )
     )
 
