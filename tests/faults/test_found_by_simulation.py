@@ -10,6 +10,7 @@ import pytest
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import ACCEPT, Broker, ShareMember
+from tests.sim.messages import GROUP_RESOURCE, make_alter_config
 
 TOPIC, GROUP = "orders", "billing"
 KAFKA_STORAGE_ERROR = 56
@@ -78,3 +79,26 @@ def test_records_deleted_on_a_full_disk_do_not_keep_a_waiting_fetch_busy(
         asyncio.run(main())
     failed = [one for one in caplog.messages if one.startswith("event=state_write_failed")]
     assert len(failed) <= 2
+
+
+def test_committed_records_are_read_where_the_log_begins_in_the_middle_of_a_batch() -> None:
+    """The group got OFFSET_OUT_OF_RANGE, for ever."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        broker, member = await broker_with_records(disk, 0)
+        await broker.ask(
+            make_alter_config(GROUP_RESOURCE, GROUP, {"share.isolation.level": "read_committed"})
+        )
+        batch = encode_batch([(None, b"%d" % number, 1_795_000_000_000, ()) for number in range(5)])
+        assert await broker.produce(TOPIC, 0, batch) == (0, 0)
+        topic = await broker.topic_id(TOPIC)
+        assert topic is not None
+        log = broker.running.directory.get(topic, 0)
+        assert log is not None
+        assert await log.delete_before(2) == 2
+        taken, _ = await member.fetch(broker, records_max=10)
+        assert [record.offset for record in taken] == [2, 3, 4]
+        await broker.stop()
+
+    asyncio.run(main())

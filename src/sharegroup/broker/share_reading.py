@@ -76,14 +76,15 @@ def _is_withheld(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...])
 
 
 def _headers(live: LiveSharePartition, found: BatchSpans) -> Iterator[BatchHeader]:
-    """The headers of the batches that can be read."""
+    """The headers of the batches that can be read; the log may begin in the middle of one."""
+    start = live.log.start_offset
     try:
-        everything = live.log.read_range(found.firsts[0], found.ends[-1])
+        everything = live.log.read_range(max(found.firsts[0], start), found.ends[-1])
     except (CorruptMessage, KafkaStorageError):
         for first, end in zip(found.firsts, found.ends, strict=True):
             # The one who gets it will be told; until then it stays where it is.
             with suppress(CorruptMessage, KafkaStorageError):
-                yield parse_header(live.log.read_range(first, end))
+                yield parse_header(live.log.read_range(max(first, start), end))
     else:
         for _, header in scan(everything):
             yield header
