@@ -365,3 +365,22 @@ def test_fetch_36_record_that_is_given_back_on_a_fetch_comes_with_it_or_the_next
     answers = [member.fetch([(0, 0, RELEASE)]), member.fetch()]
     assert answers[0].ack_errors == {0: 0}
     assert [one for answer in answers for one in answer.acquired] == [(0, 0, 2)]
+
+
+def test_fetch_37_answer_ends_with_a_whole_log_batch(scene: Scene) -> None:
+    """Kafka cuts the last one where the bytes are used up."""
+    topic, member = reader(scene)
+    member.load()
+    batch = encode_batch([NewRecord(None, b"x" * 1000, NOW_MS)] * 10)
+    for _ in range(3):
+        scene.produce_batch(topic, batch)
+    answer = member.fetch(max_bytes=len(batch) + 500)
+    size = len(answer.partitions[0].records)
+    assert size == {"ours": len(batch), "kafka": len(batch) + 500}[scene.kind]
+
+
+def test_fetch_38_partitions_error_is_told_in_words(scene: Scene) -> None:
+    """Kafka has the words and leaves them out."""
+    topic, member = reader(scene)
+    [partition] = member.fetch(partitions=[(topic.id, 7)]).partitions.values()
+    assert (partition.error_message is not None) is {"ours": True, "kafka": False}[scene.kind]

@@ -6,6 +6,8 @@ import struct
 import time
 from typing import Any
 
+import pytest
+from crc32c import crc32c
 from kio.schema.api_versions.v4 import request as api_versions
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.delete_records.v2 import request as delete_records
@@ -25,6 +27,7 @@ ASK_VERSIONS = api_versions.ApiVersionsRequest(
 )
 CORRUPT, UNSUPPORTED_VERSION, UNKNOWN_PARTITION, OUT_OF_RANGE = 2, 35, 3, 1
 POLICY_VIOLATION, ALREADY_EXISTS, INVALID_TOPIC = 44, 36, 17
+INVALID_RECORD, UNSUPPORTED_COMPRESSION = 87, 76
 
 SHARE_VERSIONS = {
     76: (1, 1),
@@ -226,3 +229,51 @@ def test_wire_15_topic_is_made_once_and_under_a_name_that_topics_can_have(scene:
     )
     errors = {one.name: int(one.error_code) for one in scene.ask(request).topics}
     assert [errors[name] for name in names] == [ALREADY_EXISTS, *[INVALID_TOPIC] * 3]
+
+
+def spoilt(what: str) -> bytes:
+    """A batch of two records that is none; its checksum holds where that is not what is wrong."""
+    batch = a_batch(b"one", b"two")
+    if what == "two batches":
+        return bytes(batch + batch)
+    if what == "cut off":
+        return bytes(batch[:-3])
+    place, form, value = {
+        "magic 9": (16, ">b", 9),
+        "magic 0": (16, ">b", 0),
+        "control": (21, ">h", 1 << 5),
+        "codec 7": (21, ">h", 7),
+        "last offset": (23, ">i", 5),
+        "count": (57, ">i", 5),
+    }[what]
+    struct.pack_into(form, batch, place, value)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("magic 9", CORRUPT),
+        ("magic 0", INVALID_RECORD),
+        ("control", INVALID_RECORD),
+        ("last offset", INVALID_RECORD),
+        ("count", INVALID_RECORD),
+        ("two batches", INVALID_RECORD),
+        ("cut off", INVALID_RECORD),
+        ("codec 7", {"ours": UNSUPPORTED_COMPRESSION, "kafka": -1}),
+    ],
+)
+def test_wire_16_what_is_no_batch_is_refused(scene: Scene, what: str, error: Any) -> None:
+    topic = scene.topic()
+    scene.produce(topic, 1)
+    one = produce.PartitionProduceData(index=0, records=spoilt(what))
+    request = produce.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout=TIMEOUT,
+        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+    )
+    expected = error[scene.kind] if isinstance(error, dict) else error
+    answer = scene.ask(request).responses[0].partition_responses[0]
+    assert (int(answer.error_code), scene.offset(topic)) == (expected, 1)
