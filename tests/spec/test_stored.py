@@ -253,3 +253,21 @@ def test_stored_18_quiet_share_partition_is_snapshotted_in_time(
             return any(one.type == SNAPSHOT and batches(one) == expected for one in records)
 
         wait_for(snapshotted, "a snapshot")
+
+
+def test_stored_19_assignment_that_stays_is_not_written_again(scene: Scene) -> None:
+    """A member of another topic joins and is given something."""
+    topic, member = reader(scene)
+    other_topic, other = scene.topic(), scene.member(member.group)
+
+    def targets() -> int:
+        found = group_records(scene, member.group)
+        mine = [one for one in found if one.type == TARGET]
+        return sum(one.key.member_id == member.member_id for one in mine)
+
+    before = targets()
+    other.join(other_topic)
+    assert other.assigned == {(other_topic.id, 0)}
+    assert member.heartbeat().error_code == 0
+    assert targets() == before
+    assert member.assigned == {(topic.id, 0)}
