@@ -13,6 +13,7 @@ from tests.sim.client import Client, NoAnswer
 from tests.sim.messages import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
+    Partition,
     make_alter_config,
     make_alter_offset,
     make_create_partitions,
@@ -191,7 +192,8 @@ class Reader:
     name: str
     board: Board
     chance: random.Random
-    pause_s: float = 0.5
+    isolation: int
+    pause_s: float = 0.8
 
     async def run(self) -> None:
         client = Client(self.name)
@@ -203,7 +205,7 @@ class Reader:
                 continue
             offset = positions.get(partition, 0)
             try:
-                answer = await client.ask(make_fetch(partition, offset, wait_ms=200))
+                answer = await client.ask(self._request(partition, offset))
             except NoAnswer:
                 continue
             for topic in answer.responses:
@@ -214,3 +216,6 @@ class Reader:
                     positions[partition] = max(0, one.log_start_offset) if again else offset + step
                     if positions[partition] > max(0, one.high_watermark):
                         positions[partition] = max(0, one.high_watermark)
+
+    def _request(self, partition: Partition, offset: int) -> Any:
+        return make_fetch(partition, offset, wait_ms=200, isolation=self.isolation)

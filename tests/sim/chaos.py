@@ -31,6 +31,7 @@ class Chaos:
         self._network = network
         self._note = note
         self.problems: list[str] = []
+        self.is_over = False
         self._chance = random.Random(f"chaos {plan.seed}")
         self._faults = {
             "kill": self._kill,
@@ -50,8 +51,8 @@ class Chaos:
         }
 
     async def run(self) -> None:
-        """One fault after the other."""
-        while True:
+        """One fault after the other; the last one comes to its end."""
+        while not self.is_over:
             await asyncio.sleep(self._chance.uniform(0, 2 * self._plan.fault_pause_s))
             if not self._plan.faults:
                 continue

@@ -68,7 +68,6 @@ class ConsumerChecks:
             return
         if answer.generation_id < group.generation:
             self._report(f"C1: generation {answer.generation_id} comes after {group.generation}")
-        group.generation = max(group.generation, answer.generation_id)
 
     def sync_asked(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -80,7 +79,9 @@ class ConsumerChecks:
         request, answer = exchange.request, exchange.answer
         if int(answer.error_code) != 0:
             return
-        given = self._group(request.group_id).given
+        group = self._group(request.group_id)
+        group.generation = max(group.generation, request.generation_id)
+        given = group.given
         wanted = given.get((request.generation_id, str(request.member_id)), b"")
         if bytes(answer.assignment) != wanted:
             self._report(

@@ -1,28 +1,38 @@
-"""What must hold of logs (L1 to L3 of the promise), checked against what the broker has written.
+"""What must hold of logs (L1 to L4 of the promise), checked against what the broker has written.
 
-    L1  a record whose produce was confirmed is there, at its offset, with its value, until it is
-        deleted; and so is a record that anybody was ever given
-    L2  offsets are unique and dense; high watermark and log start never go back
-    L3  a batch that an idempotent producer sends again has the offset of the first time, is in
-        the log once, and nothing of the producer overtakes it
-
-L4 (transactions) has no clients yet: the broker refuses transactional batches on the wire.
+L1  a record whose produce was confirmed is there, at its offset, with its value, until it is
+    deleted; and so is a record that anybody was ever given
+L2  offsets are unique and dense; high watermark and log start never go back
+L3  a batch that an idempotent producer sends again has the offset of the first time, is in
+    the log once, and nothing of the producer overtakes it
+L4  who reads committed records only gets none of a transaction that was aborted or is open;
+    the last stable offset never goes back
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches import parse_header, scan
+from sharegroup.wire.markers import decode_marker
+from sharegroup.wire.records import batch_records, decode_records
 from tests.sim.messages import Partition
 
 NO_PRODUCER_ID = -1
 
 Report = Callable[[str], None]
+
+
+class Outcome(Enum):
+    """What its transaction came to, as far as somebody said."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
 
 
 @dataclass(slots=True)
@@ -40,7 +50,12 @@ class LogView:
     sequences: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Producer id and sequence of a value."""
     confirmed: dict[int, bytes] = field(default_factory=dict)
+    outcomes: dict[bytes, Outcome] = field(default_factory=dict)
+    """Of values that were written in transactions."""
+    has_markers: bool = False
+    """There are offsets without records."""
     high_watermark: int = 0
+    last_stable_offset: int = 0
     start_offset: int = 0
     deletable_to: int = 0
     """Somebody asked for records below this offset to be deleted; -1 means: up to the end."""
@@ -89,13 +104,15 @@ class LogChecks:
         values = {one.offset: bytes(one.value or b"") for one in decode_records(records)}
         previous = None
         for offset, value in values.items():
-            if previous is not None and offset != previous + 1:
+            if previous is not None and offset != previous + 1 and not view.has_markers:
                 self._report(f"L2: {partition} has no record between {previous} and {offset}")
             previous = offset
             if partition.topic_id in self.not_ours:
                 view.sent[value] = True
             if value not in view.sent:
-                self._report(f"L1: {partition}-{offset} has {value!r}, which nobody sent there")
+                self._report(
+                    f"L1: {partition}-{offset} has {value[:20]!r}, which nobody sent there"
+                )
             self._seen(partition, view, offset, value)
         return values
 
@@ -106,15 +123,38 @@ class LogChecks:
         view = self.view(partition)
         self.watermarks(partition, answer.log_start_offset, answer.high_watermark)
         values = self.delivered(partition, answer.records or b"")
+        if answer.aborted_transactions is not None:
+            self.fetched_committed(partition, answer)
+            return
         for offset in values:
             if offset >= answer.high_watermark:
                 self._report(f"L1: {partition}-{offset} is visible at or above the high watermark")
-        if not values and fetch_offset < answer.high_watermark:
+        if not values and not view.has_markers:
             for offset in range(fetch_offset, answer.high_watermark):
                 if offset in view.records:
                     self._report(
                         f"L1: {partition}-{offset} is below the high watermark and missing"
                     )
+
+    def fetched_committed(self, partition: Partition, answer: Any) -> None:
+        """The answer to a Fetch by who reads committed records only."""
+        view = self.view(partition)
+        if answer.last_stable_offset < view.last_stable_offset:
+            self._report(
+                f"L4: {partition} last stable offset went from {view.last_stable_offset} to "
+                f"{answer.last_stable_offset}"
+            )
+        view.last_stable_offset = max(view.last_stable_offset, answer.last_stable_offset)
+        for offset, value in _committed(answer):
+            if offset >= answer.last_stable_offset:
+                self._report(f"L4: {partition}-{offset} is behind the last stable offset")
+            self.check_committed(partition, offset, value)
+
+    def check_committed(self, partition: Partition, offset: int, value: bytes) -> None:
+        """Somebody who reads committed records only was given this one."""
+        outcome = self.view(partition).outcomes.get(value, Outcome.COMMITTED)
+        if outcome is not Outcome.COMMITTED:
+            self._report(f"L4: {partition}-{offset} is of a transaction that is {outcome.value}")
 
     def watermarks(self, partition: Partition, start: int, end: int) -> None:
         view = self.view(partition)
@@ -136,10 +176,9 @@ class LogChecks:
         view = self.view(partition)
         for offset, value in view.records.items():
             if offset >= start and values.get(offset) != value:
-                self._report(
-                    f"L1: {partition}-{offset} was {value!r} and is {values.get(offset)!r}"
-                )
-        if sorted(values) != list(range(start, start + len(values))):
+                found = values.get(offset, b"nothing")[:20]
+                self._report(f"L1: {partition}-{offset} was {value[:20]!r} and is {found!r}")
+        if not view.has_markers and sorted(values) != list(range(start, start + len(values))):
             self._report(f"L2: {partition} has holes: {sorted(values)}")
         self._check_order(partition, view, values)
 
@@ -162,7 +201,24 @@ class LogChecks:
     def _seen(self, partition: Partition, view: LogView, offset: int, value: bytes) -> None:
         known = view.records.setdefault(offset, value)
         if known != value:
-            self._report(f"L1: {partition}-{offset} was {known!r} and is {value!r}")
+            self._report(f"L1: {partition}-{offset} was {known[:20]!r} and is {value[:20]!r}")
         at = view.offsets.setdefault(value, offset)
         if at != offset and not view.sent.get(value, False):
-            self._report(f"L3: {partition} has {value!r} at {at} and at {offset}")
+            self._report(f"L3: {partition} has {value[:20]!r} at {at} and at {offset}")
+
+
+def _committed(answer: Any) -> Iterator[tuple[int, bytes]]:
+    """What a client makes of batches and the list of aborted transactions."""
+    aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions)
+    aborting: set[int] = set()
+    data = answer.records or b""
+    for position, header in scan(data):
+        while aborted and aborted[0][0] <= header.last_offset:
+            aborting.add(aborted.pop(0)[1])
+        if header.is_control:
+            marker = decode_marker(data[position : position + header.size])
+            if marker is not None and not marker.is_commit:
+                aborting.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborting):
+            for record in batch_records(data, position, header):
+                yield record.offset, bytes(record.value or b"")

@@ -485,7 +485,9 @@ class Checker:
             self._note_incarnations(request.group_id, asked)
         for acquired in one.acquired_records:
             for offset in range(acquired.first_offset, acquired.last_offset + 1):
-                if offset not in values:
+                if offset in values and self._plan.reads_committed:
+                    self.logs.check_committed(where, offset, values[offset])
+                if offset not in values and not self.logs.view(where).has_markers:
                     self.problems.append(f"S3: {request.group_id} {where}-{offset} has no record")
                 self.shares.delivered(
                     request.group_id,

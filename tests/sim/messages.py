@@ -167,13 +167,16 @@ def make_produce(partition: Partition, batch: bytes, *, acks: int) -> produce.Pr
     )
 
 
-def make_fetch(partition: Partition, offset: int, *, wait_ms: int = 0) -> fetch.FetchRequest:
+def make_fetch(
+    partition: Partition, offset: int, *, wait_ms: int = 0, isolation: int = 0
+) -> fetch.FetchRequest:
     one = fetch.FetchPartition(
         partition=partition.index, fetch_offset=offset, partition_max_bytes=1 << 16
     )
     return fetch.FetchRequest(
         max_wait=milliseconds(wait_ms),
         min_bytes=1,
+        isolation_level=isolation,
         topics=(fetch.FetchTopic(topic_id=partition.topic_id, partitions=(one,)),),
         forgotten_topics_data=(),
     )

@@ -79,7 +79,7 @@ class Producer:
     def _values(self) -> list[bytes]:
         many = self.chance.choice((1, 2, 5, 20))
         self.count += many
-        filling = bytes(self.chance.choice((0, 0, 10, 200)))
+        filling = b"." * self.chance.choice((0, 0, 10, 200))
         return [b"%s/%d/%b" % (self.name.encode(), self.count - i, filling) for i in range(many)]
 
     def _batch(self, partition: Partition, values: list[bytes]) -> bytearray:

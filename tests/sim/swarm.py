@@ -39,7 +39,7 @@ FEATURES = (
 )
 """What the administrator does now and then."""
 
-JOBS = ("prune", "compact", "dead_letters")
+JOBS = ("prune", "compact", "dead_letters", "transactions")
 """What the broker does by itself, if it is told to."""
 
 CALM = 0.12
@@ -68,6 +68,7 @@ class Plan:
     updates_per_snapshot: int
     segment_bytes: int
     durability: str
+    reads_committed: bool
 
     def __str__(self) -> str:
         return (
@@ -107,6 +108,7 @@ def plan_of(seed: int) -> Plan:
         updates_per_snapshot=chance.choice((0, 3, 20, 500)),
         segment_bytes=chance.choice((1_024, 4_096, 1 << 20)),
         durability=durability,
+        reads_committed=chance.random() < 0.5,
     )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.ids import SharePartitionKey, TopicId
+from sharegroup.wire.batches import scan
 from sharegroup.wire.records import Record, decode_records, encode_batch
 from tests.sim.admins import Administrator, Reader
 from tests.sim.board import Board
@@ -45,6 +46,7 @@ from tests.sim.network import Network
 from tests.sim.producers import Producer
 from tests.sim.share_members import EVERY_KIND, Habits, ShareMember
 from tests.sim.swarm import Plan, plan_of
+from tests.sim.transactions import Transactor
 from tests.sim.wiretap import Wiretap
 
 SESSION_TIMEOUT_S = 3
@@ -58,6 +60,7 @@ DRAINED_S = 60.0
 EARLIEST = -2
 """The timestamp that asks for a log's first offset."""
 
+READ_COMMITTED = 1
 TRIES_MAX = 3
 
 Offsets = dict[tuple[str, str, int], tuple[int, int]]
@@ -124,7 +127,7 @@ class World:
         self._start_clients()
         chaos = Chaos(self.plan, self.machine, self.network, self.note)
         chaos.problems = self.checker.problems
-        await self._for_a_while(chaos.run(), self.plan.chaos_s)
+        await self._go_wrong(chaos)
         await chaos.mend()
         self.board.is_settling = True
         mended_us = self.loop.now_us
@@ -140,7 +143,13 @@ class World:
             board, self._random("admin"), plan.features, group_settings_of(plan)
         )
         self._start("admin", administrator.run())
-        self._start("reader", Reader("reader", board, self._random("reader")).run())
+        for name, isolation in (("reader", 0), ("careful", READ_COMMITTED)):
+            self._start(name, Reader(name, board, self._random(name), isolation).run())
+        if "transactions" in plan.jobs:
+            transactor = Transactor(
+                board, self.machine, self.loop, self.checker.logs, self._random("transactor")
+            )
+            self._start("transactor", transactor.run())
         for number in range(plan.producers):
             name = f"producer-{number}"
             chance = self._random(name)
@@ -174,17 +183,15 @@ class World:
 
     # Waiting
 
-    async def _for_a_while(self, coroutine: Any, seconds: float) -> None:
-        """Let this go on for some time, or until something is wrong already."""
-        task = asyncio.create_task(coroutine, name="chaos")
-        end = self.loop.time() + seconds
-        while self.loop.time() < end and not task.done():
+    async def _go_wrong(self, chaos: Chaos) -> None:
+        """Let faults happen for some time, or until something is wrong already."""
+        task = asyncio.create_task(chaos.run(), name="chaos")
+        end = self.loop.time() + self.plan.chaos_s
+        while not task.done():
             await asyncio.sleep(0.25)
             self._check()
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
+            chaos.is_over = self.loop.time() >= end
+        task.result()
 
     async def _until(
         self, otherwise: str, seconds: float, holds: Callable[[], Any], since_us: int | None = None
@@ -315,11 +322,12 @@ class World:
             answer = await self._answer(client, make_fetch(partition, offset))
             one = answer.responses[0].partitions[0]
             end = one.high_watermark
-            more = [one for one in decode_records(one.records or b"") if one.offset >= offset]
-            if not more:
+            data = one.records or b""
+            records += [one for one in decode_records(data) if one.offset >= offset]
+            ends = [header.end_offset for _, header in scan(data)]
+            if not ends:
                 break
-            records += more
-            offset = more[-1].offset + 1
+            offset = ends[-1]  # What ends the log may be no record but a marker.
         client.close()
         return start, records
 
@@ -369,6 +377,8 @@ def settings_of(plan: Plan) -> dict[str, str]:
 def group_settings_of(plan: Plan) -> dict[str, str]:
     """What the administrator sets for every group; its own name takes the place of the star."""
     settings = {"share.auto.offset.reset": plan.offset_reset}
+    if plan.reads_committed:
+        settings["share.isolation.level"] = "read_committed"
     if "dead_letters" in plan.jobs:
         settings["errors.deadletterqueue.topic.name"] = "dlq.*"
         settings["errors.deadletterqueue.copy.record.enable"] = "true"
