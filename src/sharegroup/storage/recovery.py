@@ -69,11 +69,8 @@ def load_log(
     opened: OpenFiles, folder: str, *, start_offset: int, recovery_point: int, now_ms: int
 ) -> LoadedLog:
     """Open the folder of a log, or an empty log where there is none."""
-    if opened.files.exists(folder):
-        finish_swaps(opened.files, folder)
-        names = opened.files.names(folder)
-    else:
-        names = []
+    names = opened.files.names(folder) if opened.files.exists(folder) else []
+    names = finish_swaps(opened.files, folder, names)
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     if not bases:
         return LoadedLog([], start_offset, start_offset, start_offset, 0, ProducerStates())
@@ -84,7 +81,7 @@ def load_log(
         segments.pop(0).remove()
     for segment in segments[:-1]:
         segment.has_holes = COMPACTED in names
-    active = _open_trusted(opened.files, segments, recovery_point)
+    active = _open_trusted(frozenset(names), segments, recovery_point)
     scan = _Scan(segments[active].end_offset)
     _scan_from(segments, active, scan)
     end_offset = segments[-1].end_offset
@@ -122,19 +119,22 @@ class _Scan:
     """The batches of producers that have an id."""
 
 
-def _open_trusted(files: Files, segments: list[Segment], recovery_point: int) -> int:
-    """Take in what lies below the recovery point; the number of the segment it lies in."""
+def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point: int) -> int:
+    """Take in what lies below the recovery point; the number of the segment it lies in.
+
+    ``names`` are those of the folder: a log may have thousands of segments.
+    """
     active = max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
     are_sound = True
     for segment, following in pairwise(segments[: active + 1]):
         segment.end_offset = following.base_offset
         segment.size = segment.log.size()
-        are_sound = _load_indexes(files, segment) and are_sound
+        are_sound = _load_indexes(names, segment) and are_sound
         segment.load_max_timestamp()
     segment = segments[active]
     segment.size = segment.log.size()
     segment.end_offset = max(recovery_point, segment.base_offset)
-    are_sound = _load_indexes(files, segment) and are_sound
+    are_sound = _load_indexes(names, segment) and are_sound
     segment.size = _position_of_end(segment)
     last_relative = segment.end_offset - 1 - segment.base_offset
     segment.index.truncate(segment.index.count_through(last_relative))
@@ -145,20 +145,20 @@ def _open_trusted(files: Files, segments: list[Segment], recovery_point: int) ->
     return active
 
 
-def _load_indexes(files: Files, segment: Segment) -> bool:
+def _load_indexes(names: frozenset[str], segment: Segment) -> bool:
     """Read the index files; make missing ones from the log.
 
     Whether the one of aborted transactions can be believed: it is made from the whole log.
     """
     index, time_index = segment.index, segment.time_index
-    found = files.exists(index.file.path)
+    found = index.file.name in names
     if found:
         index.load(value_max=segment.size)
-    if files.exists(time_index.file.path):
+    if time_index.file.name in names:
         time_index.load(value_max=RELATIVE_OFFSET_MAX)
     if not found and segment.size > INDEX_INTERVAL_BYTES:
         _index_anew(segment)
-    return not files.exists(segment.aborted.file.path) or segment.aborted.load()
+    return segment.aborted.file.name not in names or segment.aborted.load()
 
 
 def _index_anew(segment: Segment) -> None:

@@ -72,6 +72,11 @@ class StoredFile:
         self.unsynced_bytes = 0
 
     @property
+    def name(self) -> str:
+        """Without its folder."""
+        return self.path.rpartition("/")[2]
+
+    @property
     def must_stay_open(self) -> bool:
         return self.unsynced_bytes > 0 or self._syncing > 0
 

@@ -99,11 +99,10 @@ def take_names(files: Files, of: Iterable[StoredFile]) -> None:
             file.path = file.path.removesuffix(SWAP)
 
 
-def finish_swaps(files: Files, folder: str) -> None:
-    """Blocking, at start: bring what a crash left of the steps to its end."""
-    names = files.names(folder)
+def finish_swaps(files: Files, folder: str, names: list[str]) -> list[str]:
+    """Blocking, at start: bring what a crash left of the steps to its end; the names after it."""
     if not any(name.endswith((CLEANED, SWAP)) for name in names):
-        return
+        return names
     for name in names:
         if name.endswith(LOG + SWAP):
             _finish(files, folder, int(name.removesuffix(LOG + SWAP)))
@@ -120,6 +119,7 @@ def finish_swaps(files: Files, folder: str) -> None:
             files.rename(f"{folder}/{name}", f"{folder}/{name.removesuffix(SWAP)}")
     files.sync_directory(folder)
     log.info("event=compaction_finished folder=%s", folder.rpartition("/")[2])
+    return files.names(folder)
 
 
 def _finish(files: Files, folder: str, base_offset: int) -> None:

@@ -177,7 +177,7 @@ def test_a_closed_segment_can_go_that_was_active() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(80))
 def test_producers_of_records_that_went_are_known_after_the_power_was_lost(seed: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(seed)
