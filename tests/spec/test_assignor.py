@@ -122,3 +122,13 @@ def test_assignor_8_topics_that_only_some_subscribe_are_dealt_one_by_one(scene: 
     assert set(alone.partitions()) <= one.assigned
     assert len(two.assigned) == 2
     assert len(one.assigned) == 4
+
+
+def test_assignor_9_join_moves_no_more_partitions_than_it_must(scene: Scene) -> None:
+    """Three and two of five become two, two and one; Kafka may leave the newcomer two."""
+    topic = scene.topic(5)
+    members = crowd(scene, 2, topic)
+    third = scene.member(members[0].group)
+    third.heartbeat(topics=[topic.name])
+    settle(*members, third)
+    assert len(third.assigned) in {"ours": {1}, "kafka": {1, 2}}[scene.kind]
