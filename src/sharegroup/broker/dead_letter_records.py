@@ -49,6 +49,9 @@ RECORDS_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
 """Of more than one letter, however much the topic would take: memory is bounded by it."""
 
+ORIGINAL_BYTES_MAX = 16 * 1024 * 1024
+"""Of a log batch, decompressed: a batch that claims to be larger would hold up everybody."""
+
 RECORD_OVERHEAD_BYTES = 36
 """Lengths, deltas and attributes of a record take no more."""
 
@@ -93,7 +96,10 @@ class Originals:
                 return  # Compacted away.
             self._first, self._end = found.firsts[0], found.ends[0]
             data = self._log.read_range(self._first, self._end)
-            self._records = {record.offset: record for record in decode_records(data)}
+            self._records = {
+                record.offset: record
+                for record in decode_records(data, decompressed_bytes_max=ORIGINAL_BYTES_MAX)
+            }
         except OffsetOutOfRange:
             return  # Deleted while its letter waited.
         except (CorruptMessage, KafkaStorageError, UnsupportedCompressionType) as error:

@@ -211,7 +211,7 @@ class DeadLetters:
         """One batch of letters of one share partition, and what to do with it next."""
         try:
             goes_on = await self._write_some(key)
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001  What syncs the disk runs beside this task.
             self._stall(key, error)
             return
         self._over(key)
@@ -280,8 +280,8 @@ class DeadLetters:
         )
         self._share_partitions.archived(live.key, ranges)
 
-    def _stall(self, key: SharePartitionKey, error: KafkaError) -> None:
-        """Try again later; say why once."""
+    def _stall(self, key: SharePartitionKey, error: Exception) -> None:
+        """Try again later; say why once, and where if nobody thought of it."""
         is_config = isinstance(error, InvalidConfig)
         stall = self._stalls.setdefault(key, _Stall())
         doublings = 0 if is_config else min(stall.attempts, DOUBLINGS_MAX)
@@ -301,6 +301,7 @@ class DeadLetters:
                 "tried again; unset errors.deadletterqueue.topic.name to archive them without'",
                 key.group_id,
                 str(error),
+                exc_info=None if isinstance(error, KafkaError) else error,
             )
 
     def _over(self, key: SharePartitionKey) -> None:

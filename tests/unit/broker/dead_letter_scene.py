@@ -13,8 +13,8 @@ from kio.static.primitive import i8, i16
 
 from sharegroup.broker.dead_letters import DeadLetterCounts, DeadLetters
 from sharegroup.broker.live_share_partition import LiveSharePartition
-from sharegroup.core.delivery import Ack
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
+from sharegroup.core.delivery import Ack, LogBatches, Wanted
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName
 from sharegroup.storage.files import Files
 from sharegroup.wire.batches import BatchHeader, scan
 from sharegroup.wire.records import NewRecord, Record, decode_records, encode_batch
@@ -98,6 +98,20 @@ class Scene:
         """Offset and delivery count of what the member locks."""
         taken, _ = await self.member.fetch(self.broker, records_max=count)
         return [(one.offset, one.delivery_count) for one in taken]
+
+    async def take_undecoded(self, count: int) -> list[int]:
+        """Lock so many records, whatever they are; the member's session is open then."""
+        assert await self.take(0) == []
+        live = await self.live()
+        found = live.log.batches(0, bytes_max=1 << 24)
+        acquired = live.state.acquire(
+            MemberId(self.member.member_id),
+            LogBatches(0, found.firsts, found.ends),
+            wanted=Wanted(count, 500),
+            limits=self.broker.running.parts.group_settings.limits(live.key.group_id),
+            now_ms=self.broker.clock.now_ms(),
+        )
+        return [offset for one in acquired.ranges for offset in range(one.first, one.end)]
 
     async def settle(self, *acks: tuple[int, Ack]) -> None:
         assert await self.member.acknowledge(self.broker, {0: acks}) == {0: 0}

@@ -7,11 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import TopicName
 from sharegroup.storage.folders import folder_name
-from sharegroup.wire.batches import scan
+from sharegroup.wire.batches import HEADER_BYTES, scan
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.unit.broker.dead_letter_scene import GROUP_KIND, Scene, played
@@ -283,6 +284,29 @@ def test_what_can_be_no_dead_letter_topic_is_refused_when_it_is_set(
     async def scenario(scene: Scene) -> None:
         with pytest.raises(AssertionError, match=r"errors\.deadletterqueue\.topic\.name"):
             await scene.alter(GROUP_KIND, "g", errors_deadletterqueue_topic_name=name)
+
+    played(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_record_that_is_no_record_has_a_letter_all_the_same(tmp_path: Path, codec: int) -> None:
+    """Batches whose checksum holds and whose records are noise: the broker takes them unread."""
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        chance = random.Random(codec)
+        for number in range(10):
+            batch = encode_batch([NewRecord(b"key", b"%d" % number * 50, 1)] * 2, codec=codec)
+            for _ in range(3):
+                batch[chance.randrange(HEADER_BYTES, len(batch))] = chance.randrange(256)
+            crc_at, checked_at = 17, 21
+            batch[crc_at:checked_at] = crc32c(bytes(batch[checked_at:])).to_bytes(4, "big")
+            assert (await scene.broker.produce("orders", 0, batch))[0] == 0
+        taken = await scene.take_undecoded(20)
+        await scene.reject(*taken)
+        await scene.settles_up_to(20)
+        assert scene.origins() == list(range(20))
+        assert scene.counts().not_copied_count > 0
 
     played(scenario, tmp_path)
 

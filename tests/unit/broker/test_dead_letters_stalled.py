@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker import share_requests
+from sharegroup.broker import dead_letters, share_requests
 from sharegroup.core.delivery import Ack, Delta, RecordState, StateBatch
 from sharegroup.ids import TopicName
 from sharegroup.storage import fence
@@ -241,6 +241,24 @@ def test_queue_whose_batches_are_smaller_than_a_letter_is_waited_for(tmp_path: P
         await goes_on(scene)
 
     played(scenario, tmp_path)
+
+
+def test_mistake_of_ours_stops_neither_the_disk_nor_other_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mistaken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody thought of that")
+
+    async def scenario(scene: Scene) -> None:
+        await scene.set_up()
+        with monkeypatch.context() as patched:
+            patched.setattr(dead_letters, "letter_batch", mistaken)
+            await rejects(scene)
+        await goes_on(scene)
+
+    played(scenario, tmp_path)
+    assert "event=dead_letters_stalled group='g' error='nobody thought of that'" in caplog.text
+    assert "Traceback" in caplog.text
 
 
 @pytest.mark.parametrize("has_queue", [True, False])
