@@ -6,11 +6,11 @@ STAMP := .venv/.setup-stamp
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench kills lock clean
+.PHONY: help setup demo test check format serve bench kills sim spec-kafka lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
 
@@ -51,6 +51,12 @@ bench: setup ## Compare with a real Apache Kafka in one run (needs Java, Maven a
 
 kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka for a real one.
 	@$(BIN)/python -m tests.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)
+
+sim: setup ## Simulate the whole broker on SEEDS=1000 seeds, from seed FROM=1 on.
+	@$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)
+
+spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4.4 (needs Java and Maven).
+	@SPEC_PEER=kafka $(BIN)/python -m pytest -q tests/spec
 
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
 	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-header \
