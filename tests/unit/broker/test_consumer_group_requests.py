@@ -441,6 +441,29 @@ class TestDisk:
 
         asyncio.run(run())
 
+    @pytest.mark.parametrize("seed", range(12))
+    def test_confirmed_commit_survives_the_loss_of_power(self, seed: int) -> None:
+        """It goes in the middle of something; what is kept is what was confirmed, or one more."""
+
+        async def run() -> None:
+            disk = PowerLossDisk(seed)
+            broker = await started(disk)
+            member = await assigned(broker, "g")
+            await broker.produce("orders", 0, encode_batch([NewRecord(None, b"v", 1)] * 100))
+            disk.cut_power_after(seed * 3)
+            confirmed = -1
+            for offset in range(100):
+                if await member.commit(offset) != NONE:
+                    break
+                confirmed = offset
+            member.broker = broker = await after_power_loss(disk, broker)
+            _, kept, _ = await member.fetch()
+            assert confirmed <= kept <= confirmed + 1
+            assert await member.heartbeat() == NONE
+            await broker.stop()
+
+        asyncio.run(run())
+
     def test_offset_beyond_the_end_of_a_log_is_cut_at_the_next_start(self) -> None:
         """The log lost records with the power; those written there later must not count as read."""
 
