@@ -30,6 +30,7 @@ from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.persister import NoPersister, Persister
 from sharegroup.broker.producer_ids import ProducerIds
+from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.server import Server, parse_listener
 from sharegroup.broker.share_coordinator import ShareCoordinator
 from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
@@ -201,6 +202,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         share_sessions=share.sessions,
         dead_letters=share.dead_letters,
         group_settings=settings,
+        requests=RequestCounters(),
     )
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     return parts

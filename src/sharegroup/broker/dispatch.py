@@ -22,6 +22,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.request_counters import ApiCounters
 from sharegroup.errors import KafkaError, UnknownServerError, UnsupportedVersion
 from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
 from sharegroup.wire.convert import downgrade, upgrade
@@ -134,6 +135,7 @@ def dispatch(
 
     Raises CloseConnection when the protocol has no answer for such a frame.
     """
+    began = parts.requests.clock()
     try:
         header = decode_request_header(frame)
     except DecodeError as error:
@@ -164,12 +166,32 @@ def dispatch(
     handler = handler_of(header.api_key)
     if header.api_version != api.newest and not handler.native:
         request = handler.from_older(request, newest_request_class(header.api_key))
-    return _answer(parts, handler, header, context, request)
+    reply = _answer(parts, handler, header, context, request)
+    counters = parts.requests.of(header.api_key)
+    counters.request_bytes += len(frame)
+    counters.local_seconds += parts.requests.clock() - began
+    if isinstance(reply, asyncio.Future):
+        reply.add_done_callback(lambda ended: _count_later(parts, counters, ended, began=began))
+    else:
+        _count(parts, counters, reply, began=began)
+    return reply
 
 
 def error_code(error: KafkaError) -> ErrorCode:
     """The number that goes on the wire for this error."""
     return ErrorCode(error.code)
+
+
+def _count_later(
+    parts: Parts, counters: ApiCounters, reply: asyncio.Future[Reply], *, began: float
+) -> None:
+    if not reply.cancelled() and reply.exception() is None:
+        _count(parts, counters, reply.result(), began=began)
+
+
+def _count(parts: Parts, counters: ApiCounters, reply: Reply, *, began: float) -> None:
+    counters.response_bytes += sum(map(len, reply))
+    counters.seconds.observe(parts.requests.clock() - began)
 
 
 def _answer(
@@ -179,7 +201,7 @@ def _answer(
         parts.features.check_served(header.api_key)
         result = handler.handle(parts, context, request)
     except KafkaError as error:
-        result = handler.refuse(request, error)
+        result = _refuse(parts, handler, header, request, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
@@ -195,7 +217,7 @@ async def _later(
     try:
         response = await result
     except KafkaError as error:
-        response = handler.refuse(request, error)
+        response = _refuse(parts, handler, header, request, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
@@ -220,7 +242,14 @@ async def _unexpected(
     deadline_ms = parts.clock.now_ms() + UNEXPECTED_PAUSE_MS
     await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
     text = f"{type(error).__name__}; the broker's log has the trace"
-    return handler.refuse(request, UnknownServerError(text))
+    return _refuse(parts, handler, header, request, UnknownServerError(text))
+
+
+def _refuse(
+    parts: Parts, handler: _Handler, header: RequestHeader, request: Any, error: KafkaError
+) -> Any:
+    parts.requests.of(header.api_key).refused(error)
+    return handler.refuse(request, error)
 
 
 def _encode(handler: _Handler, header: RequestHeader, response: Any) -> Reply:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from itertools import count
 
 from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.distribution import Distribution
 from sharegroup.broker.live_share_partition import LiveSharePartition
 
 RUNS_AT_ONCE = 500
@@ -37,7 +38,7 @@ TURN_MS = 10
 class LockExpiry:
     """See the module's text; ``expire`` gives back up to `RUNS_AT_ONCE` runs that are due."""
 
-    __slots__ = ("_clock", "_due", "_expire", "_order", "_timer")
+    __slots__ = ("_clock", "_due", "_expire", "_order", "_timer", "lateness")
 
     def __init__(self, clock: Clock, expire: Callable[[LiveSharePartition, int], None]) -> None:
         self._clock = clock
@@ -45,6 +46,8 @@ class LockExpiry:
         self._due: list[tuple[int, int, LiveSharePartition]] = []
         self._order = count()
         self._timer: tuple[int, Timer] | None = None
+        self.lateness = Distribution()
+        """In seconds, by how much the first lock had ended when a share partition was swept."""
 
     def watch(self, live: LiveSharePartition) -> None:
         """See that somebody comes by when the first lock of ``live`` ends."""
@@ -76,6 +79,9 @@ class LockExpiry:
             _, _, live = heapq.heappop(self._due)
             if not live.fenced:
                 live.expiry_ms, live.swept_ms = None, now_ms
+                ended_ms = live.state.next_expiry_ms()
+                if ended_ms is not None and ended_ms <= now_ms:
+                    self.lateness.observe((now_ms - ended_ms) / 1000)
                 self._expire(live, now_ms)
                 self.watch(live)
             now_ms = self._clock.now_ms()

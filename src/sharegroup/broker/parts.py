@@ -9,6 +9,7 @@ from sharegroup.broker.clock import Clock
 from sharegroup.broker.features import Features
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_config import LiveConfig
+from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.topics import Topics
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
@@ -55,3 +56,4 @@ class Parts:
     share_sessions: ShareSessions
     group_settings: GroupSettings
     dead_letters: DeadLetters
+    requests: RequestCounters

@@ -36,7 +36,16 @@ PROGRESS_RECORDS = 500_000
 class ShareCoordinator:
     """See the module's text."""
 
-    __slots__ = ("_clock", "_config", "_log", "_partitions", "_states", "_topics", "load_ms")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_log",
+        "_partitions",
+        "_states",
+        "_topics",
+        "load_ms",
+        "write_count",
+    )
 
     def __init__(
         self, log_: CoordinatorLog, topics: Topics, clock: Clock, config: CoordinatorConfig
@@ -47,6 +56,8 @@ class ShareCoordinator:
         self._config = config
         self._states = self._no_states()
         self._partitions: dict[SharePartitionKey, int] = {}
+        self.write_count = 0
+        """Batches of records that were handed to the log."""
         self.load_ms = 0
         """How long it took to read the topic at start."""
 
@@ -224,6 +235,7 @@ class ShareCoordinator:
         if not records:
             return None
         ticket = self._log.append(partition, [encode(one) for one in records])
+        self.write_count += 1
         for offset, record in enumerate(records, ticket.base_offset):
             self._states.replay(record, log_offset=offset)
         return ticket

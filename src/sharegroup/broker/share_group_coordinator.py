@@ -34,7 +34,12 @@ from sharegroup.core.share_group import (
 )
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
 from sharegroup.core.share_group_picture import TopicPicture
-from sharegroup.core.share_group_records import Records, RecordType, ShareGroupRecord
+from sharegroup.core.share_group_records import (
+    Records,
+    RecordType,
+    ShareGroupMetadata,
+    ShareGroupRecord,
+)
 from sharegroup.core.share_group_sessions import MemberKey
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
@@ -77,6 +82,7 @@ class ShareGroupCoordinator:
         "_share_partitions",
         "_timer",
         "_topics",
+        "rebalance_count",
     )
 
     def __init__(
@@ -99,6 +105,8 @@ class ShareGroupCoordinator:
         self._timer: tuple[int, Timer] | None = None
         self._paired: list[Ticket] = []
         """Writes to either log that say something of the other, until they are decided."""
+        self.rebalance_count = 0
+        """How often the epoch of some group went up."""
         self._in_doubt = False
         """One of them failed, and the two logs were not made to agree since."""
         topics.on_deleted(self._topic_deleted)
@@ -321,6 +329,7 @@ class ShareGroupCoordinator:
         ticket = self._log.append(group_id, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
+            self.rebalance_count += isinstance(record, ShareGroupMetadata)
         return ticket
 
     def _pair(self, *tickets: Ticket | None) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.dispatch import UNEXPECTED_PAUSE_MS, CloseConnection, Reply, dispatch
+from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.apis import request_class, response_class
@@ -36,7 +37,9 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
     async def run() -> None:
         clock = ManualClock()
         # The mistake: these parts lack the node that the handler asks for.
-        parts: Any = SimpleNamespace(waiting=WaitingRoom(clock), clock=clock)
+        parts: Any = SimpleNamespace(
+            waiting=WaitingRoom(clock), clock=clock, requests=RequestCounters()
+        )
         describe = frame(
             60, 2, include_cluster_authorized_operations=False, include_fenced_brokers=False
         )
@@ -66,6 +69,6 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
     ],
 )
 def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
-    parts: Any = SimpleNamespace()
+    parts: Any = SimpleNamespace(requests=RequestCounters())
     with pytest.raises(CloseConnection, match=reason):
         dispatch(parts, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
