@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sim.check_shares import Report
+from tests.sim.messages import IN_DOUBT
 from tests.sim.wiretap import Exchange
-
-KAFKA_STORAGE_ERROR = 56
 
 NONE = ""
 """The metadata where nothing is committed."""
@@ -38,8 +37,9 @@ class ConsumerGroupView:
     """A group as far as anybody was told of it."""
 
     generation: int = 0
-    given: dict[tuple[int, str], bytes] = field(default_factory=dict)
-    """What the leader of a generation gave each member."""
+    given: dict[tuple[int, str], set[bytes]] = field(default_factory=dict)
+    """What leaders of a generation gave each member: after a crash there may be another one of
+    the same number."""
 
 
 class ConsumerChecks:
@@ -49,11 +49,14 @@ class ConsumerChecks:
         self._report = report
         self._groups: dict[str, ConsumerGroupView] = {}
         self._commits: dict[Where, list[Commit]] = {}
+        self._in_doubt: set[str] = set()
         self._by_exchange: dict[Exchange, dict[Where, Commit]] = {}
         self._generation_then: dict[Exchange, int] = {}
 
-    def forget_topic(self, name: str) -> None:
-        """Its offsets go with it, some time."""
+    def forget_topic(self, name: str, *, later: bool) -> None:
+        """Its offsets go with it: now, or nobody knows when."""
+        if later:
+            self._in_doubt.add(name)
         for where in [where for where in self._commits if where[1] == name]:
             for commit in self._commits[where]:
                 commit.is_confirmed = False
@@ -73,7 +76,8 @@ class ConsumerChecks:
         request = exchange.request
         for one in request.assignments:
             key = (request.generation_id, str(one.member_id))
-            self._group(request.group_id).given.setdefault(key, bytes(one.assignment))
+            given = self._group(request.group_id).given.setdefault(key, set())
+            given.add(bytes(one.assignment))
 
     def synced(self, exchange: Exchange) -> None:
         request, answer = exchange.request, exchange.answer
@@ -82,11 +86,11 @@ class ConsumerChecks:
         group = self._group(request.group_id)
         group.generation = max(group.generation, request.generation_id)
         given = group.given
-        wanted = given.get((request.generation_id, str(request.member_id)), b"")
-        if bytes(answer.assignment) != wanted:
+        wanted = given.get((request.generation_id, str(request.member_id)), set())
+        if bytes(answer.assignment) not in wanted | {b""}:
             self._report(
                 f"C2: {request.member_id} in generation {request.generation_id} is told "
-                f"{answer.assignment!r}, its leader said {wanted!r}"
+                f"{answer.assignment!r}, its leader said {sorted(wanted)}"
             )
 
     def commit_asked(self, exchange: Exchange) -> None:
@@ -108,7 +112,7 @@ class ConsumerChecks:
                 commit = commits[str(request.group_id), str(topic.name), one.partition_index]
                 code = int(one.error_code)
                 commit.is_confirmed = code == 0
-                commit.is_refused = code not in (0, KAFKA_STORAGE_ERROR)
+                commit.is_refused = code not in (0, *IN_DOUBT)
                 if code == 0 and request.generation_id_or_member_epoch < newest:
                     self._report(
                         f"C1: a commit of generation {request.generation_id_or_member_epoch} was "
@@ -120,7 +124,7 @@ class ConsumerChecks:
         for group in exchange.answer.groups:
             for topic in group.topics if int(group.error_code) == 0 else ():
                 for one in topic.partitions:
-                    if int(one.error_code) == 0:
+                    if int(one.error_code) == 0 and topic.name not in self._in_doubt:
                         where = (str(group.group_id), str(topic.name), one.partition_index)
                         self._check_told(where, one, exchange)
 

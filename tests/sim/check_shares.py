@@ -155,6 +155,7 @@ class ShareChecks:
         arrived_us: int,
         now_us: int,
         acquired_in: object,
+        log_start: int,
     ) -> None:
         """The answer to a ShareFetch that gives this record to a member is written.
 
@@ -181,7 +182,8 @@ class ShareChecks:
             ends_us=now_us + limits.lock_ms[1] * 1000 + 1000,
             count=count,
         )
-        locked = sum(1 for _ in self._held_for_sure(view, incarnation, now_us))
+        held = self._held_for_sure(view, incarnation, now_us)
+        locked = sum(1 for one in held if one >= log_start)
         if locked > limits.locks_max:
             self._report(f"S6: {group} {partition}: {locked} records are locked")
 

@@ -17,7 +17,7 @@ from tests.sim.check_consumers import ConsumerChecks
 from tests.sim.check_letters import Letter, check_letters
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import Ack, GroupView, Hold, SessionView, ShareChecks, ShareView
-from tests.sim.messages import GROUP_RESOURCE, Partition
+from tests.sim.messages import GROUP_RESOURCE, IN_DOUBT, Partition
 from tests.sim.network import Connection
 from tests.sim.swarm import Plan
 from tests.sim.wiretap import Exchange
@@ -25,7 +25,6 @@ from tests.sim.wiretap import Exchange
 OPEN_EPOCH = 0
 CLOSE_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
-KAFKA_STORAGE_ERROR = 56
 REFUSED = -1
 DEAD_LETTERS = "dlq."
 """What the names of dead-letter topics begin with."""
@@ -211,7 +210,7 @@ class Checker:
 
     def _reset(self, view: tuple[str, Partition], code: int) -> None:
         """An answer to whoever wanted to reset this; after some nobody knows what happened."""
-        if code == KAFKA_STORAGE_ERROR:
+        if code in IN_DOUBT:
             return
         self.shares.views[view].is_unsure -= 1
         if code == 0:
@@ -225,7 +224,7 @@ class Checker:
         for one in exchange.answer.results:
             for view in self._views_of([one.group_id]):
                 self._reset(view, int(one.error_code))
-            if int(one.error_code) in (0, KAFKA_STORAGE_ERROR):
+            if int(one.error_code) in (0, *IN_DOUBT):
                 self.group(one.group_id).member_epochs.clear()
 
     def _DeleteGroups_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
@@ -304,9 +303,13 @@ class Checker:
     def _OffsetFetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
         self.consumers.told(exchange)
 
-    def _DeleteTopics_asked(self, exchange: Exchange) -> None:  # noqa: N802
+    def _DeleteTopics_answered(self, exchange: Exchange) -> None:  # noqa: N802
         for one in exchange.request.topics:
-            self.consumers.forget_topic(str(one.name))
+            self.consumers.forget_topic(str(one.name), later=False)
+
+    def _DeleteTopics_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
+        for one in exchange.request.topics:
+            self.consumers.forget_topic(str(one.name), later=True)
 
     # Members
 
@@ -499,6 +502,7 @@ class Checker:
                     arrived_us=exchange.arrived_us,
                     now_us=exchange.answered_us or 0,
                     acquired_in=asked.incarnations.get(where),
+                    log_start=self.logs.view(where).deletable_to,
                 )
 
 

@@ -30,6 +30,10 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 GROUP_RESOURCE = 32
 TOPIC_RESOURCE = 2
 
+IN_DOUBT = (15, 16, 56)
+"""COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR and KAFKA_STORAGE_ERROR: the disk failed, and nobody
+knows whether it has what was written."""
+
 NO_SUCH_TOPIC = (3, 100)
 """UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID: it was deleted."""
 

@@ -48,7 +48,7 @@ class Mutant:
 
     def is_shown_by(self, plan: Plan) -> bool:
         """Whether a run by this plan can show it."""
-        return set(self.needs) <= {*plan.faults, *plan.features}
+        return set(self.needs) <= {*plan.faults, *plan.features, *plan.jobs}
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -264,7 +264,23 @@ MUTANTS = (
         PartitionLog,
         "_check_producer",
         _value(None),
-        ("network_slow",),
+        ("pause",),
+    ),
+    Mutant(
+        "L4",
+        "what is open is stable",
+        PartitionLog,
+        "last_stable_offset",
+        lambda _: property(lambda self: self.high_watermark),
+        ("transactions",),
+    ),
+    Mutant(
+        "L4",
+        "nothing was aborted",
+        PartitionLog,
+        "aborted_transactions",
+        _value(()),
+        ("transactions",),
     ),
     Mutant("S1", "the owner is not checked", share_partition, "check_held", _value(None)),
     Mutant(
@@ -310,6 +326,14 @@ MUTANTS = (
     ),
     Mutant("S9", "any session epoch will do", ShareSessions, "_advance", _any_epoch),
     Mutant("S9", "any member epoch will do", share_group, "check_member", _value(None)),
+    Mutant(
+        "S10",
+        "no letter is written",
+        GroupSettings,
+        "dead_letter_topic",
+        _value(None),
+        ("dead_letters",),
+    ),
     Mutant("S11", "groups settle for each other", SharePartitions, "acknowledge", _for_all_groups),
     Mutant(
         "V1",
