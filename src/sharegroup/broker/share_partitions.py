@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sharegroup.broker.clock import Clock
+from sharegroup.broker.distribution import Distribution
 from sharegroup.broker.group_settings import GroupSettings
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.broker.lock_expiry import RUNS_AT_ONCE, LockExpiry
@@ -92,12 +94,20 @@ class SharePartitions:
         self._settings = settings
         self._live: dict[SharePartitionKey, LiveSharePartition] = {}
         self._expiry = LockExpiry(clock, self._expire)
-        self.counters = ShareCounters()
+        self.counters = ShareCounters(lambda topic_id: topics.catalog.by_id(topic_id) is not None)
         self._unattended: set[asyncio.Task[None]] = set()
         self._archiving: Callable[[SharePartitionKey], None] = lambda _: None
 
     def __iter__(self) -> Iterator[LiveSharePartition]:
         yield from list(self._live.values())
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def lock_lateness(self) -> Distribution:
+        """By how much the first lock of a share partition had ended when somebody came by."""
+        return self._expiry.lateness
 
     def loaded(self, key: SharePartitionKey) -> LiveSharePartition | None:
         """The share partition, if somebody has fetched from it since it was last dropped."""
@@ -107,6 +117,7 @@ class SharePartitions:
         """The share partition, loaded now if need be; raises what keeps it from being used."""
         live = self._live.get(key)
         if live is None:
+            began = self.counters.clock()
             topic, log_ = self._topics.identified(key.topic_id, key.partition)
             try:
                 persisted = self._coordinator.read(key)
@@ -124,15 +135,47 @@ class SharePartitions:
                 last_write=self._coordinator.last_write(key),
             )
             self._live[key] = live
+            self.counters.load_seconds.observe(self.counters.clock() - began)
             log.debug("event=share_partition_loaded %s", live)
             if state.snapshot().archiving_count:
                 self._archiving(key)
         return live
 
     def fetch(
-        self, live: LiveSharePartition, member_id: MemberId, wanted: Wanted, *, bytes_max: int
+        self,
+        live: LiveSharePartition,
+        member_id: MemberId,
+        wanted: Wanted,
+        *,
+        bytes_max: int,
+        sharers: int = 1,
     ) -> Fetched | None:
-        """Lock and read what is available; None when there is nothing to take."""
+        """Lock and read what is available; None when there is nothing to take.
+
+        While the group holds as many records as it may, none of its ``sharers`` takes more than
+        an equal part at once.  Otherwise those who finish a log batch beyond what they asked for
+        leave one of them only crumbs, for ever: it settles a few and finds room for as few.
+        """
+        began = self.counters.clock()
+        try:
+            fetched = self._look(live, member_id, wanted, bytes_max=bytes_max, sharers=sharers)
+        finally:
+            live.look_count += 1
+            live.look_seconds += self.counters.clock() - began
+        if fetched is not None:
+            live.delivered_batches += len(fetched.acquired)
+            live.delivered_records += sum(one.end - one.first for one in fetched.acquired)
+        return fetched
+
+    def _look(
+        self,
+        live: LiveSharePartition,
+        member_id: MemberId,
+        wanted: Wanted,
+        *,
+        bytes_max: int,
+        sharers: int,
+    ) -> Fetched | None:
         self.follow_log_start(live)
         for _ in range(LOOKS_MAX):
             position = live.state.next_fetch_offset()
@@ -145,7 +188,10 @@ class SharePartitions:
                 bytes_max=bytes_max,
                 count_max=min(wanted.records_max, LOG_BATCHES_MAX),
             )
-            fetched = self._acquire(live, member_id, wanted, position=position, found=found)
+            limits = self._limits_of_one(live, sharers)
+            fetched = self._acquire(
+                live, member_id, wanted, limits=limits, position=position, found=found
+            )
             if fetched is not None or live.state.next_fetch_offset() <= position:
                 return fetched
         # So much lies here that is for no member: let others have their turn, then go on.
@@ -158,6 +204,7 @@ class SharePartitions:
         member_id: MemberId,
         wanted: Wanted,
         *,
+        limits: Limits,
         position: int,
         found: BatchSpans,
     ) -> Fetched | None:
@@ -170,9 +217,10 @@ class SharePartitions:
             member_id,
             batches,
             wanted=wanted,
-            limits=self._settings.limits(live.key.group_id),
+            limits=limits,
             now_ms=self._clock.now_ms(),
         )
+        live.crowded = not live.state.can_acquire(self._settings.limits(live.key.group_id))
         self._append_unattended(live, acquisition.delta)
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write just now, or nothing to lock.
@@ -213,7 +261,7 @@ class SharePartitions:
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
         # its way to the disk: a yes that comes sooner would be lost with it.
-        return self._acknowledged(live, live.last_write, acks)
+        return self._acknowledged(live, live.last_write, acks, began=self.counters.clock())
 
     def release(self, key: SharePartitionKey, member_id: MemberId) -> None:
         """The member's session ended: whatever it holds here goes back."""
@@ -247,11 +295,13 @@ class SharePartitions:
 
     def drop_group(self, group_id: GroupId) -> None:
         """Forget what is in memory of a group whose state was changed from outside."""
+        self.counters.groups.pop(group_id, None)
         for key in [key for key in self._live if key.group_id == group_id]:
             self._fence(self._live[key])
 
     def drop_topic(self, topic_id: TopicId) -> None:
         """Forget the share partitions of a topic that is gone."""
+        self.counters.topics.pop(topic_id, None)
         for key in [key for key in self._live if key.topic_id == topic_id]:
             self._fence(self._live[key])
 
@@ -274,6 +324,17 @@ class SharePartitions:
                 lost,
                 live.log.start_offset,
             )
+
+    def _limits_of_one(self, live: LiveSharePartition, sharers: int) -> Limits:
+        """What holds for one fetch: all room, or an equal part while there is not enough."""
+        limits = self._settings.limits(live.key.group_id)
+        if not live.crowded or sharers <= 1:
+            return limits
+        part = max(1, limits.in_flight_max // sharers)
+        held = live.state.snapshot().acquired_count
+        if held <= part:
+            return limits  # Hardly anybody holds anything any more.
+        return replace(limits, in_flight_max=min(limits.in_flight_max, held + part))
 
     def _readable_end(self, live: LiveSharePartition) -> int:
         """Up to where the group may read: to what is durable, or to what is decided, too."""
@@ -332,9 +393,15 @@ class SharePartitions:
         return ticket
 
     async def _acknowledged(
-        self, live: LiveSharePartition, ticket: Ticket | None, acks: Sequence[AckBatch]
+        self,
+        live: LiveSharePartition,
+        ticket: Ticket | None,
+        acks: Sequence[AckBatch],
+        *,
+        began: float,
     ) -> None:
         await self._durable(live, ticket)
+        self.counters.write_seconds.observe(self.counters.clock() - began)
         self.counters.count(acks)
 
     async def _durable(self, live: LiveSharePartition, ticket: Ticket | None) -> None:
@@ -380,7 +447,9 @@ class SharePartitions:
         limits = self._settings.limits(live.key.group_id)
         held = live.state.snapshot().acquired_count
         delta = live.state.expire(limits=limits, now_ms=now_ms, runs_max=RUNS_AT_ONCE)
-        live.timed_out_count += held - live.state.snapshot().acquired_count
+        timed_out = held - live.state.snapshot().acquired_count
+        live.timed_out_count += timed_out
+        self.counters.timed_out_count += timed_out
         self._append_unattended(live, delta)
 
     def _report_fullness(self, live: LiveSharePartition, limits: Limits) -> None:

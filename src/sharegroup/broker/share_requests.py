@@ -100,6 +100,8 @@ def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> S
 
     Only a request that says it is ``renewing`` (IsRenewAck) may renew locks (KIP-1222).
     """
+    for topic in parts.share_partitions.counters.of_topics(acks):
+        topic.acknowledge_count += 1
     started: Started = {}
     for partition, batches in acks.items():
         try:
@@ -111,7 +113,7 @@ def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> S
     return started
 
 
-async def outcomes(started: Started) -> Outcomes:
+async def outcomes(parts: Parts, started: Started) -> Outcomes:
     """Wait until every acknowledgement is durable or has failed."""
     found: Outcomes = {}
     for partition, result in started.items():
@@ -124,6 +126,9 @@ async def outcomes(started: Started) -> Outcomes:
             found[partition] = error
         else:
             found[partition] = None
+    failed = [partition for partition, error in found.items() if error is not None]
+    for topic in parts.share_partitions.counters.of_topics(failed):
+        topic.acknowledge_failed += 1
     return found
 
 

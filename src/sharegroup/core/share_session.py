@@ -99,6 +99,10 @@ class ShareSessions:
         """Whether any member of the group has a session here."""
         return group_id in self._group_sizes
 
+    def group_size(self, group_id: GroupId) -> int:
+        """How many sessions the group has here."""
+        return self._group_sizes.get(group_id, 0)
+
     def partition_count(self) -> int:
         """How many partitions all sessions hold together, each counted once per session."""
         return sum(len(session.partitions) for session in self._sessions.values())

@@ -111,6 +111,33 @@ def test_room_goes_to_who_waits_for_it_before_who_made_it(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
+def test_nobody_is_left_with_crumbs(tmp_path: Path) -> None:
+    """Log batches of 160: who asks for 500 gets 640, so three of four hold 1,920 of 2,000.
+
+    The fourth settles its 80 and would find room for 80, each time.
+    """
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        for _ in range(200):
+            await produce(broker, 160)
+        members = [await joined(broker, name, 1) for name in MEMBERS]
+        held: dict[str, tuple[tuple[int, int, int], ...]] = dict.fromkeys(MEMBERS, ())
+        taken: Counter[str] = Counter()
+        sizes = []
+        for epoch in range(1, 13):
+            for one in members:
+                message = fetch_and_accept(one, epoch, held[one.member_id])
+                held[one.member_id] = tuple(records(await broker.ask(message)))
+                size = sum(last - first + 1 for first, last, _ in held[one.member_id])
+                taken[one.member_id] += size
+                sizes.append(size)
+        assert sizes[:4] == [640, 640, 640, 80]
+        assert min(sizes[-4:]) >= 400, sizes
+        assert min(taken.values()) * 2 >= max(taken.values()), taken
+
+    run(scenario, tmp_path)
+
+
 def test_four_equal_consumers_each_get_a_tenth_at_least(tmp_path: Path) -> None:
     """Our own client over sockets, in real time."""
 

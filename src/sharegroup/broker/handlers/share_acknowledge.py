@@ -51,7 +51,7 @@ async def _respond(
     started: share_requests.Started,
 ) -> ShareAcknowledgeResponse:
     outcomes: share_requests.Outcomes = dict.fromkeys(named)
-    outcomes.update(await share_requests.outcomes(started))
+    outcomes.update(await share_requests.outcomes(parts, started))
     lock_ms = parts.group_settings.limits(group_id).lock_ms
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,

@@ -12,7 +12,7 @@ renewed could end before its answer came (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -46,11 +46,6 @@ class Found:
 
     records: dict[TopicPartition, Fetched] = field(default_factory=dict)
     errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
-
-    @property
-    def nothing(self) -> bool:
-        """Whether there is nothing to tell."""
-        return not self.records and not self.errors
 
 
 def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
@@ -152,7 +147,16 @@ def _wait_ms(request: ShareFetchRequest) -> int:
 class _Fetch:
     """The fetching half of one request."""
 
-    __slots__ = ("_connection", "_key", "_mode", "_outcome", "_parts", "_request")
+    __slots__ = (
+        "_began",
+        "_connection",
+        "_counters",
+        "_key",
+        "_mode",
+        "_outcome",
+        "_parts",
+        "_request",
+    )
 
     def __init__(
         self,
@@ -165,41 +169,66 @@ class _Fetch:
         outcome: Fetching,
     ) -> None:
         self._parts = parts
+        self._counters = parts.share_partitions.counters
+        self._began = self._counters.clock()
         self._connection = OfConnection(context.connection_id)
         self._request = request
         self._mode = mode
         self._key = key
         self._outcome = outcome
+        for topic in self._counters.of_topics(outcome.partitions):
+            topic.fetch_count += 1
 
     def look(self, *, last: bool = False) -> Found | None:
-        """Take what there is; None when it is not enough to answer."""
-        request = self._request
-        if request.max_records <= 0 or request.max_bytes <= 0 or not self._outcome.partitions:
-            return Found()
+        """Take what there is; None when it is not enough to answer.
+
+        A partition that cannot be used is told of with the next answer, and brings one about only
+        when no other is left to wait for: a deleted topic must not make its group ask all the
+        time.  What cannot be read is told of at once.
+        """
+        request, found = self._request, Found()
+        if request.max_records <= 0 or request.max_bytes <= 0:
+            return found
         connection_id = str(self._connection.connection_id)
         if not self._parts.share_sessions.is_on_connection(self._key, connection_id):
-            return Found()  # Nobody reads the answer: nothing must be locked for it any more.
-        found = Found()
-        if not last and request.min_bytes > 1 and self._available_bytes() < request.min_bytes:
+            return found  # Nobody reads the answer: nothing must be locked for it any more.
+        usable = self._usable(found.errors)
+        bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
+        if not (last or self._is_enough(usable.values(), min(request.min_bytes, bytes_left))):
             return None
         records_left = int(request.max_records)
-        bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        for partition in self._outcome.partitions:
+        failed_to_read = False
+        for partition, live in usable.items():
             if records_left <= 0 or bytes_left <= 0:
                 break
             try:
-                fetched = self._one(partition, records_left, bytes_left)
+                fetched = self._one(live, records_left, bytes_left)
             except KafkaError as error:
                 found.errors[partition] = error
+                failed_to_read = True
                 continue
             if fetched is not None:
                 found.records[partition] = fetched
                 records_left -= sum(one.end - one.first for one in fetched.acquired)
                 bytes_left -= len(fetched.records)
-        if found.nothing and not last:
+        if usable and not (last or found.records or failed_to_read):
             return None
         self._parts.share_sessions.records_returned(self._key, found.records)
+        self._count(found)
         return found
+
+    def _usable(
+        self, errors: dict[TopicPartition, KafkaError]
+    ) -> dict[TopicPartition, LiveSharePartition]:
+        """The share partitions in the session's turn; ``errors`` gets what keeps one from use."""
+        usable: dict[TopicPartition, LiveSharePartition] = {}
+        for partition in self._outcome.partitions:
+            key = SharePartitionKey(self._key.group_id, *partition)
+            try:
+                usable[partition] = self._parts.share_partitions.get(key)
+            except KafkaError as error:
+                errors[partition] = error
+        return usable
 
     def keys(self) -> Iterator[TopicPartition | SharePartitionKey]:
         """What there may be to fetch: new records, and those that were given back."""
@@ -209,34 +238,55 @@ class _Fetch:
 
     def wait(self) -> asyncio.Future[Found]:
         """Look again when records come or are given back, and when the wait is over."""
-        return self._parts.waiting.park(
+        keys = (self._connection, *self.keys())
+        self._counters.waiting_count += 1
+        self._counters.watch_count += len(keys)
+        answer = self._parts.waiting.park(
             lambda last: self.look(last=last),
-            keys=(self._connection, *self.keys()),
+            keys=keys,
             deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
         )
+        answer.add_done_callback(lambda ended: self._waited(ended, len(keys)))
+        return answer
 
-    def _live(self, partition: TopicPartition) -> LiveSharePartition:
-        return self._parts.share_partitions.get(SharePartitionKey(self._key.group_id, *partition))
+    def _waited(self, answer: asyncio.Future[Found], key_count: int) -> None:
+        counters = self._counters
+        counters.waiting_count -= 1
+        counters.watch_count -= key_count
+        if not answer.cancelled() and answer.exception() is None:
+            counters.waits_expired += not answer.result().records
 
-    def _one(self, partition: TopicPartition, records_max: int, bytes_max: int) -> Fetched | None:
+    def _count(self, found: Found) -> None:
+        for topic in self._counters.of_topics(found.errors):
+            topic.fetch_failed += 1
+        if found.records:
+            group = self._counters.of_group(self._key.group_id)
+            group.fetch_ratio.observe(len(found.records) / len(self._outcome.partitions))
+            group.fetch_seconds.observe(self._counters.clock() - self._began)
+
+    def _one(self, live: LiveSharePartition, records_max: int, bytes_max: int) -> Fetched | None:
         wanted = Wanted(records_max, self._request.batch_size, self._mode)
         return self._parts.share_partitions.fetch(
-            self._live(partition), self._key.member_id, wanted, bytes_max=bytes_max
+            live,
+            self._key.member_id,
+            wanted,
+            bytes_max=bytes_max,
+            sharers=self._parts.share_sessions.group_size(self._key.group_id),
         )
 
-    def _available_bytes(self) -> int:
-        """How much there is to fetch, up to what the request wants at least."""
+    def _is_enough(self, usable: Collection[LiveSharePartition], bytes_min: int) -> bool:
+        """Whether there are so many bytes to fetch, or nothing that could bring them."""
+        if bytes_min <= 1 or not usable:
+            return True  # One byte is a record, and a look finds out.
         total = 0
-        for partition in self._outcome.partitions:
+        for live in usable:
             try:
-                total += self._parts.share_partitions.available_bytes(
-                    self._live(partition), bytes_max=self._request.min_bytes
-                )
+                total += self._parts.share_partitions.available_bytes(live, bytes_max=bytes_min)
             except KafkaError:
-                return self._request.min_bytes  # An error is answered at once.
-            if total >= self._request.min_bytes:
-                break
-        return total
+                return True  # An error is answered at once.
+            if total >= bytes_min:
+                return True
+        return False
 
 
 class _Reply:
@@ -256,7 +306,7 @@ class _Reply:
         started: share_requests.Started,
         found: Found | asyncio.Future[Found] | None,
     ) -> Any:
-        outcomes = await share_requests.outcomes(started)
+        outcomes = await share_requests.outcomes(self._parts, started)
         if isinstance(found, asyncio.Future):
             found = await found
         return self.build(outcomes, found or Found())
