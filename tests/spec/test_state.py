@@ -374,3 +374,14 @@ def test_state_27_later_leader_and_the_one_before(scene: Scene) -> None:
     assert state.read(leader_epoch=3)[0] == 0
     outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
     assert outcome == {"ours": 0, "kafka": NOT_LEADER}[scene.kind]
+
+
+def test_state_28_leader_that_was_seen_is_remembered_over_a_new_beginning(scene: Scene) -> None:
+    """Though the state shows the leader epoch 0 again."""
+    state = initialized(scene)
+    assert state.read(leader_epoch=5)[0] == 0
+    assert state.initialize(2, 0) == 0
+    assert state.summary().leader_epoch == 0
+    late = state.write((0, 0, ACKNOWLEDGED, 1), state_epoch=2, leader_epoch=4)
+    assert late == FENCED_LEADER
+    assert state.read(leader_epoch=4)[0] == FENCED_LEADER
