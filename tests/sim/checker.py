@@ -283,6 +283,23 @@ class Checker:
             report=self.problems.append,
         )
 
+    # What our own clients tell their users
+
+    def told_durable(self, group: str, partition: Partition, offsets: Iterable[int]) -> None:
+        """K1: an application was told that its accepts of these are durable."""
+        view = self.shares.view(group, partition)
+        if view.is_unsure or view.was_reset:
+            return
+        for offset in offsets:
+            deleted = self.logs.view(partition).may_be_deleted(offset)
+            if offset not in view.settled and not deleted:
+                self.problems.append(f"K1: {group} {partition}-{offset} is told to be accepted")
+
+    def told_delivered(self, partition: Partition, offset: int, value: bytes) -> None:
+        """K2: an application was told that its record is in the log."""
+        if self.logs.view(partition).confirmed.get(offset) != value:
+            self.problems.append(f"K2: {partition}-{offset} is told to be {value[:20]!r}")
+
     # Ordinary consumer groups
 
     def _JoinGroup_answered(self, exchange: Exchange) -> None:  # noqa: N802

@@ -25,6 +25,9 @@ from sharegroup.testing.virtual_time import Stuck
 AT_ONE_INSTANT_MAX = 20_000
 """Callbacks without any time passing: more than this, and the program runs in a circle."""
 
+ROUNDING_US = 0.000_1
+"""Times come as seconds in floats."""
+
 TIMERS_CANCELLED_MIN = 200
 BURIAL_SECONDS = 60.0
 
@@ -76,6 +79,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self._now_us / 1_000_000
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Whoever waits at all waits for a microsecond or more.
+
+        A clock that stands still would let him find that it is a little too soon, for ever.
+        """
+        if when > self.time():
+            when = max(when, (self._now_us + 1) / 1_000_000)
+        return super().call_at(when, callback, *args, context=context)
 
     @property
     def now_us(self) -> int:
@@ -152,13 +164,13 @@ class SimLoop(asyncio.BaseEventLoop):
             self._drop_first()
         if not timers:
             raise Stuck("every task waits and no timer is set")
-        due_us = math.ceil(timers[0]._when * 1_000_000 - 0.001)
+        due_us = math.ceil(timers[0]._when * 1_000_000 - ROUNDING_US)
         if due_us > self._now_us:
             self._now_us = due_us
             self._at_this_instant = 0
 
     def _collect_due(self) -> None:
-        timers, limit = self._scheduled, (self._now_us + 0.5) / 1_000_000
+        timers, limit = self._scheduled, (self._now_us + ROUNDING_US) / 1_000_000
         while timers and timers[0]._when <= limit:
             handle = self._drop_first()
             if not handle._cancelled:

@@ -61,6 +61,8 @@ class Plan:
     members: int
     producers: int
     consumers: int
+    own_clients: bool
+    """Whether this project's own clients take part."""
     offset_reset: str
     lock_ms: int
     delivery_count_max: int
@@ -76,7 +78,7 @@ class Plan:
             f"features={','.join(self.features) or 'none'} jobs={','.join(self.jobs) or 'none'} "
             f"durability={self.durability} "
             f"topics={self.topics} groups={self.groups} members={self.members} "
-            f"consumers={self.consumers} "
+            f"consumers={self.consumers} own_clients={self.own_clients} "
             f"lock_ms={self.lock_ms} deliveries={self.delivery_count_max}"
         )
 
@@ -101,6 +103,7 @@ def plan_of(seed: int) -> Plan:
         members=chance.choice((1, 2, 3)),
         producers=chance.choice((1, 2, 3)),
         consumers=chance.choice((0, 0, 2)),
+        own_clients=chance.random() < 0.4,
         offset_reset=chance.choice(("earliest", "earliest", "latest")),
         lock_ms=chance.choice((1_000, 2_000, 5_000)),
         delivery_count_max=chance.choice((2, 3, 5, 10)),

@@ -14,6 +14,7 @@ import gc
 import logging
 import os
 import random
+import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from tests.sim.chaos import Chaos
 from tests.sim.check_letters import letter_of
 from tests.sim.checker import Checker
 from tests.sim.client import Client, NoAnswer
-from tests.sim.clock import WALL_START_MS
+from tests.sim.clock import BOOT_MS, WALL_START_MS
 from tests.sim.consumers import Consumer
 from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Machine
@@ -44,6 +45,7 @@ from tests.sim.messages import (
 )
 from tests.sim.network import Network
 from tests.sim.producers import Producer
+from tests.sim.real_clients import OwnConsumer, OwnProducer
 from tests.sim.share_members import EVERY_KIND, Habits, ShareMember
 from tests.sim.swarm import Plan, plan_of
 from tests.sim.transactions import Transactor
@@ -95,7 +97,7 @@ class World:
         )
         self._processes: list[Process] = []
         self._clients: list[asyncio.Task[Any]] = []
-        self._members: list[ShareMember] = []
+        self._members: list[ShareMember | OwnConsumer] = []
 
     @property
     def requests(self) -> int:
@@ -145,6 +147,15 @@ class World:
         self._start("admin", administrator.run())
         for name, isolation in (("reader", 0), ("careful", READ_COMMITTED)):
             self._start(name, Reader(name, board, self._random(name), isolation).run())
+        if plan.own_clients:
+            for group in board.groups:
+                name = f"{group}-own"
+                consumer = OwnConsumer(name, group, board, self.checker, self._random(name))
+                self._members.append(consumer)
+                self._start(name, consumer.run())
+            name = "producer-own"
+            own = OwnProducer(name, board, self.checker, self._random(name))
+            self._start(name, own.run())
         if "transactions" in plan.jobs:
             transactor = Transactor(
                 board, self.machine, self.loop, self.checker.logs, self._random("transactor")
@@ -392,14 +403,22 @@ def _habits(chance: random.Random) -> Habits:
 
 
 @contextmanager
-def seeded_chance(seed: int) -> Iterator[None]:
-    """Ids that the system would draw are drawn from the seed."""
-    chance, original = random.Random(f"system {seed}"), os.urandom
-    os.urandom = chance.randbytes
+def its_own_world(seed: int, loop: SimLoop) -> Iterator[None]:
+    """What code asks of the system comes from the seed and the loop: ids, chance and time.
+
+    The broker is handed its clock; only the clients look at the system's.
+    """
+    ids, state = random.Random(f"system {seed}"), random.getstate()
+    originals = os.urandom, time.monotonic, time.time_ns
+    os.urandom = ids.randbytes
+    random.seed(seed)
+    time.monotonic = lambda: BOOT_MS / 1000 + loop.time()
+    time.time_ns = lambda: WALL_START_MS * 1_000_000 + loop.now_us * 1_000
     try:
         yield
     finally:
-        os.urandom = original
+        os.urandom, time.monotonic, time.time_ns = originals
+        random.setstate(state)
 
 
 @contextmanager
@@ -426,7 +445,7 @@ def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:
     world = World(plan, trace=trace)
     logging.disable(logging.CRITICAL)
     try:
-        with seeded_chance(seed), litter_picked_up():
+        with its_own_world(seed, world.loop), litter_picked_up():
             world.run()
     except Exception as error:
         raise Broken(
