@@ -63,6 +63,10 @@ class LogView:
     def may_be_deleted(self, offset: int) -> bool:
         return offset < self.deletable_to
 
+    def may_be_no_record(self, offset: int) -> bool:
+        """Whether it was deleted, or is a marker."""
+        return self.may_be_deleted(offset) or (self.has_markers and offset not in self.records)
+
 
 class LogChecks:
     """See the module's text."""

@@ -7,7 +7,7 @@
     S5   the start offset never goes back, and passes nothing that is not settled
     S6   no more records are locked than the group allows
     S7   the lag counts all that is not settled
-    S9   session epochs and member epochs go up; an old one is refused
+    S9   session, member and state epochs go up; an old one is refused
     S11  every group is checked by itself, so what one does to another one shows as S1 to S7
 
 S3 (never lost) is checked at the end (`world`): all that is not settled is delivered again.
@@ -74,6 +74,7 @@ class ShareView:
     """Rejected, or given back after the last delivery; confirmed, by who surely had it."""
     start_offset: int | None = None
     """None: not described yet."""
+    state_epoch: int = 0
     was_reset: bool = False
     """There was another story of these offsets before."""
     is_unsure: int = 0
@@ -164,6 +165,7 @@ class ShareChecks:
         """
         view, named = self.view(group, partition), f"{group} {partition}-{offset}"
         incarnation = self._incarnation(group, partition)
+        self._check_state_epoch(view, named, incarnation)
         if incarnation is not acquired_in:
             incarnation = EITHER
         else:
@@ -186,6 +188,12 @@ class ShareChecks:
         locked = sum(1 for one in held if one >= log_start)
         if locked > limits.locks_max:
             self._report(f"S6: {group} {partition}: {locked} records are locked")
+
+    def _check_state_epoch(self, view: ShareView, named: str, incarnation: object) -> None:
+        epoch = getattr(incarnation, "state_epoch", view.state_epoch)
+        if epoch < view.state_epoch and not view.is_unsure:
+            self._report(f"S9: {named} state epoch went from {view.state_epoch} to {epoch}")
+        view.state_epoch = epoch
 
     def _check_owner(
         self,

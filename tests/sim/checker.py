@@ -405,7 +405,7 @@ class Checker:
                     ack_type=ack_type,
                     incarnation=incarnation,
                 )
-                ack.may_be_over |= offset < self.logs.view(where).deletable_to
+                ack.may_be_over |= self.logs.view(where).may_be_no_record(offset)
                 asked.acks.append((where, ack))
 
     def _note_incarnations(self, group: str, asked: Asked) -> None:
