@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from sharegroup.client import AdminClient, AlterConfig, ConfigResource, Producer, ResourceType
+from sharegroup.client import (
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    Producer,
+    ResourceType,
+    ShareConsumer,
+)
 from sharegroup.errors import InvalidRecord
 from sharegroup.ids import TopicName
 from sharegroup.storage.partition_log import PartitionLog
@@ -182,3 +189,36 @@ def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path) -> None
                     await producer.send_and_wait(TOPIC, b"value")
 
     asyncio.run(main())
+
+
+def test_groups_are_the_same_after_their_topic_was_compacted(tmp_path: Path) -> None:
+    """Ten members come and go; of their records little is left, and of the group all."""
+    settings = {"offsets.topic.segment.bytes": "1024", "log.cleaner.backoff.ms": "20"}
+
+    async def main() -> None:
+        async with broker(settings, data=str(tmp_path)) as running:
+            topics = running.running.parts.topics
+            await topics.create(TOPIC, partitions=3, settings={})
+            for _ in range(10):
+                async with ShareConsumer(
+                    TOPIC, bootstrap_servers=running.bootstrap, group_id="readers"
+                ) as consumer:
+                    await consumer.poll(0.01)
+            offsets = topics.catalog.topic(CONSUMER_OFFSETS)
+            (log,) = [one for one in topics.opened(offsets) if one.size]
+            before, pictures = log.size, await described(running)
+            await running.running.directory.checkpoint()
+            async with asyncio.timeout(10):
+                while log.size > before / 2:
+                    await running.running.directory.drain()
+        async with broker(settings, data=str(tmp_path)) as running:
+            assert await described(running) == pictures
+
+    asyncio.run(main())
+
+
+async def described(running: TestBroker) -> tuple[object, ...]:
+    async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+        groups = await admin.describe_share_groups(["readers"])
+        offsets = await admin.list_share_group_offsets({"readers": None})
+    return groups["readers"], offsets["readers"]
