@@ -16,7 +16,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("name", ["config.md", "protocol.md", "cli.md"])
+@pytest.mark.parametrize("name", ["config.md", "protocol.md", "cli.md", "metrics.md"])
 def test_generated_document_is_current(name: str) -> None:
     assert (DOCS / name).read_text() == documents()[name], "run: python -m tests.write_docs"
 

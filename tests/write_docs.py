@@ -23,6 +23,17 @@ from sharegroup.broker.config import (
 )
 from sharegroup.broker.config_values import entries, value_text
 from sharegroup.broker.dispatch import MODULES
+from sharegroup.broker.metrics import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
+from sharegroup.broker.metrics_families import (
+    COORDINATORS,
+    EACH_SHARE_PARTITION,
+    NOT_HERE,
+    PROCESS,
+    REQUESTS,
+    SESSIONS,
+    SHARE_GROUPS,
+    TOPICS,
+)
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
@@ -129,6 +140,36 @@ options, and the names of groups and topics, which come from the cluster if it a
 second. Colour is for a terminal only; `NO_COLOR=1` does without.
 """
 
+ALERTS = """\
+| when | means |
+|---|---|
+| `sharegroup_share_partition_lag` grows | more comes in than the group settles |
+| `sharegroup_share_partition_full == 1` | no new records until some of what is held settles |
+| `sharegroup_dead_letter_share_partitions{state="stalled"} > 0` | the log says what is wrong |
+| `rate(sharegroup_acquisition_lock_timeouts_total[5m]) > 0` | members die, or are too slow |
+| `kafka_share_coordinator_partitions{state="failed"} > 0` | the disk takes no delivery state |
+| `sharegroup_loop_lag_seconds` beyond 0.1 | one core is not enough, or the disk is slow |"""
+
+METRICS = f"""\
+    sharegroup serve --metrics-port 9464
+    curl http://127.0.0.1:9464/metrics
+
+The text format of Prometheus, on the listener's address; nothing has to be installed for it. Names
+that begin with `kafka_` are metrics of Apache Kafka (last column: their MBean attributes), those
+with `sharegroup_` are ours. What Kafka counts as a rate is a counter here (`rate(...[1m])` is its
+rate), times are seconds and percentages are ratios. Counters begin anew when the broker starts,
+those of a share partition also when it leaves memory, because nobody of its group is connected.
+
+Series of their own have the first {SHARE_PARTITIONS_MAX:,} share partitions in memory, and
+{GROUPS_MAX:,} groups and {TOPICS_MAX:,} topics; `sharegroup_metrics_left_out` says how many do not,
+and what has no such label is summed over all. An answer is made in slices, so a broker with 10,000
+share partitions serves others meanwhile; its numbers are not all of one moment.
+
+To be told of, say, before anybody notices:
+
+{ALERTS}
+"""
+
 
 def documents() -> dict[str, str]:
     """Name and text of every document that is made from the code."""
@@ -136,6 +177,7 @@ def documents() -> dict[str, str]:
         "config.md": "\n".join(config()) + "\n",
         "protocol.md": "\n".join(protocol()) + "\n",
         "cli.md": "\n".join(command_line()) + "\n",
+        "metrics.md": "\n".join(metrics()) + "\n",
     }
 
 
@@ -199,6 +241,34 @@ def protocol() -> Iterator[str]:
         handler = f"[{name}](../src/sharegroup/broker/handlers/{name}.py)"
         mark = " *" if api.between_brokers else ""
         yield f"| {api.key} | {api.name}{mark} | {api.oldest} to {api.newest} | {handler} |"
+
+
+def metrics() -> Iterator[str]:
+    yield "# Metrics"
+    yield f"\n{MADE}\n"
+    yield METRICS
+    for title, families in (
+        ("Requests", REQUESTS),
+        ("Topics", TOPICS),
+        ("Share groups", SHARE_GROUPS),
+        ("Each share partition", EACH_SHARE_PARTITION),
+        ("Share sessions and waiting", SESSIONS),
+        ("Coordinators", COORDINATORS),
+        ("The process", PROCESS),
+    ):
+        yield f"## {title}\n"
+        yield "| metric | kind | unit | labels | what | Kafka's |"
+        yield "|---|---|---|---|---|---|"
+        for one in families:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            kafkas = ", ".join(f"`{name}`" for name in one.kafkas)
+            yield f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.text} | {kafkas} |"
+        yield ""
+    yield "## Of Kafka's, not here\n"
+    yield "| Kafka's | why |"
+    yield "|---|---|"
+    for name, why in NOT_HERE.items():
+        yield f"| `{name}` | {why} |"
 
 
 def command_line() -> Iterator[str]:

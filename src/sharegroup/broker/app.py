@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import share_requests
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
@@ -46,6 +46,9 @@ from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.parts import Durability
 from sharegroup.storage.syncer import MakeSyncer, Syncer
 
+if TYPE_CHECKING:
+    from sharegroup.broker.metrics_endpoint import MetricsEndpoint
+
 log = logging.getLogger(__name__)
 
 PRODUCER_CHECK_SECONDS = 600.0
@@ -61,6 +64,8 @@ class Running:
     server: Server
     directory: LogDirectory
     background: asyncio.Task[None]
+    metrics: MetricsEndpoint | None
+    """None: nobody asked for metrics."""
 
     @property
     def bootstrap(self) -> str:
@@ -73,6 +78,8 @@ class Running:
 
     async def stop(self) -> None:
         """Close every connection, then the data directory in order."""
+        if self.metrics is not None:
+            await self.metrics.stop()
         self.parts.consumer_group_coordinator.stop()
         await self.server.stop()
         await self.parts.dead_letters.stop()
@@ -83,6 +90,8 @@ class Running:
 
     async def abandon(self) -> None:
         """Close everything and bring nothing in order, as a crash would; for tests of recovery."""
+        if self.metrics is not None:
+            await self.metrics.stop()
         self.parts.consumer_group_coordinator.stop()
         await self.server.stop()
         self.background.cancel()
@@ -132,6 +141,7 @@ async def start(
         port = await server.listen(host, port)
         node = Node(config.server.node_id, config.server.advertised_host or host, port)
         parts = await _build(config, clock, directory, node)
+        metrics = await _serve_metrics(parts, server, directory, host)
         await server.serve(parts, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
@@ -139,7 +149,7 @@ async def start(
         raise
     background = asyncio.create_task(_background(parts, directory))
     background.add_done_callback(_background_ended)
-    return Running(parts, server, directory, background)
+    return Running(parts, server, directory, background, metrics)
 
 
 async def run_until(
@@ -245,6 +255,20 @@ def _build_share(
         checkpoint=pruned,
     )
     return _ShareParts(coordinator, persister, pruning, share_partitions, sessions, dead_letters)
+
+
+async def _serve_metrics(
+    parts: Parts, server: Server, directory: LogDirectory, host: str
+) -> MetricsEndpoint | None:
+    """On the listener's address: what may not be open to other machines is not, neither."""
+    port = parts.config.server.metrics_port
+    if port < 0:
+        return None
+    from sharegroup.broker.metrics_endpoint import MetricsEndpoint
+
+    endpoint = MetricsEndpoint(parts, server, directory)
+    await endpoint.listen(host, port)
+    return endpoint
 
 
 async def _background(parts: Parts, directory: LogDirectory) -> None:

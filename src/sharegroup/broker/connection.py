@@ -194,6 +194,7 @@ class Connection(asyncio.Protocol):
         """The peer broke the protocol: one line with its address, and the connection ends."""
         if not self._closing:
             log.warning("event=bad_request peer=%s reason=%r", self.peer, reason)
+            self._parts.requests.bad_count += 1
             self._closing = True
             assert self._transport is not None
             self._transport.close()

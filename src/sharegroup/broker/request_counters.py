@@ -39,10 +39,12 @@ class ApiCounters:
 class RequestCounters:
     """All APIs; ``clock`` counts seconds, only to compare them."""
 
-    __slots__ = ("by_api", "clock")
+    __slots__ = ("bad_count", "by_api", "clock")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
+        self.bad_count = 0
+        """Requests that broke the protocol; their connections were closed."""
         self.by_api: dict[int, ApiCounters] = {}
 
     def of(self, api_key: int) -> ApiCounters:

@@ -30,8 +30,17 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._timer: Timer | None = None
         self._connections_max = 0
+        self.opened_count = 0
+        """Connections that were accepted."""
+        self.refused_count = 0
+        """Connections that were closed at once, because there were too many."""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
+
+    @property
+    def connection_count(self) -> int:
+        """Connections that are open."""
+        return len(self._connections)
 
     async def listen(self, host: str, port: int) -> int:
         """Take the port, without accepting yet; returns the port that was taken."""
@@ -68,7 +77,9 @@ class Server:
                 connection.peer,
                 self._connections_max,
             )
+            self.refused_count += 1
             return False
+        self.opened_count += 1
         self._connections[connection.connection_id] = connection
         self._all_closed.clear()
         return True

@@ -59,6 +59,14 @@ class ServerConfig:
         low=1,
         high=10_000,
     )
+    metrics_port: int = key(
+        "sharegroup.metrics.port",
+        -1,
+        "Answer `GET /metrics` for Prometheus on this port of the listener's address; 0 picks a "
+        "free one, -1 none.",
+        low=-1,
+        high=65_535,
+    )
     fetch_bytes_max: int = key(
         "fetch.max.bytes", 57_671_680, "The most bytes that one fetch answers with.", low=1024
     )

@@ -27,6 +27,12 @@ from sharegroup.errors import InvalidConfig
     help="Answer a write after the disk has it (fsync) or after write(2) (os).",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Serve metrics for Prometheus at /metrics on this port; 0 picks a free one.",
+)
+@click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, by Kafka's name."
 )
 @click.option(
@@ -48,6 +54,7 @@ def command(  # The options of one verb; click passes each as an argument.
     port: int | None,
     data: Path | None,
     durability: str | None,
+    metrics_port: int | None,
     settings: tuple[str, ...],
     config_file: Path | None,
     log_level: str,
@@ -66,6 +73,8 @@ def command(  # The options of one verb; click passes each as an argument.
         values["log.dirs"] = str(data)
     if durability is not None:
         values["sharegroup.durability"] = durability
+    if metrics_port is not None:
+        values["sharegroup.metrics.port"] = str(metrics_port)
     if host is not None or port is not None:
         values["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{9092 if port is None else port}"
     logging.basicConfig(

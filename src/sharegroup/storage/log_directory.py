@@ -157,6 +157,11 @@ class LogDirectory:
         """How many rounds of syncs were done."""
         return self._parts.syncer.rounds
 
+    @property
+    def sync_seconds(self) -> float:
+        """How long they took."""
+        return self._parts.syncer.seconds
+
     def journal(self, name: str) -> Journal:
         """The journal with this file name, made if there is none."""
         journal = Journal(self._parts.opened, self._parts.syncer, self._parts.root, name)

@@ -123,6 +123,7 @@ class Syncer:
         "_waiting",
         "clock",
         "rounds",
+        "seconds",
     )
 
     def __init__(
@@ -143,6 +144,8 @@ class Syncer:
         self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
         self.rounds = 0
         """How many rounds were done."""
+        self.seconds = 0.0
+        """How long all of them took."""
 
     def request(self, syncable: Syncable) -> None:
         """Let the next round include ``syncable``."""
@@ -221,6 +224,7 @@ class Syncer:
 
     def _end_round(self, ended: _Round, seconds: float) -> None:
         self.rounds += 1
+        self.seconds += seconds
         self._policy.observe(
             tree=ended.tree,
             file_count=ended.file_count,
