@@ -177,10 +177,11 @@ class SharePartitions:
         sharers: int,
     ) -> Fetched | None:
         self.follow_log_start(live)
+        limits = self._settings.limits(live.key.group_id)
         for _ in range(LOOKS_MAX):
             position = live.state.next_fetch_offset()
             end = self._readable_end(live)
-            if live.fenced or position >= end or not self._can_take(live):
+            if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
             found = live.log.batches(
                 position,
@@ -188,10 +189,11 @@ class SharePartitions:
                 bytes_max=bytes_max,
                 count_max=min(wanted.records_max, LOG_BATCHES_MAX),
             )
-            limits = self._limits_of_one(live, sharers)
+            own = _limits_of_one(live, limits, sharers)
             fetched = self._acquire(
-                live, member_id, wanted, limits=limits, position=position, found=found
+                live, member_id, wanted, limits=own, position=position, found=found
             )
+            live.crowded = not live.state.can_acquire(limits)
             if fetched is not None or live.state.next_fetch_offset() <= position:
                 return fetched
         # So much lies here that is for no member: let others have their turn, then go on.
@@ -220,7 +222,6 @@ class SharePartitions:
             limits=limits,
             now_ms=self._clock.now_ms(),
         )
-        live.crowded = not live.state.can_acquire(self._settings.limits(live.key.group_id))
         self._append_unattended(live, acquisition.delta)
         if live.fenced or not acquisition.ranges:
             return None  # Fenced by the write just now, or nothing to lock.
@@ -325,28 +326,16 @@ class SharePartitions:
                 live.log.start_offset,
             )
 
-    def _limits_of_one(self, live: LiveSharePartition, sharers: int) -> Limits:
-        """What holds for one fetch: all room, or an equal part while there is not enough."""
-        limits = self._settings.limits(live.key.group_id)
-        if not live.crowded or sharers <= 1:
-            return limits
-        part = max(1, limits.in_flight_max // sharers)
-        held = live.state.snapshot().acquired_count
-        if held <= part:
-            return limits  # Hardly anybody holds anything any more.
-        return replace(limits, in_flight_max=min(limits.in_flight_max, held + part))
-
     def _readable_end(self, live: LiveSharePartition) -> int:
         """Up to where the group may read: to what is durable, or to what is decided, too."""
         if self._settings.reads_committed(live.key.group_id):
             return live.log.last_stable_offset
         return live.log.high_watermark
 
-    def _can_take(self, live: LiveSharePartition) -> bool:
+    def _can_take(self, live: LiveSharePartition, limits: Limits) -> bool:
         """Whether there is room for more, and a disk to write down what becomes of it."""
         if not self._can_settle(live):
             return False
-        limits = self._settings.limits(live.key.group_id)
         self._report_fullness(live, limits)
         live.starved = not live.state.can_acquire(limits)
         return not live.starved
@@ -465,6 +454,17 @@ class SharePartitions:
         elif live.full and not full:
             log.info("event=share_partition_goes_on %s", live)
         live.full = full
+
+
+def _limits_of_one(live: LiveSharePartition, limits: Limits, sharers: int) -> Limits:
+    """What holds for one fetch: all room, or an equal part while there is not enough."""
+    if not live.crowded or sharers <= 1:
+        return limits
+    part = max(1, limits.in_flight_max // sharers)
+    held = live.state.snapshot().acquired_count
+    if held <= part:
+        return limits  # Hardly anybody holds anything any more.
+    return replace(limits, in_flight_max=min(limits.in_flight_max, held + part))
 
 
 def _for_clients(error: KafkaError) -> KafkaError:

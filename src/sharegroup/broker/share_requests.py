@@ -143,7 +143,10 @@ def release(parts: Parts, closed: Closed) -> None:
 
 def leader_is_news(*errors: KafkaError | None) -> bool:
     """Whether an answer with these errors must say who leads the partition."""
-    return any(isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch) for error in errors)
+    for error in errors:  # A plain loop: this is asked for every partition of every answer.
+        if error is not None and isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
+            return True
+    return False
 
 
 def named(parts: Parts, session: SessionKey, partition: TopicPartition) -> str:
