@@ -59,15 +59,15 @@ class Transactor:
             await asyncio.sleep(self.chance.uniform(0, self.pause_s))
             if not self.machine.is_up:
                 continue
-            if self.board.is_quiet:
+            if self.board.is_settling:
+                # An open transaction holds up who reads committed records only.
                 if self.running:
                     await self._end(self.running[0])
             elif self.running and (len(self.running) >= OPEN_MAX or self.chance.random() < 0.5):
-                transaction = self.chance.choice(self.running)
                 if self.chance.random() < 0.5:
-                    await self._write(transaction)
+                    await self._write(self.chance.choice(self.running))
                 else:
-                    await self._end(transaction)
+                    await self._end(self.chance.choice(self.running))
             else:
                 await self._begin()
 
