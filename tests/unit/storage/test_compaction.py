@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -379,6 +380,34 @@ def test_a_pass_that_finds_the_disk_full_leaves_the_log_as_it_was() -> None:
         disk.make_room()
         await compact(directory, log)
         assert [key for _, key in keys(log)] == ["k2", "k0", "k1", "active"]
+
+    run(main())
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_pass_that_is_cancelled_leaves_a_log_that_goes_on(turns: int) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(turns)
+        directory, log = open_log(disk, segment_bytes=SEGMENT_BYTES)
+        for number in range(20):
+            await append(log, keyed((f"k{number % 3}", str(number))))
+        await closed(directory, log)
+        cancelled = asyncio.create_task(compact(directory, log))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+            await directory.drain()
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await directory.drain()
+        newest = [(17, "k2"), (18, "k0"), (19, "k1"), (20, "active")]
+        assert keys(log)[-4:] == newest
+        await append(log, keyed(("last", "1")))
+        await directory.close()
+        directory, log = open_log(disk, segment_bytes=SEGMENT_BYTES)
+        assert keys(log)[-5:] == [*newest, (21, "last")]
+        await closed(directory, log)
+        await compact(directory, log)
+        assert keys(log) == [*newest, (21, "last"), (22, "active")]
 
     run(main())
 
