@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.broker import share_requests
+from sharegroup.broker import jobs, share_requests
 from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.broker.cleaning import Cleaning
-from sharegroup.broker.clock import Clock, SystemClock
+from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
 from sharegroup.broker.config import Config
 from sharegroup.broker.consumer_group_coordinator import ConsumerGroupCoordinator
 from sharegroup.broker.coordinator_log import CoordinatorLog
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PRODUCER_CHECK_SECONDS = 600.0
+PRODUCER_CHECK_MS = 600_000
 
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be refused.
 
@@ -147,8 +147,7 @@ async def start(
         await server.stop()
         directory.abandon()  # Nothing was begun that a clean end could bring in order.
         raise
-    background = asyncio.create_task(_background(parts, directory))
-    background.add_done_callback(_background_ended)
+    background = asyncio.create_task(jobs.run(_jobs(parts, directory), clock))
     return Running(parts, server, directory, background, metrics)
 
 
@@ -271,26 +270,22 @@ async def _serve_metrics(
     return endpoint
 
 
-async def _background(parts: Parts, directory: LogDirectory) -> None:
-    """What runs beside the requests, until cancelled: checkpoints, and forgetting producers."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(directory.run())
-        tasks.create_task(Cleaning(parts.config, parts.clock, parts.topics).run())
-        tasks.create_task(parts.dead_letters.run())
-        tasks.create_task(parts.state_pruning.run())
-        while True:
-            await asyncio.sleep(PRODUCER_CHECK_SECONDS)
-            silent_ms = parts.config.server.producer_expiration_ms
-            parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms)
+def _jobs(parts: Parts, directory: LogDirectory) -> dict[str, jobs.Job]:
+    """What runs beside the requests."""
+    return {
+        "checkpoints": directory.run,
+        "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
+        "dead_letters": parts.dead_letters.run,
+        "state_pruning": parts.state_pruning.run,
+        "producer_expiry": lambda: _forget_producers(parts),
+    }
 
 
-def _background_ended(ended: asyncio.Task[None]) -> None:
-    """Without it the broker goes on, but recovers more slowly each day: say so at once."""
-    if not ended.cancelled() and ended.exception() is not None:
-        log.error(
-            "event=background_failed action='restart the broker: it makes no checkpoints any more'",
-            exc_info=ended.exception(),
-        )
+async def _forget_producers(parts: Parts) -> None:
+    while True:
+        await sleep_ms(parts.clock, PRODUCER_CHECK_MS)
+        silent_ms = parts.config.server.producer_expiration_ms
+        parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms)
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:
