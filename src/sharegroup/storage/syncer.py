@@ -196,13 +196,6 @@ class Syncer:
         """Wait for what the storage thread has to do, then end it."""
         self._thread.shutdown(wait=True)
 
-    def sync_now(self) -> None:
-        """One round in the calling thread, without an event loop."""
-        rounded = _Round(self._files, self._root, self._take(), tree=False)
-        rounded.execute()
-        self.rounds += 1
-        rounded.finish()
-
     def _take(self) -> list[Syncable]:
         taken = list(self._waiting)
         self._waiting.clear()
