@@ -2,6 +2,7 @@
 
 They come by Maven into the cache of `tests.kafka_peer`, in a folder of their own: the newest
 published release of the tools is older than the broker's, and the two don't mix in one process.
+All runs of a test session share one virtual machine (`tests.java_shell`).
 """
 
 from __future__ import annotations
@@ -12,29 +13,15 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
+from tests.java_shell import QUICK, SOURCES, JavaShell, javac
 from tests.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
 
 TOOLS_VERSION = "4.3.1"
 TOOL_SECONDS_MAX = 60.0
-
-POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>sharegroup.tests</groupId><artifactId>kafka-tools</artifactId><version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-      <version>{TOOLS_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-      <version>{TOOLS_VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+POM = SOURCES / "pom.xml"
 
 
 def why_missing() -> str | None:
@@ -43,16 +30,34 @@ def why_missing() -> str | None:
         return "no Java: neither JAVA_HOME nor a java on the PATH"
     if not _libs().is_dir() and shutil.which("mvn") is None:
         return "no Maven on the PATH to fetch Kafka's tools"
+    if javac() is None:
+        return "no javac beside java: a JDK is needed, a JRE is not enough"
     return None
 
 
-def run_tool(main_class: str, *arguments: str) -> str:
+def tool_libs() -> Path:
+    """The folder of the tools' jars; the first call on a machine fetches them by Maven."""
+    return fetch_jars(_libs(), POM.read_text())
+
+
+@cache
+def tools() -> JavaShell:
+    """The virtual machine in which the tools of this test session run."""
+    return JavaShell(tool_libs())
+
+
+def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> str:
     """What a tool printed; it must end with exit code 0."""
+    done = tools().run(main_class, *arguments, stdin=stdin)
+    if done.code:
+        raise KafkaPeerError(f"{main_class} ended with {done.code}: {done.out}{done.err}")
+    return done.out
+
+
+def run_tool_alone(main_class: str, *arguments: str) -> str:
+    """`run_tool` in a process of its own: what it costs whoever calls the tool."""
     done = subprocess.run(
-        _command(main_class, *arguments),
-        capture_output=True,
-        text=True,
-        timeout=TOOL_SECONDS_MAX,
+        _command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS_MAX
     )
     if done.returncode:
         raise KafkaPeerError(
@@ -104,8 +109,8 @@ def _command(main_class: str, *arguments: str) -> list[str]:
         raise KafkaPeerError(str(why_missing()))
     return [
         executable,
-        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"),  # Short runs.
-        *("-cp", f"{fetch_jars(_libs(), POM)}/*"),
+        *QUICK,
+        *("-cp", f"{tool_libs()}/*"),
         main_class,
         *arguments,
     ]

@@ -17,7 +17,7 @@ from tests.bench.lines import BenchError, Line, Measured, Scale
 from tests.bench.peers import Peer
 from tests.bench.workloads.share_consume import new_group
 from tests.confluent_calls import create_topic, produce, share_consumer, take_shared
-from tests.kafka_tools import run_tool
+from tests.kafka_tools import run_tool_alone
 
 GROUP_TOPIC = "group-to-be-listed"
 COMMAND_SECONDS_MAX = 60.0
@@ -82,7 +82,7 @@ def our_command(bootstrap: str) -> str:
 
 
 def kafkas_command(bootstrap: str) -> str:
-    return run_tool(
+    return run_tool_alone(
         "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
         *("--bootstrap-server", bootstrap, "--list"),
     )
