@@ -1,9 +1,11 @@
 """Gives every metric of `metrics_families` its values, when somebody asks for them.
 
 Nothing is kept for it but plain numbers that the parts of the broker count anyway.  An answer
-may be long: 10,000 share partitions have 120,000 lines.  So it is made in slices of one or two
-milliseconds, between which others are served, and given out as it is made.  Its numbers are
-therefore not of one moment; each share partition's are.
+may be long: 10,000 share partitions have 120,000 lines.  So it is made in slices of a few
+milliseconds, between which others are served.  Its numbers are therefore not of one moment; each
+share partition's are.  What was read is put into text at once: ten thousand small objects that
+live for as long as the answer takes would bring about a full collection of garbage now and then,
+which stops everybody.
 
 Whoever can name groups and topics could make the answer as long as he likes.  Only so many have
 series of their own, the oldest first; how many were left out is a metric, too, and what is
@@ -38,8 +40,11 @@ GROUPS_MAX = 1_000
 TOPICS_MAX = 1_000
 """With series of their own."""
 
-SLICE = 200
+SLICE = 50
 """Share partitions, or logs, that are looked at before others of this process have a turn."""
+
+PIECES = 500
+"""What so many of them have to say about one metric is given out at once."""
 
 Sample = tuple[Family, tuple[str, ...], Value]
 
@@ -115,20 +120,18 @@ class Metrics:
     async def text(self) -> AsyncIterator[str]:
         """The whole answer, piece by piece; the one who takes it lets others have their turn."""
         totals = _Totals()
-        rows = await self._rows(totals)
         by_family: dict[Family, list[str]] = {family: [] for family in names.FAMILIES}
+        await self._share_partitions(totals, by_family)
         samples = [sample async for sample in self._topics(totals)]
         for family, labels, value in [*samples, *self._samples(totals)]:
             by_family[family].append(lines(family, label_pairs(family.labels, labels), value))
         for family, found in by_family.items():
-            yield head(family) + "".join(found)
-            if family in names.EACH_SHARE_PARTITION:
-                for first in range(0, len(rows), SLICE):
-                    yield "".join(_of_rows(family, rows[first : first + SLICE]))
+            yield head(family)
+            for first in range(0, len(found), PIECES):
+                yield "".join(found[first : first + PIECES])
 
-    async def _rows(self, totals: _Totals) -> list[_Row]:
-        """The share partitions in memory, as far as they have series of their own."""
-        rows: list[_Row] = []
+    async def _share_partitions(self, totals: _Totals, by_family: dict[Family, list[str]]) -> None:
+        """The share partitions in memory; as many as may be have series of their own."""
         for number, live in enumerate(self._parts.share_partitions, start=1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
@@ -138,9 +141,9 @@ class Metrics:
             totals.loaded += 1
             totals.full += row.full
             totals.archiving += row.archiving
-            if len(rows) < self._share_partitions_max:
-                rows.append(row)
-        return rows
+            if totals.loaded <= self._share_partitions_max:
+                for family in names.EACH_SHARE_PARTITION:
+                    by_family[family].append(_lines_of(family, row))
 
     def _row(self, live: LiveSharePartition) -> _Row:
         group_id, _, partition = live.key
@@ -304,13 +307,15 @@ def _dead_letters(group_id: str, counts: DeadLetterCounts) -> Iterator[Sample]:
     yield names.DEAD_LETTERS_GIVEN_UP, labels, counts.given_up_count
 
 
-def _of_rows(family: Family, rows: list[_Row]) -> Iterator[str]:
-    """The lines of one metric for some share partitions."""
-    if family is names.RECORDS:
-        for row in rows:
-            for state in ("available", "acquired", "archiving"):
-                yield f'{family.name}{{{row.pairs},state="{state}"}} {getattr(row, state)}\n'
-        return
-    value = _OF_ROW[family]
-    for row in rows:
-        yield lines(family, row.pairs, value(row))
+def _lines_of(family: Family, row: _Row) -> str:
+    """What one metric says of a share partition."""
+    if family is not names.RECORDS:
+        return lines(family, row.pairs, _OF_ROW[family](row))
+    return "".join(
+        lines(family, f'{row.pairs},state="{state}"', count)
+        for state, count in (
+            ("available", row.available),
+            ("acquired", row.acquired),
+            ("archiving", row.archiving),
+        )
+    )

@@ -2,7 +2,7 @@
 
 One request a connection.  One answer is made at a time, so that no number of scrapers makes the
 broker work for them alone; each connection has a limit in bytes and in seconds.  The answer
-goes out as it is made, in chunks, so that no more than a slice of it is held.
+goes out in chunks, as fast as it is taken.
 
 Like the broker's listener it is for this machine, unless the broker was told otherwise: it
 listens on the same address, and knows neither TLS nor passwords.

@@ -12,6 +12,7 @@ Pure: values come in, text goes out.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 from sharegroup.broker.distribution import Distribution
@@ -21,6 +22,9 @@ Total = tuple[int, float]
 """Number and sum of the values of a summary."""
 
 Value = int | float | Distribution | Total
+
+LABEL_CHARACTERS_MAX = 256
+"""A group's id may be a hundred times as long, and stands in a dozen lines."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -33,8 +37,17 @@ def head(family: Family) -> str:
 def label_pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     """The labels of a line, without their braces."""
     return ",".join(
-        f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True)
+        f'{name}="{_shortened(value).translate(_ESCAPES)}"'
+        for name, value in zip(names, values, strict=True)
     )
+
+
+def _shortened(value: str) -> str:
+    """The value if it is not too long, else its beginning and what tells it from others."""
+    if len(value) <= LABEL_CHARACTERS_MAX:
+        return value
+    digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{value[: LABEL_CHARACTERS_MAX - len(digest) - 1]}~{digest}"
 
 
 def lines(family: Family, pairs: str, value: Value) -> str:

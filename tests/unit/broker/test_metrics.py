@@ -227,6 +227,13 @@ def test_labels_are_escaped() -> None:
     assert Scrape(text)(names.LAG.name, group='a"b\\c\nd', topic="t", partition="0") == 5
 
 
+def test_a_long_group_id_is_shortened_and_still_its_own() -> None:
+    long = "g" * 300
+    first, second = (label_pairs(("group",), (group_id,)) for group_id in (f"{long}1", f"{long}2"))
+    assert first != second
+    assert first == 'group="' + "g" * 239 + '~c0e61d61416ea68c"'
+
+
 def test_a_histogram_counts_what_is_at_most_each_bound() -> None:
     distribution = Distribution((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 3.0):
