@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import Acquired, LogBatches
@@ -37,8 +38,7 @@ class Fetched:
     acquired: tuple[Acquired, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAcquired:
+class ReadAcquired(NamedTuple):
     """What of the acquired ranges could be read, and what could not, and why not."""
 
     fetched: Fetched

@@ -51,12 +51,14 @@ def stretches(log: LogBatches) -> list[Range]:
 
 def holes(log: LogBatches, found: list[Range]) -> list[Range]:
     """The ranges from the log's position on, below its end, in none of the stretches."""
-    reached = log.position
+    reached, log_end = log.position, log.end
     between: list[Range] = []
-    for first, end in (*found, (log.end, log.end)):
+    for first, end in found:
         if reached < first:
             between.append((reached, first))
         reached = max(reached, end)
+    if reached < log_end:
+        between.append((reached, log_end))
     return between
 
 

@@ -167,12 +167,13 @@ class SharePartition:
         """
         assert member_id, "a member that acquires has an id"
         assert log.position <= self._runs.end, f"{log.position} was read, past {self._runs.end}"
-        if wanted.records_max <= 0 or log.end <= log.position:
+        log_end = log.end
+        if wanted.records_max <= 0 or log_end <= log.position:
             return Acquisition()
         found = stretches(log)
         absent = self._archive_absent(holes(log, found))
         if not found:
-            absent += self._pass_over(log.end)
+            absent += self._pass_over(log_end)
             return Acquisition((), self._delta(absent) if absent else None)
         lock_until_ms = now_ms + limits.lock_ms
         locks_left = limits.in_flight_max - self._counts[ACQUIRED]
@@ -184,8 +185,7 @@ class SharePartition:
             # What still waits will be locked again some day: it keeps its room.
             budget.locks_left -= self._counts[AVAILABLE]
             absent += self._lock_unseen(member_id, lock_until_ms, found, budget, taken)
-            if self._runs.end >= found[-1][1]:
-                absent += self._pass_over(log.end)
+            absent += self._pass_over(log_end if found[-1][1] <= self._runs.end else 0)
         return Acquisition(
             entries(taken, log, wanted),
             self._delta(absent) if absent else None,
@@ -495,6 +495,6 @@ class SharePartition:
                 self._archiving.note(offset)
 
     def _delta(self, batches: Iterable[StateBatch]) -> Delta:
-        start = self._runs.start
-        complete = self._counts[ACKNOWLEDGED] + self._counts[ARCHIVED]
+        start, counts = self._runs.start, self._counts
+        complete = counts[ACKNOWLEDGED] + counts[ARCHIVED]
         return Delta(start, complete, joined(batches, start_offset=start))

@@ -12,7 +12,7 @@ renewed could end before its answer came (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -194,11 +194,11 @@ class _Fetch:
             return found  # Nobody reads the answer: nothing must be locked for it any more.
         usable = self._usable(found.errors)
         bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        if not (last or self._is_enough(usable.values(), min(request.min_bytes, bytes_left))):
+        if not (last or self._is_enough(usable, min(request.min_bytes, bytes_left))):
             return None
         records_left = int(request.max_records)
         failed_to_read = False
-        for partition, live in usable.items():
+        for partition, live in usable:
             if records_left <= 0 or bytes_left <= 0:
                 break
             try:
@@ -219,13 +219,13 @@ class _Fetch:
 
     def _usable(
         self, errors: dict[TopicPartition, KafkaError]
-    ) -> dict[TopicPartition, LiveSharePartition]:
+    ) -> list[tuple[TopicPartition, LiveSharePartition]]:
         """The share partitions in the session's turn; ``errors`` gets what keeps one from use."""
-        usable: dict[TopicPartition, LiveSharePartition] = {}
+        usable: list[tuple[TopicPartition, LiveSharePartition]] = []
         for partition in self._outcome.partitions:
             key = SharePartitionKey(self._key.group_id, *partition)
             try:
-                usable[partition] = self._parts.share_partitions.get(key)
+                usable.append((partition, self._parts.share_partitions.get(key)))
             except KafkaError as error:
                 errors[partition] = error
         return usable
@@ -274,12 +274,14 @@ class _Fetch:
             sharers=self._parts.share_sessions.group_size(self._key.group_id),
         )
 
-    def _is_enough(self, usable: Collection[LiveSharePartition], bytes_min: int) -> bool:
+    def _is_enough(
+        self, usable: list[tuple[TopicPartition, LiveSharePartition]], bytes_min: int
+    ) -> bool:
         """Whether there are so many bytes to fetch, or nothing that could bring them."""
         if bytes_min <= 1 or not usable:
             return True  # One byte is a record, and a look finds out.
         total = 0
-        for live in usable:
+        for _, live in usable:
             try:
                 total += self._parts.share_partitions.available_bytes(live, bytes_max=bytes_min)
             except KafkaError:
