@@ -64,8 +64,13 @@ class LogView:
         return offset < self.deletable_to
 
     def may_be_no_record(self, offset: int) -> bool:
-        """Whether it was deleted, or is a marker."""
-        return self.may_be_deleted(offset) or (self.has_markers and offset not in self.records)
+        """Whether it was deleted, is a marker, or for those who read committed records nothing."""
+        if self.may_be_deleted(offset):
+            return True
+        value = self.records.get(offset)
+        if value is None:
+            return self.has_markers
+        return self.outcomes.get(value, Outcome.COMMITTED) is not Outcome.COMMITTED
 
 
 class LogChecks:

@@ -96,7 +96,7 @@ def plan_of(seed: int) -> Plan:
         faults=faults,
         features=_some(chance, FEATURES),
         jobs=_some(chance, JOBS),
-        chaos_s=chance.uniform(6, 14),
+        chaos_s=chance.uniform(4, 10),
         fault_pause_s=chance.choice((0.7, 1.5, 3.0)),
         topics=chance.choice((1, 1, 2)),
         groups=chance.choice((1, 2, 2)),
