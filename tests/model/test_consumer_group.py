@@ -167,6 +167,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             if client.waits is not None and client.waits in self.scene.answers:
                 self.take(client, self.scene.answers[client.waits])
                 client.waits = None
+        if GROUP not in self.scene.groups:  # It never agreed on anything: nobody remembers it.
+            self.leaders.clear()
+            self.told.clear()
 
     def take(self, client: Client, reply: object) -> None:
         if isinstance(reply, NewMemberId):
@@ -190,9 +193,6 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             return
         written = self.scene.generations()
         assert written == sorted(written)
-        if GROUP not in self.scene.groups:  # It was never written, so nobody remembers it.
-            self.leaders.clear()
-            self.told.clear()
 
     @invariant()
     def committed_offset_is_the_last_that_was_accepted(self) -> None:
@@ -200,7 +200,9 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             assert self.scene.offset() == self.offset
 
     def current_generation(self) -> int:
-        return self.scene.generations()[-1]
+        """The newest that a leader was told of, or that was written."""
+        told = [generation for generation, _ in self.leaders]
+        return max([*told, *self.scene.generations()])
 
 
 TestConsumerGroup = ConsumerGroupMachine.TestCase

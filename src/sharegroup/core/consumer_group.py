@@ -309,7 +309,6 @@ class ConsumerGroup:
             return
         self.generation += 1
         self._initial_left_ms = None
-        self._unsynced.clear()
         if len(self.members):
             self._begin_sync(now)
         else:
@@ -416,10 +415,6 @@ class ConsumerGroup:
         """
         if generation < 0 and self.state is State.EMPTY:
             return
-        if generation < 0 and not member_id and instance_id is None:
-            raise UnknownMemberId(
-                f"group {self.group_id!r} has members: only they can commit offsets"
-            )
         self.members.check(member_id, instance_id)
         self._check_generation(generation)
         if self.state is State.COMPLETING_REBALANCE:
@@ -453,7 +448,6 @@ class ConsumerGroup:
 
     def _remove(self, member_id: MemberId) -> None:
         """Let the member, or the id that was given out, be gone; who waits is told."""
-        self._unsynced.discard(member_id)
         self._timers.cancel(Timer(self.group_id, member_id))
         member = self.members.remove(member_id)
         if member is not None:

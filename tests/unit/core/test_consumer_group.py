@@ -45,6 +45,15 @@ def test_first_member_is_given_an_id_joins_leads_and_assigns() -> None:
     ]  # fmt: skip
 
 
+def test_new_group_waits_no_longer_when_nobody_else_comes() -> None:
+    scene = Scene(initial_delay_ms=3_000)
+    _, call = scene.knock("a")
+    scene.pass_ms(2_999)
+    assert call not in scene.answers
+    scene.pass_ms(1)
+    assert scene.joined(call).generation == 1
+
+
 def test_new_group_waits_for_more_members_as_long_as_they_come() -> None:
     scene = Scene(initial_delay_ms=3_000)
     _, first = scene.knock("a")
@@ -248,6 +257,36 @@ def test_follower_that_wants_something_else_makes_a_rebalance() -> None:
     assert scene.heartbeat(a, 1) is True
 
 
+def test_each_agreement_is_written_once() -> None:
+    scene = Scene()
+    (a,) = scene.stable("a")
+    scene.heartbeat(a, 1)
+    scene.sync(a, 1)
+    scene.leave((a, None))
+    assert scene.generations() == [1, 2]
+
+
+def test_only_sessions_are_waited_for_when_all_have_synced() -> None:
+    scene = Scene()
+    scene.stable("a")
+    assert scene.groups.next_due_ms() == 10_000
+    scene.pass_ms(10_000)
+    assert scene.state == "Empty"
+    assert scene.groups.next_due_ms() is None
+
+
+def test_session_of_who_waited_for_the_leader_begins_when_it_is_answered() -> None:
+    scene = Scene(initial_delay_ms=10)
+    (a, _), (b, _) = scene.knock("a"), scene.knock("b")
+    scene.pass_ms(20)
+    waiting = scene.sync(b, 1)
+    scene.pass_ms(9_000)
+    scene.sync(a, 1, {b: b"B"})
+    scene.pass_ms(9_000)
+    assert scene.synced(waiting) == b"B"
+    assert scene.heartbeat(b, 1) is False
+
+
 def test_generation_that_is_not_the_groups_is_refused() -> None:
     scene = Scene()
     (a,) = scene.stable("a")
@@ -264,6 +303,20 @@ def test_protocol_that_all_know_and_most_like_is_chosen() -> None:
     _, call = scene.knock("c", protocols={"sticky": b"5", "range": b"6"})
     scene.pass_ms(20)
     assert scene.joined(call).protocol == "sticky"
+
+
+def test_protocol_that_not_all_know_is_not_chosen() -> None:
+    scene = Scene(initial_delay_ms=10)
+    scene.knock("a", protocols={"mine": b"", "ours": b""})
+    _, call = scene.knock("b", protocols={"ours": b""})
+    scene.pass_ms(20)
+    assert scene.joined(call).protocol == "ours"
+
+
+@pytest.mark.parametrize("fields", [{"protocols": {}}, {"protocol_type": ""}])
+def test_first_member_needs_a_protocol_and_its_type(fields: dict[str, object]) -> None:
+    with pytest.raises(InconsistentGroupProtocol):
+        Scene().ask_to_join("a", **fields)
 
 
 def test_member_without_a_common_protocol_is_refused() -> None:
@@ -295,8 +348,14 @@ def test_session_timeout_out_of_range_is_refused(session_timeout_ms: int) -> Non
 
 
 def test_empty_group_id_is_refused() -> None:
+    scene = Scene()
+    nobody = GroupId("")
     with pytest.raises(InvalidGroupId):
-        Scene().ask_to_join("a", group_id=GroupId(""))
+        scene.ask_to_join("a", group_id=nobody)
+    with pytest.raises(InvalidGroupId):
+        scene.sync("a", 1, group_id=nobody)
+    with pytest.raises(InvalidGroupId):
+        scene.groups.leave(nobody, (), now=scene.now, limits=scene.limits)
 
 
 def test_unknown_group_has_no_members() -> None:
@@ -358,6 +417,8 @@ def test_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(MessageTooLarge):
         scene.sync(a, 2, {a: b"y" * 10})
     assert scene.synced(scene.sync(a, 2, {a: b"y" * 5})) == b"y" * 5
+    with pytest.raises(MessageTooLarge):
+        scene.ask_to_join("a", a, protocols={"range": b"x" * 91})
 
 
 class TestStaticMembers:
@@ -374,6 +435,33 @@ class TestStaticMembers:
             scene.heartbeat(old, generation, "s")
         with pytest.raises(UnknownMemberId):
             scene.heartbeat(old, generation)
+
+    def test_one_that_came_back_and_synced_is_not_waited_for_under_its_old_id(self) -> None:
+        scene = Scene(initial_delay_ms=10)
+        fields = {"session_timeout_ms": 1_000_000}
+        a, _ = scene.knock("a", **fields)
+        scene.ask_to_join("s", instance_id="s", **fields)
+        scene.pass_ms(20)
+        scene.sync(a, 1, {a: b"A"})
+        again = scene.joined(scene.ask_to_join("s", instance_id="s", **fields)).member_id
+        scene.sync(again, 1, instance_id="s")
+        scene.pass_ms(10 * MINUTE_MS)
+        assert scene.heartbeat(a, 1) is False
+
+    def test_session_under_the_new_id_ends_like_any_other(self) -> None:
+        scene = Scene()
+        self.static(scene)
+        scene.ask_to_join("s", instance_id="s")
+        scene.pass_ms(10_000)
+        assert scene.state == "Empty"
+
+    def test_instance_that_left_joins_as_if_it_had_never_been_there(self) -> None:
+        scene = Scene()
+        old, _ = self.static(scene)
+        scene.leave((old, "s"))
+        call = scene.ask_to_join("s", instance_id="s")
+        scene.pass_ms(0)
+        assert (scene.joined(call).member_id, scene.joined(call).generation) == ("s-2", 3)
 
     def test_new_id_is_written_at_once(self) -> None:
         scene = Scene()

@@ -110,6 +110,32 @@ class TestRestart:
         scene.pass_ms(10_000)
         assert scene.state == "Empty"
 
+    def test_member_that_is_silent_after_a_restart_is_out_after_its_session(self) -> None:
+        scene = Scene()
+        scene.stable("a")
+        scene.restart()
+        scene.pass_ms(10_000)
+        assert scene.state == "Empty"
+
+    def test_leader_is_still_the_leader(self) -> None:
+        scene = Scene()
+        a, b = scene.stable("a", "b")
+        scene.restart()
+        assert scene.joined(scene.ask_to_join("b", b)).leader == a
+        scene.ask_to_join("a", a)
+        assert scene.heartbeat(b, 1) is True
+
+    def test_offsets_of_an_empty_group_still_count_from_the_last_members_leaving(self) -> None:
+        scene = Scene()
+        (a,) = scene.stable("a")
+        scene.commit(7, member_id=a, generation=1)
+        scene.pass_ms(5_000)
+        scene.leave((a, None))
+        scene.restart()
+        scene.pass_ms(DAY_MS - 1)
+        scene.expire(DAY_MS)
+        assert scene.offset() == 7
+
     def test_rebalance_that_was_not_over_never_happened(self) -> None:
         scene = Scene()
         (a,) = scene.stable("a")
@@ -361,6 +387,7 @@ class TestBounds:
         scene.commit(1)
         scene.ask_to_join("a")
         scene.write(scene.groups.delete_group(GROUP))
+        assert scene.groups.next_due_ms() is None
         assert isinstance(scene.answers[scene.ask_to_join("b")], NewMemberId)
         scene.pass_ms(20_000)
         assert GROUP not in scene.groups
