@@ -1,0 +1,114 @@
+"""How a transcript says things: offsets as the wire does, both ends included; time in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sharegroup.core.assignor import Assignment
+from sharegroup.core.delivery import Ack, AckBatch, Acquired, DeadLetter, Delivery, StateBatch
+from sharegroup.core.offset_runs import Run
+from sharegroup.core.share_group_records import (
+    RecordType,
+    ShareGroupCurrentMemberAssignment,
+    ShareGroupMemberMetadata,
+    ShareGroupMetadata,
+    ShareGroupRecord,
+    ShareGroupStatePartitionMetadata,
+    ShareGroupTargetAssignmentMember,
+    ShareGroupTargetAssignmentMetadata,
+    Tombstone,
+)
+from sharegroup.core.share_state_records import (
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareTombstone,
+    ShareUpdate,
+)
+
+Range = tuple[int, int]
+
+
+def read_range(text: str) -> Range:
+    """``3-5`` or ``3``, as a half-open range."""
+    first, _, last = text.partition("-")
+    return int(first), int(last or first) + 1
+
+
+def read_ms(text: str) -> int:
+    """``30s`` in milliseconds."""
+    return round(float(text.removesuffix("s")) * 1000)
+
+
+def read_acks(words: Iterable[str]) -> list[AckBatch]:
+    """``accept 0-3 release 4``: each kind with its range."""
+    pairs = iter(words)
+    return [AckBatch(*read_range(next(pairs)), (Ack[kind.upper()],)) for kind in pairs]
+
+
+def span(first: int, end: int) -> str:
+    return f"{first}" if end == first + 1 else f"{first}-{end - 1}"
+
+
+def seconds(ms: int) -> str:
+    return f"{ms / 1000:g}s"
+
+
+def run_text(run: Run[Delivery]) -> str:
+    first, end, (state, count, member_id, lock_until_ms, told_apart, reason) = run
+    text = f"{span(first, end)} {state.name} {count}x"
+    if member_id:
+        text += f" by {member_id} until {seconds(lock_until_ms)}"
+    if told_apart:
+        text += " (told apart)"
+    return text + (f" ({reason.name})" if reason is not None else "")
+
+
+def acquired_text(entry: Acquired) -> str:
+    return f"{span(entry.first, entry.end)} {entry.delivery_count}x"
+
+
+def letter_text(letter: DeadLetter) -> str:
+    return f"{span(letter.first, letter.end)} {letter.delivery_count}x {letter.reason.name}"
+
+
+def batch_text(batch: StateBatch) -> str:
+    return f"{span(batch.first, batch.end)} {batch.state.name} {batch.delivery_count}x"
+
+
+def state_record_text(record: ShareStateRecord) -> str:
+    match record:
+        case ShareTombstone():
+            return "no state any more"
+        case ShareSnapshot():
+            begin = f"snapshot {record.snapshot_epoch}, state epoch {record.state_epoch}"
+        case ShareUpdate():
+            begin = "update"
+    counts = f"start {record.start_offset}, complete {record.delivery_complete_count}"
+    batches = ", ".join(map(batch_text, record.batches))
+    return f"{begin}: {counts}" + (f": {batches}" if batches else "")
+
+
+def assignment_text(assignment: Assignment) -> str:
+    numbers = sorted(partition for _, partition in assignment)
+    return ", ".join(map(str, numbers)) if numbers else "nothing"
+
+
+def group_record_text(record: ShareGroupRecord) -> str:
+    match record:
+        case ShareGroupMemberMetadata():
+            return f"member {record.member_id} wants {', '.join(record.subscribed_topic_names)}"
+        case ShareGroupMetadata():
+            return f"group epoch {record.epoch}"
+        case ShareGroupTargetAssignmentMetadata():
+            return f"assignment of epoch {record.assignment_epoch}"
+        case ShareGroupTargetAssignmentMember():
+            return f"{record.member_id} shall have {assignment_text(record.partitions)}"
+        case ShareGroupCurrentMemberAssignment():
+            told = assignment_text(record.partitions)
+            return f"{record.member_id} was told epoch {record.member_epoch}: {told}"
+        case ShareGroupStatePartitionMetadata():
+            topics = (f"{topic.name} {sorted(topic.partitions)}" for topic in record.initialized)
+            return f"has a state for {', '.join(topics) or 'nothing'}"
+        case Tombstone():
+            what = RecordType(record.record_type).name
+            return f"no {what}" + (f" of {record.member_id}" if record.member_id else "")
