@@ -61,6 +61,7 @@ MODULES = {
     22: "init_producer_id",
     32: "describe_configs",
     33: "alter_configs",
+    35: "describe_log_dirs",
     37: "create_partitions",
     42: "delete_groups",
     44: "incremental_alter_configs",

@@ -69,6 +69,7 @@ APIS: dict[int, Api] = {
         Api(22, "InitProducerId", 0, 6, flexible=2),
         Api(32, "DescribeConfigs", 1, 4, flexible=4),
         Api(33, "AlterConfigs", 0, 2, flexible=2),
+        Api(35, "DescribeLogDirs", 1, 5, flexible=2),
         Api(37, "CreatePartitions", 0, 3, flexible=2),
         Api(42, "DeleteGroups", 0, 2, flexible=2),
         Api(44, "IncrementalAlterConfigs", 0, 1, flexible=1),

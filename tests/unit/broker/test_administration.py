@@ -12,6 +12,7 @@ import pytest
 from kio.schema.alter_configs.v2 import request as replace
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_log_dirs.v5 import request as log_dirs
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest as List0
 from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest as List1
@@ -19,6 +20,7 @@ from kio.schema.metadata.v13 import request as metadata
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.wire.records import NewRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -122,6 +124,37 @@ def test_operations_are_told_to_who_asks(tmp_path: Path, asked: bool) -> None:
             cluster.cluster_authorized_operations,
             topics.topics[0].topic_authorized_operations,
         ) == ((3_400, 8_096, 3_576) if asked else (-(2**31),) * 3)
+
+    run(scenario, tmp_path)
+
+
+async def sizes(broker: Broker, topics: Any) -> dict[str, dict[int, int]]:
+    """The bytes of each partition that DescribeLogDirs tells of."""
+    answer: Any = await broker.ask(log_dirs.DescribeLogDirsRequest(topics=topics))
+    (directory,) = answer.results
+    assert (answer.error_code, directory.error_code) == (0, 0)
+    assert directory.log_dir.endswith("/data")
+    return {
+        topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
+        for topic in directory.topics
+    }
+
+
+def test_bytes_of_partitions_are_told(tmp_path: Path) -> None:
+    """Of all, or of those that are asked for; what is not there is left out."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 2)
+        await broker.produce("orders", 1, encode_batch([NewRecord(None, b"x" * 100, 1)]))
+        (file,) = [path for path in tmp_path.rglob("*.log") if path.stat().st_size > 100]
+        size = file.stat().st_size
+        everything = await sizes(broker, None)
+        assert everything["orders"] == {0: 0, 1: size}
+        assert len(everything["__consumer_offsets"]) == 50
+        orders = log_dirs.DescribableLogDirTopic(topic="orders", partitions=(1, 7))
+        nope = log_dirs.DescribableLogDirTopic(topic="nope", partitions=(0,))
+        assert await sizes(broker, (orders, nope)) == {"orders": {1: size}}
+        assert await sizes(broker, ()) == {}
 
     run(scenario, tmp_path)
 
