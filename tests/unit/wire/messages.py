@@ -78,7 +78,7 @@ def _random_element(field: MessageField, dice: random.Random) -> Any:
             )
         case "error_code":
             return dice.choice(list(ErrorCode))
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return timedelta(milliseconds=dice.randrange(-(2**31), 2**31))
         case "datetime_i64":
             return EPOCH + timedelta(milliseconds=dice.randrange(0, 2**41))
@@ -119,5 +119,6 @@ def _elements(field: MessageField) -> st.SearchStrategy[Any]:
         "uuid": st.none() | st.uuids().filter(lambda value: value.int != 0),
         "error_code": st.sampled_from(ErrorCode),
         "timedelta_i32": milliseconds,
+        "timedelta_i64": milliseconds,
         "datetime_i64": st.integers(0, 2**41).map(lambda ms: EPOCH + timedelta(milliseconds=ms)),
     }[str(kind)]
