@@ -53,7 +53,7 @@ def main(
     for name, result in run(chosen, scale, rounds, with_kafka=not without_kafka):
         results[name] = result
         if quotable:
-            REPORT.write_text(report(_renew({name: result})))
+            REPORT.write_text(report(renew({name: result}, {})))
     click.echo(report({"machine": machine(), "workloads": results}))
 
 
@@ -108,12 +108,17 @@ def _run_one(workload: Workload, peers: list[Peer], scale: Scale, rounds: int) -
     }
 
 
-def _renew(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def renew(workloads: dict[str, Any], alone: dict[str, Any]) -> dict[str, Any]:
+    """Keep these results in place of older ones of the same names, and all others as they were."""
     path = FOLDER / "results.json"
-    before = json.loads(path.read_text())["workloads"] if path.exists() else {}
-    known = {**before, **results}
+    before = json.loads(path.read_text()) if path.exists() else {}
+    known = {**before.get("workloads", {}), **workloads}
     order = [each.name for each in WORKLOADS if each.name in known]
-    kept = {"machine": machine(), "workloads": {name: known[name] for name in order}}
+    kept = {
+        "machine": machine(),
+        "workloads": {name: known[name] for name in order},
+        "alone": {**before.get("alone", {}), **alone},
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(kept, indent=1))
     return kept

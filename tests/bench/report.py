@@ -33,6 +33,7 @@ RATIOS = (
     "`os` : rival",
     "to reach",
 )
+ALONE = ("what", "unit", "measured", "to reach", "rounds", "commit, day")
 COSTS = (
     "what",
     "broker CPU s: `fsync` / `os` / Kafka",
@@ -42,6 +43,9 @@ COSTS = (
     "rounds",
     "commit, day",
 )
+ABOUT_ALONE = """\
+`python -m tests.bench.alone --quotable`: figures of our broker, or of its core, that stand for
+themselves."""
 NONE = "-"
 
 
@@ -49,12 +53,31 @@ def report(results: dict[str, Any]) -> str:
     """The whole document."""
     parts = [HEAD, *(f"- {name}: {value}" for name, value in results["machine"].items())]
     parts += ["", "## Ratios", "", *_head(RATIOS), *_ratio_rows(results["workloads"])]
+    if results.get("alone"):
+        parts += ["", "## By itself", "", ABOUT_ALONE, "", *_head(ALONE)]
+        parts += _alone_rows(results["alone"])
     parts += ["", "## What it cost", "", *_head(COSTS), *_cost_rows(results["workloads"])]
     notes = dict.fromkeys(
         note for one in results["workloads"].values() for note in [*one["notes"], *_line_notes(one)]
     )
     parts += ["", "## Notes", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(parts)
+
+
+def _alone_rows(alone: dict[str, Any]) -> Iterator[str]:
+    for one in alone.values():
+        for figure in one["figures"]:
+            value, least, most = figure["value"], figure["at_least"], figure["at_most"]
+            reached = (least is None or value >= least) and (most is None or value <= most)
+            wanted = NONE if most is None else f"≤ {most:,g}"
+            wanted = wanted if least is None else f"≥ {least:,g}"
+            shown = f"**{_figure(value)}**" if reached else f"{_figure(value)} ✗"
+            yield _row(
+                [
+                    *(figure["what"], figure["unit"], shown, wanted),
+                    *(str(one["rounds"]), f"{one['commit']}, {one['date']}"),
+                ]
+            )
 
 
 def _ratio_rows(workloads: dict[str, Any]) -> Iterator[str]:

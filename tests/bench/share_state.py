@@ -17,6 +17,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.broker import app
@@ -52,7 +53,16 @@ def main() -> None:
         shutil.rmtree(root)
 
 
-async def measure(root: str, acknowledgements: int, share_partitions: int) -> None:
+@dataclass(frozen=True, slots=True)
+class StateTopic:
+    """What was found."""
+
+    load_seconds: float
+    pruned_mebibytes: float
+    allowed_mebibytes: float
+
+
+async def measure(root: str, acknowledgements: int, share_partitions: int) -> StateTopic:
     running = await start(f"{root}/data")
     topic = await running.parts.topics.create(
         TopicName("orders"), partitions=share_partitions // GROUPS, settings={}
@@ -73,7 +83,8 @@ async def measure(root: str, acknowledgements: int, share_partitions: int) -> No
     await running.parts.state_pruning.prune()
     print(f"  pruned in                  {time.perf_counter() - begun:8.2f} s")
     await running.directory.drain()
-    print(f"  state topic                {mebibytes(running):8.2f} MiB")
+    pruned = mebibytes(running)
+    print(f"  state topic                {pruned:8.2f} MiB")
     allowed = (2 * live + 500 * UPDATE_BYTES * len(keys)) / 2**20
     print(f"  allowed                    {allowed:8.2f} MiB: snapshots twice, 500 updates each")
     await running.stop()
@@ -83,6 +94,7 @@ async def measure(root: str, acknowledgements: int, share_partitions: int) -> No
     load_s = killed.parts.share_coordinator.load_ms / 1000
     print(f"  before the prune, read in  {load_s:8.2f} s, the whole start took {used:.2f} s of CPU")
     await killed.stop()
+    return StateTopic(load_s, pruned, allowed)
 
 
 async def start(data: str) -> app.Running:
