@@ -36,13 +36,13 @@ def run_many(seeds: range) -> int:
     began, failed, virtual_s, requests = time.perf_counter(), 0, 0.0, 0
     for seed in seeds:
         try:
-            world = run(seed)
+            ended = run(seed)
         except Broken as error:
             failed += 1
             print(f"FAILED {error}", flush=True)
         else:
-            virtual_s += world.loop.time()
-            requests += world.requests
+            virtual_s += ended.virtual_s
+            requests += ended.requests
     took = time.perf_counter() - began
     print(
         f"seeds={len(seeds)} failed={failed} requests={requests} virtual_s={virtual_s:.0f} "

@@ -15,10 +15,12 @@ import logging
 import os
 import random
 import time
+import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -439,18 +441,40 @@ def litter_picked_up() -> Iterator[None]:
         gc.enable()
 
 
-def run(seed: int, *, trace: Callable[[str], None] | None = None) -> World:
-    """Run a seed; Broken or another error names it."""
-    plan = plan_of(seed)
-    world = World(plan, trace=trace)
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is to be said of a run."""
+
+    digest: int
+    requests: int
+    virtual_s: float
+
+
+def run(seed: int, *, trace: Callable[[str], None] | None = None) -> Ended:
+    """Run a seed; Broken says what did not hold, and names the seed."""
+    plan, failure = plan_of(seed), None
     logging.disable(logging.CRITICAL)
     try:
-        with its_own_world(seed, world.loop), litter_picked_up():
-            world.run()
-    except Exception as error:
-        raise Broken(
-            f"{type(error).__name__}: {error} [python -m tests.sim --trace {seed}] {plan}"
-        ) from error
+        with litter_picked_up():
+            ended, failure = _run(plan, trace)
     finally:
         logging.disable(logging.NOTSET)
-    return world
+    if failure is not None:
+        text = f"{type(failure).__name__}: {failure}"
+        raise Broken(f"{text} [python -m tests.sim --trace {seed}] {plan}") from failure
+    return ended
+
+
+def _run(plan: Plan, trace: Callable[[str], None] | None) -> tuple[Ended, Exception | None]:
+    """The run and why it failed; nothing else of it is left."""
+    world, failure = World(plan, trace=trace), None
+    try:
+        with its_own_world(plan.seed, world.loop):
+            world.run()
+    except Exception as error:  # noqa: BLE001  Raised again in `run`.
+        failure = error
+        one: BaseException | None = error
+        while one is not None:
+            traceback.clear_frames(one.__traceback__)
+            one = one.__cause__ or one.__context__
+    return Ended(world.digest, world.requests, world.loop.time()), failure
