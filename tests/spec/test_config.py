@@ -284,6 +284,40 @@ def test_config_20_several_groups_have_their_changes_apart(scene: Scene) -> None
     )
 
 
+def test_config_22_group_named_twice_in_a_request(scene: Scene) -> None:
+    group = scene.new_name("group")
+    resources = tuple(
+        alter_configs.AlterConfigsResource(
+            resource_type=GROUP_RESOURCE,
+            resource_name=group,
+            configs=(alter_configs.AlterableConfig(name=key, config_operation=0, value="7"),),
+        )
+        for key in ("share.delivery.count.limit", "share.assignment.interval.ms")
+    )
+    request = alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    answers = scene.ask(request).responses
+    assert [(one.resource_name, one.error_code) for one in answers] == [
+        (group, INVALID_REQUEST)
+    ] * 2
+    assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("share.auto.offset.reset", " earliest ", "earliest"),
+        ("share.renew.acknowledge.enable", " FALSE", "false"),
+        ("share.delivery.count.limit", "+7 ", "7"),
+    ],
+)
+def test_config_23_white_space_around_a_value(
+    scene: Scene, key: str, value: str, shown: str
+) -> None:
+    group = scene.new_name("group")
+    assert set_one(scene, group, key, value).error_code == 0
+    wait_for(lambda: scene.configs(GROUP_RESOURCE, group)[key] == shown, f"{key}={shown}")
+
+
 def test_config_21_default_of_all_groups_is_changed_while_the_broker_runs(scene: Scene) -> None:
     """Kafka wants to be started again for it."""
     key = "group.share.record.lock.duration.ms"

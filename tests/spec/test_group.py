@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kio.schema.delete_groups.v2 import request as delete_groups_request
 from kio.schema.share_group_describe.v1 import request as share_group_describe
 
 from tests.spec.administration import delete_groups, list_groups
@@ -87,6 +88,14 @@ def test_group_10_that_is_not_there_is_not_deleted(scene: Scene) -> None:
     empty = scene.member(scene.group(), scene.topic())
     empty.leave()
     assert delete_groups(scene, scene.new_name("group"), empty.group) == [NO_GROUP, 0]
+
+
+def test_group_17_named_twice_is_deleted_once(scene: Scene) -> None:
+    empty = scene.member(scene.group(), scene.topic())
+    empty.leave()
+    names = (empty.group, empty.group)
+    [one] = scene.ask(delete_groups_request.DeleteGroupsRequest(groups_names=names)).results
+    assert (one.group_id, one.error_code) == (empty.group, 0)
 
 
 def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:

@@ -166,6 +166,13 @@ def test_offsets_16_deleting_what_is_not_there(scene: Scene) -> None:
     assert delete_offsets(scene, scene.new_name("group"), known.name).error_code == NO_GROUP
 
 
+def test_offsets_20_deleting_of_no_group_and_of_a_topic_named_twice(scene: Scene) -> None:
+    topic, member = idle(scene, 1)
+    assert delete_offsets(scene, "", topic.name).error_code == INVALID_GROUP
+    [one] = delete_offsets(scene, member.group, topic.name, topic.name).responses
+    assert (one.topic_name, one.error_code) == (topic.name, 0)
+
+
 def test_offsets_17_minus_one_goes_back_to_the_reset_policy(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     expected = {"ours": [OUT_OF_RANGE], "kafka": [0]}[scene.kind]

@@ -8,7 +8,9 @@ tells the changes to those which are there by then.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from sharegroup.broker.catalog import Event
 from sharegroup.broker.live_config import check_dynamic
@@ -26,6 +28,31 @@ from sharegroup.ids import GroupId, TopicName
 log = logging.getLogger(__name__)
 
 ChangesOf = Callable[[Mapping[str, str]], tuple[Change, ...]]
+
+
+class Resource(Protocol):
+    """What either request says whose settings it is about."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
+class NamedOnce:
+    """Refuses what a request names twice: nobody can tell which settings were meant."""
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self._times = Counter((one.resource_type, one.resource_name) for one in resources)
+
+    def check(self, resource: Resource) -> None:
+        """Raise InvalidRequest if the resource is there more than once."""
+        times = self._times[resource.resource_type, resource.resource_name]
+        if times > 1:
+            raise InvalidRequest(
+                f"{resource.resource_name!r}, a resource of type {resource.resource_type}, is "
+                f"named {times} times in one request; expected once"
+            )
 
 
 async def alter(

@@ -24,8 +24,8 @@ _NUMBER = {
 """By whether the number is a whole one."""
 
 _BY_DURATION = re.compile(
-    r"by_duration:P(?=.)(?:(\d{1,9})D)?"
-    r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?",
+    r"by_duration:(?i:\+?P(?=.)(?:(\d{1,9})D)?"
+    r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?)",
     re.ASCII,
 )
 
@@ -119,6 +119,7 @@ def parse_part(part: type[Part], values: Mapping[str, str]) -> Part:
 
 def parse_value(entry: Field[Any], text: str) -> object:
     """The typed value of ``text``, or InvalidConfig that names key, value and what is allowed."""
+    text = text.strip()
     match _type_name(entry):
         case "bool":
             return _parse_bool(entry, text)
@@ -138,7 +139,7 @@ def _parse_bool(entry: Field[Any], text: str) -> bool:
 def _parse_number(entry: Field[Any], text: str) -> int | float:
     name, low, high = (entry.metadata[part] for part in ("name", "low", "high"))
     whole = _type_name(entry) == "int"
-    if not _NUMBER[whole].fullmatch(text.strip()):
+    if not _NUMBER[whole].fullmatch(text):
         raise InvalidConfig(f"{name} must be a {'whole ' * whole}number, not {text[:100]!r}")
     number = int(text) if whole else float(text)
     for least, most in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):
@@ -223,6 +224,11 @@ def value_text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown(entry: Field[Any], text: str) -> str:
+    """A value that was set, as Kafka's tools show it: " +7 " is 7."""
+    return value_text(parse_value(entry, text))
 
 
 def _type_name(entry: Field[Any]) -> str:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 from sharegroup.broker.config import GroupConfig, TopicConfig
-from sharegroup.broker.config_values import Kind, entries, kind_of, value_text
+from sharegroup.broker.config_values import Kind, entries, kind_of, shown, value_text
 from sharegroup.broker.live_config import LiveConfig, is_dynamic
 from sharegroup.errors import InvalidRequest
 
@@ -95,7 +95,9 @@ def _describe(
         name = entry.metadata["name"]
         if entry.metadata["internal"]:
             continue
-        synonyms: Synonyms = ((name, own[name], source),) if name in own else ()
+        synonyms: Synonyms = ()
+        if name in own:
+            synonyms = ((name, shown(entry, own[name]), source),)
         if entry.metadata["synonym"] in broker:
             inherited = broker[entry.metadata["synonym"]]
             value, below = _inherited(broker, *inherited, config)
@@ -105,7 +107,7 @@ def _describe(
             synonyms += ((name, value, Source.DEFAULT),)
         yield Setting(
             name=name,
-            value=own.get(name, value),
+            value=synonyms[0][1] if name in own else value,
             source=synonyms[0][2] if synonyms else Source.DEFAULT,
             kind=kind_of(entry),
             text=entry.metadata["text"],
@@ -143,9 +145,12 @@ def _broker_setting(section: object, entry: Field[Any], config: LiveConfig) -> S
     if started != entry.default:
         synonyms = ((name, value_text(started), Source.STATIC_BROKER), *synonyms)
     if name in config.default:
-        synonyms = ((name, config.default[name], Source.DYNAMIC_DEFAULT_BROKER), *synonyms)
+        synonyms = (
+            (name, shown(entry, config.default[name]), Source.DYNAMIC_DEFAULT_BROKER),
+            *synonyms,
+        )
     if name in config.own:
-        synonyms = ((name, config.own[name], Source.DYNAMIC_BROKER), *synonyms)
+        synonyms = ((name, shown(entry, config.own[name]), Source.DYNAMIC_BROKER), *synonyms)
     return Setting(
         name=name,
         value=synonyms[0][1] if synonyms else None,

@@ -42,7 +42,7 @@ from sharegroup.core.share_group_records import (
 )
 from sharegroup.core.share_group_sessions import MemberKey
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import (
     GroupId,
     SharePartitionKey,
@@ -223,6 +223,8 @@ class ShareGroupCoordinator:
 
     def check_empty(self, group_id: GroupId) -> None:
         """Raise what keeps the group's offsets from being changed."""
+        if not group_id:
+            raise InvalidGroupId("the group id is empty")
         self._groups.delete_group(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:

@@ -13,8 +13,8 @@ answer to its first heartbeat:
     initialized        the record that says so, replayed at once
     heartbeat          membership and assignment, these partitions included
 
-A group is `Stable` with members and `Empty` without; it is there until it is deleted.  Groups
-of other types share ids with these; there are none yet.
+A group is `Stable` with members and `Empty` without; it is there until it is deleted.  No group of
+another type may have its id; `GroupLog` sees to that.
 """
 
 from __future__ import annotations

@@ -109,6 +109,7 @@ def test_session_must_outlast_the_heartbeat() -> None:
         ("by_duration:PT1H", 3_600_000),
         ("by_duration:P1DT2H3M4.5S", 93_784_500),
         ("by_duration:P7D", 604_800_000),
+        ("by_duration:+pt1h", 3_600_000),
     ],
 )
 def test_duration_of_a_reset(text: str, milliseconds: int) -> None:

@@ -23,7 +23,7 @@ async def handle(
     parts: Parts, context: Context, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     results = []
-    for group_id in request.groups_names:
+    for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result for each.
         code = ErrorCode.none
         try:
             await _delete(parts, GroupId(group_id))

@@ -24,10 +24,11 @@ async def handle(
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
     parts.share_group_coordinator.check_empty(group_id)
+    topics = {one.topic_name: one for one in request.topics}
     return DeleteShareGroupOffsetsResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        responses=tuple([await _topic(parts, group_id, wanted) for wanted in request.topics]),
+        responses=tuple([await _topic(parts, group_id, wanted) for wanted in topics.values()]),
     )
 
 

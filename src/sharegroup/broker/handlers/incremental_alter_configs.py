@@ -15,7 +15,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from sharegroup.broker.alteration import alter
+from sharegroup.broker.alteration import NamedOnce, alter
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
@@ -27,8 +27,10 @@ async def handle(
     parts: Parts, context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     responses = []
+    named_once = NamedOnce(request.resources)
     for resource in request.resources:
         try:
+            named_once.check(resource)
             await alter(
                 parts,
                 resource.resource_type,
