@@ -71,15 +71,15 @@ COMPATIBLE = frozenset(
     num.recovery.threads.per.data.dir offsets.topic.replication.factor
     offsets.topic.compression.codec offsets.commit.timeout.ms offsets.load.buffer.size
     transaction.state.log.replication.factor transaction.state.log.min.isr
-    default.replication.factor min.insync.replicas group.coordinator.rebalance.protocols
-    group.coordinator.threads group.coordinator.background.threads
-    group.coordinator.append.linger.ms group.coordinator.cached.buffer.max.bytes
+    default.replication.factor min.insync.replicas group.coordinator.threads
+    group.coordinator.background.threads group.coordinator.append.linger.ms
+    group.coordinator.cached.buffer.max.bytes
     log.cleaner.threads log.cleaner.io.buffer.size log.cleaner.io.buffer.load.factor
     log.cleaner.io.max.bytes.per.second log.index.interval.bytes log.index.size.max.bytes
     log.flush.interval.messages log.flush.interval.ms log.flush.scheduler.interval.ms
     log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
     log.preallocate log.segment.delete.delay.ms log.roll.jitter.ms log.roll.jitter.hours
-    unclean.leader.election.enable remote.fetch.max.wait.ms""".split()
+    unclean.leader.election.enable""".split()
 )
 """Keys of a common ``server.properties`` that mean nothing on one node: read and passed over."""
 

@@ -145,6 +145,13 @@ class ShareGroupConfig:
         low=1,
         fixed=True,
     )
+    remote_wait_ms: int = key(
+        "remote.fetch.max.wait.ms",
+        500,
+        "All of a log is on this disk.",
+        low=1,
+        effect=False,
+    )
     purge_interval: int = key(
         "share.fetch.purgatory.purge.interval.requests",
         1_000,
@@ -298,6 +305,15 @@ class GroupConfig:
 class ConsumerGroupConfig:
     """What holds for consumer groups, and for the offsets that they commit."""
 
+    protocols: tuple[str, ...] = key(
+        "group.coordinator.rebalance.protocols",
+        ("classic", "consumer", "streams"),
+        "Consumer groups have the classic protocol; `share.version` switches share groups.",
+        choices=("classic", "consumer", "streams", "share"),
+        low=1,
+        effect=False,
+        fixed=True,
+    )
     session_timeout_ms_min: int = key(
         "group.min.session.timeout.ms", 6_000, "The least session timeout of a member.", low=0
     )

@@ -48,6 +48,8 @@ group.share.min.partition.max.record.locks INT 100 100…2000
 group.share.max.partition.max.record.locks! INT 1000000 2000…1000000
 group.share.max.share.sessions INT 2000 1…
 share.fetch.purgatory.purge.interval.requests INT 1000
+remote.fetch.max.wait.ms INT 500 1…
+group.coordinator.rebalance.protocols LIST classic,consumer,streams 1…
 group.share.persister.class.name* STRING $share.persister.DefaultStatePersister
 group.share.dlq.manager.class.name* STRING $share.dlq.DefaultShareGroupDLQManager
 errors.deadletterqueue.auto.create.topics.enable BOOLEAN false
@@ -101,7 +103,7 @@ def by_name(*parts: type) -> dict[str, Field[Any]]:
     return {entry.metadata["name"]: entry for part in parts for entry in entries(part)}
 
 
-SHARE_PARTS = by_name(ShareGroupConfig, CoordinatorConfig)
+BROKER_KEYS = by_name(ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig)
 
 
 def shown(entry: Field[Any]) -> Row:
@@ -109,7 +111,7 @@ def shown(entry: Field[Any]) -> Row:
     facts = entry.metadata
     default = entry.default
     if default is None:
-        default = SHARE_PARTS[facts["synonym"]].default
+        default = BROKER_KEYS[facts["synonym"]].default
     ends = ["" if facts[end] is None else str(facts[end]) for end in ("low", "high")]
     mark = "*" if facts["internal"] else ""
     return (
@@ -123,7 +125,7 @@ def shown(entry: Field[Any]) -> Row:
 @pytest.mark.parametrize("row", rows(BROKER), ids=lambda row: row[0])
 def test_broker_key_is_as_in_kafka(row: Row) -> None:
     name = row[0].rstrip("*!")
-    assert shown(SHARE_PARTS[name]) == (row[0].rstrip("!"), *row[1:])
+    assert shown(BROKER_KEYS[name]) == (row[0].rstrip("!"), *row[1:])
     if row[2]:
         Config.parse({name: row[2]})
 
