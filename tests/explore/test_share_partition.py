@@ -1,182 +1,135 @@
-"""Every state that a share partition of three records can reach with two members.
+"""Every state that a share partition of few records can reach, and every transition between them.
 
-A search over the real class: whatever can be asked is asked in every state that
-was found, until no new one comes up.  Two states are one if their runs and the time left on
-each lock are equal.  «Never» is asserted at each step; «sometimes» at the end, because a rule
-that forbids everything never does anything wrong.
+A search over the real class: whatever can be asked is asked in every state that was found, until
+no new one comes up.  «Never» is asserted at each step; «sometimes» at the end, as the exact set
+of transitions that were seen, because a rule that forbids everything never does anything wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pickle import dumps, loads
 from typing import NamedTuple
 
-from sharegroup.core.delivery import Ack, AckBatch, Delta, Limits, LogBatches, RecordState, Wanted
+from sharegroup.core.delivery import Limits
 from sharegroup.core.share_partition import SharePartition
-from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
+from tests.explore.share_partition_world import (
+    State,
+    Step,
+    World,
+    check_never,
+    durable,
+    state_of,
+    steps,
+    written_over,
+)
 
-RECORDS = 3
-LIMITS = Limits(lock_ms=2, delivery_count_max=2, in_flight_max=RECORDS)
-MEMBERS = (MemberId("a"), MemberId("b"))
-TERMINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
-RANGES = [(first, end) for first in range(RECORDS) for end in range(first + 1, RECORDS + 1)]
+A, B = MemberId("a"), MemberId("b")
+Transition = tuple[str, str, str, int]
+"""From, event, to, and by how much the delivery count changes."""
 
-Cells = tuple[tuple[RecordState, int, str, int], ...]
+RECORD_BY_RECORD = ((0, 1), (1, 2), (2, 3))
 
+ALWAYS: set[Transition] = {
+    ("unseen", "acquire", "ACQUIRED", 1),
+    ("AVAILABLE", "acquire", "ACQUIRED", 1),
+    ("ACQUIRED", "accept", "ACKNOWLEDGED", 0),
+    ("ACQUIRED", "gap", "ARCHIVED", 0),
+    ("ACQUIRED", "release", "AVAILABLE", 0),
+    ("ACQUIRED", "expire", "AVAILABLE", 0),
+    ("ACQUIRED", "session over", "AVAILABLE", 0),
+    ("ACQUIRED", "unreadable", "AVAILABLE", 0),
+    # Never written: as if that delivery had not been.
+    ("ACQUIRED", "restart", "AVAILABLE", -1),
+    ("ACQUIRED", "restart", "unseen", -1),
+}
+"""What happens to a record, whether there is a dead-letter queue or not (fact sheet 4.2)."""
 
-class State(NamedTuple):
-    """What tells two states apart; locks by the time they have left."""
+FAILURES = ("reject", "release", "expire", "session over", "unreadable")
+"""What ends a record for good: a rejection always, the others after its last delivery."""
 
-    start: int
-    cells: Cells
+RENEWED: Transition = ("ACQUIRED", "renew", "ACQUIRED", 0)
+"""Seen where a lock can have less than its whole time left and not be over."""
 
-
-class Step(NamedTuple):
-    """One thing that happened: its name, and the partition and time after it."""
-
-    name: str
-    partition: SharePartition
-    now_ms: int
-    delta: Delta | None
-
-
-def state_of(partition: SharePartition, now_ms: int) -> State:
-    cells = tuple(
-        (state, count, member_id, max(0, until - now_ms) if member_id else 0)
-        for first, end, (state, count, member_id, until, _, _) in partition.runs()
-        for _ in range(first, end)
-    )
-    return State(partition.start_offset, cells)
-
-
-def steps(partition: SharePartition, now_ms: int) -> Iterator[Step]:
-    """All that can happen next, each to a copy (pickle copies three times as fast as deepcopy)."""
-    frozen = dumps(partition)
-    for member_id in MEMBERS:
-        for records_max in (1, RECORDS):
-            yield acquired(loads(frozen), member_id, records_max, now_ms)
-        for first, end in RANGES:
-            for kind in range(5):
-                ack = AckBatch(first, end, (kind,))
-                yield acknowledged(loads(frozen), member_id, ack, now_ms)
-        after = loads(frozen)
-        yield Step("release", after, now_ms, after.release_member(member_id, limits=LIMITS))
-    after = loads(frozen)
-    yield Step("expire", after, now_ms, after.expire(limits=LIMITS, now_ms=now_ms))
-    after = loads(frozen)
-    yield Step("truncate", after, now_ms, after.move_log_start(1))
-    if any(lock_left > 0 for *_, lock_left in state_of(partition, now_ms).cells):
-        yield Step("tick", loads(frozen), now_ms + 1, None)
+VANISHED: set[Transition] = {
+    ("AVAILABLE", "acquire", "ARCHIVED", 0),
+    ("unseen", "acquire", "ARCHIVED", 0),
+}
 
 
-def acquired(partition: SharePartition, member_id: MemberId, records_max: int, now_ms: int) -> Step:
-    position = partition.next_fetch_offset()
-    firsts = list(range(position, RECORDS))
-    acquisition = partition.acquire(
-        member_id,
-        LogBatches(position, firsts, [first + 1 for first in firsts]),
-        wanted=Wanted(records_max, batch_records=1),
-        limits=LIMITS,
-        now_ms=now_ms,
-    )
-    name = (
-        "redeliver" if any(entry.delivery_count > 1 for entry in acquisition.ranges) else "acquire"
-    )
-    return Step(name, partition, now_ms, acquisition.delta)
+def failed_into(state: str) -> set[Transition]:
+    return {("ACQUIRED", event, state, 0) for event in FAILURES}
 
 
-def acknowledged(
-    partition: SharePartition, member_id: MemberId, ack: AckBatch, now_ms: int
-) -> Step:
-    before = state_of(partition, now_ms)
-    try:
-        delta = partition.acknowledge(member_id, [ack], limits=LIMITS, now_ms=now_ms)
-    except (InvalidRecordState, InvalidRequest):
-        assert state_of(partition, now_ms) == before, "a refused acknowledgement changed something"
-        return Step("refuse", partition, now_ms, None)
-    for offset in range(max(ack.first, before.start), ack.end):
-        _, _, owner, lock_left = before.cells[offset - before.start]
-        assert owner == member_id, f"{member_id} settled what {owner!r} held"
-        assert lock_left > 0, "a lock that has ended was honoured"
-    if ack.types == (Ack.RENEW,):
-        assert delta is None, "a renewal was written"
-        check_renewed(before, ack, state_of(partition, now_ms))
-        return Step("renew", partition, now_ms, None)
-    return Step("acknowledge", partition, now_ms, delta)
+class Found(NamedTuple):
+    """What a search found."""
+
+    states: set[State]
+    transitions: set[Transition]
+    events: set[str]
 
 
-def check_renewed(before: State, ack: AckBatch, after: State) -> None:
-    """The locks named have their whole time again; nothing else is different."""
-    expected = tuple(
-        (state, count, member_id, LIMITS.lock_ms)
-        if ack.first <= offset < ack.end
-        else (state, count, member_id, lock_left)
-        for offset, (state, count, member_id, lock_left) in enumerate(before.cells, before.start)
-    )
-    assert after == State(before.start, expected)
-
-
-def check_never(before: State, step: Step, after: State) -> None:
-    """What must not happen in any single step."""
-    step.partition.check()
-    assert after.start >= before.start, "the start offset went back"
-    for offset, old in enumerate(before.cells, before.start):
-        new = after.cells[offset - after.start] if offset >= after.start else None
-        if old[0] in TERMINAL:
-            assert new is None or new == old, "a settled record came back"
-        if new is None:
+def transitions(before: State, step: Step, after: State) -> set[Transition]:
+    """What a step did to each record that is still, or was not yet, in the map."""
+    found: set[Transition] = set()
+    for offset in range(after.start, max(before.end, after.end)):
+        old, new = before.at(offset), after.at(offset)
+        if old == new:
             continue
-        assert new[1] - old[1] in (0, 1), "a delivery count jumped"
-        if old[2] and new[2]:
-            assert old[2] == new[2], "a lock went from one member to another"
-        if old[0] in TERMINAL or new[0] is RecordState.ACQUIRED or new == old:
-            continue
-        written = (
-            [batch for batch in step.delta.batches if batch.first <= offset < batch.end]
-            if (step.delta)
-            else []
-        )
-        assert [batch[2:] for batch in written] == [new[:2]], "a change was not written"
-    for state, count, _, lock_left in after.cells:
-        assert count <= LIMITS.delivery_count_max
-        assert lock_left <= LIMITS.lock_ms
-        assert not (state is RecordState.AVAILABLE and count == LIMITS.delivery_count_max)
+        old_name, old_count = ("unseen", 0) if old is None else (old.state.name, old[1])
+        new_name, new_count = ("unseen", 0) if new is None else (new.state.name, new[1])
+        if (old_name, old_count) != (new_name, new_count) or step.event == "renew":
+            found.add((old_name, step.event, new_name, new_count - old_count))
+    return found
 
 
-def test_every_reachable_state_is_a_good_one_and_good_things_happen() -> None:
+def explored(world: World) -> Found:
+    """Everything that can be reached from the beginning."""
     first = SharePartition(0)
-    found = {state_of(first, 0)}
+    found = Found({state_of(world, first, 0)}, set(), set())
     waiting = [(first, 0)]
-    seen: set[str] = set()
-    settled_all = archived_by_limit = False
     while waiting:
         partition, now_ms = waiting.pop()
-        before = state_of(partition, now_ms)
-        for step in steps(partition, now_ms):
-            after = state_of(step.partition, step.now_ms)
-            check_never(before, step, after)
-            if after != before or step.name == "refuse":
-                seen.add(step.name)
-            settled_all |= after.start == RECORDS
-            archived_by_limit |= step.name == "expire" and any(
-                new[0] is RecordState.ARCHIVED for new in after.cells
-            )
-            if after not in found:
-                found.add(after)
+        before, known = state_of(world, partition, now_ms), durable(partition)
+        for step in steps(world, partition, now_ms):
+            after = state_of(world, step.partition, step.now_ms)
+            check_never(world, before, step, after)
+            assert written_over(known, step.delta) == durable(step.partition), "it was not written"
+            found.transitions.update(transitions(before, step, after))
+            if after != before or step.event == "refuse":
+                found.events.add(step.event)
+            if after not in found.states:
+                found.states.add(after)
                 waiting.append((step.partition, step.now_ms))
-    assert seen == {
-        "acquire",
-        "redeliver",
-        "acknowledge",
-        "renew",
-        "refuse",
-        "release",
-        "expire",
-        "truncate",
-        "tick",
-    }
-    assert settled_all
-    assert archived_by_limit
-    assert len(found) > 3_000, "most states were not reached"
+    return found
+
+
+def test_every_transition_without_a_dead_letter_queue() -> None:
+    limits = Limits(lock_ms=1, delivery_count_max=2, in_flight_max=3)
+    world = World(limits, RECORD_BY_RECORD, (A, B))
+    found = explored(world)
+    assert found.transitions == ALWAYS | failed_into("ARCHIVED")
+    assert any(state.start == 3 for state in found.states), "nothing was ever settled as a whole"
+    assert len(found.states) > 1_000, "most states were not reached"
+
+
+def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> None:
+    limits = Limits(lock_ms=2, delivery_count_max=2, in_flight_max=2, dead_letters=True)
+    world = World(limits, ((0, 1), (1, 2)), (A, B), may_vanish=(0, 1))
+    found = explored(world)
+    assert found.transitions == (
+        ALWAYS
+        | VANISHED
+        | failed_into("ARCHIVING")
+        | {RENEWED, ("ARCHIVING", "copied", "ARCHIVED", 0)}
+    )
+    assert found.events >= {"log start", "tick", "refuse"}
+    assert any(state.start == 2 for state in found.states), "nothing was ever settled as a whole"
+
+
+def test_every_state_of_a_batch_whose_records_are_isolated() -> None:
+    """Three permitted deliveries: what came back twice goes out in portions, then alone."""
+    limits = Limits(lock_ms=1, delivery_count_max=3, in_flight_max=3)
+    found = explored(World(limits, ((0, 3),), (A,), may_vanish=(1,)))
+    counts = {tuple(cell.delivery_count for cell in state.cells) for state in found.states}
+    assert (3, 2, 2) in counts, "no record was ever delivered alone"
+    assert found.transitions == ALWAYS | VANISHED | failed_into("ARCHIVED")
