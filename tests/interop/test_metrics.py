@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 from confluent_kafka import AcknowledgeType
 
 from sharegroup.testing import run_broker
 from tests.confluent_calls import create_topic, produce, set_group, share_consumer, take_shared
 from tests.interop.test_confluent_share import acknowledge, committed
 from tests.scraping import scrape
+
+METRICS_SERVED = re.compile(r"event=metrics_served url=http://127\.0\.0\.1:(\d+)/metrics\n")
+STOP_SECONDS_MAX = 10.0
 
 ORDERS = {"group": "billing", "topic": "orders", "partition": "0"}
 
@@ -45,3 +54,25 @@ def test_a_scrape_says_what_the_consumer_did() -> None:
             assert found("sharegroup_sync_seconds_count") > 0
             assert found("sharegroup_bad_requests_total") == 0
             assert found("kafka_server_share_group_fetch_ratio_sum", group="billing") >= 1
+
+
+def test_serve_says_where_its_metrics_are_and_stops_while_somebody_reads(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "sharegroup", "serve", "--port", "0", "--metrics-port", "0"]
+    words += ["--data", str(tmp_path / "data")]
+    with (
+        open(tmp_path / "log", "wb") as log,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as serve,
+    ):
+        assert serve.stdout is not None
+        try:
+            assert serve.stdout.readline().startswith("ready bootstrap=127.0.0.1:")
+            said = METRICS_SERVED.search((tmp_path / "log").read_text())
+            assert said is not None
+            port = int(said[1])
+            assert scrape(port)("sharegroup_connections") == 0
+            with socket.create_connection(("127.0.0.1", port)) as slow:
+                slow.sendall(b"GET /metrics HTTP/1.1\r\n")
+                serve.terminate()
+                assert serve.wait(STOP_SECONDS_MAX) == 0
+        finally:
+            serve.kill()

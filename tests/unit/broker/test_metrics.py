@@ -12,6 +12,7 @@ from sharegroup.broker.metrics import Metrics
 from sharegroup.broker.metrics_families import FAMILIES, NOT_HERE, Family, Kind
 from sharegroup.broker.metrics_text import head, label_pairs, lines
 from sharegroup.core.delivery import Ack
+from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from tests.faults.in_process import Broker, ShareMember
 from tests.scraping import Scrape
 from tests.unit.broker.test_share_fetch import produce, request, run, waiting
@@ -213,6 +214,31 @@ def test_series_are_limited_and_the_rest_is_counted(tmp_path: Path) -> None:
         assert found.all("sharegroup_metrics_left_out") == {
             ("share_partitions",): 1, ("groups",): 0, ("topics",): 1
         }  # fmt: skip
+
+    run(scenario, tmp_path)
+
+
+def test_others_have_their_turn_while_many_share_partitions_are_read(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        parts = broker.running.parts
+        topic = await parts.topics.create(TopicName("wide"), partitions=500, settings={})
+        for number in range(500):
+            key = SharePartitionKey(GroupId("g"), topic.topic_id, number)
+            parts.share_coordinator.initialize(key, state_epoch=1, start_offset=0)
+            parts.share_partitions.get(key)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        found = await scrape(broker)
+        task.cancel()
+        assert len(found.all("sharegroup_share_partition_lag")) == 501
+        assert turns >= 20, "501 share partitions and as many logs, fifty at a time"
 
     run(scenario, tmp_path)
 
