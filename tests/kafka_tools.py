@@ -10,6 +10,7 @@ from __future__ import annotations
 import queue
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,31 @@ from tests.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
 TOOLS_VERSION = "4.3.1"
 TOOL_SECONDS_MAX = 60.0
 POM = SOURCES / "pom.xml"
+SCRIPTS = {
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
+    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+}
+"""The scripts of Kafka's distribution that make sense with our broker, and their classes."""
+WRAPPER = """\
+#!/bin/sh
+exec "${{JAVA_HOME:+$JAVA_HOME/bin/}}java" -cp "{libs}/*" {main_class} "$@"
+"""
 
 
 def why_missing() -> str | None:
@@ -85,6 +111,11 @@ class RunningTool:
         if code:
             raise KafkaPeerError(f"{self._process.args!r} ended with {code}")
 
+    def end(self) -> None:
+        """Stop it as Ctrl-C does, and wait until it has left its groups."""
+        self._process.terminate()
+        self._process.wait(TOOL_SECONDS_MAX)
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -118,3 +149,27 @@ def _command(main_class: str, *arguments: str) -> list[str]:
 
 def _libs() -> Path:
     return cache_libs().parent.parent / f"kafka-tools-{TOOLS_VERSION}" / "libs"
+
+
+def write_scripts(folder: Path) -> None:
+    """Make the scripts of Kafka's distribution, over the jars in the cache."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, main_class in SCRIPTS.items():
+        script = folder / f"{name}.sh"
+        script.write_text(WRAPPER.format(libs=tool_libs(), main_class=main_class))
+        script.chmod(0o755)
+
+
+def main(arguments: list[str]) -> int:
+    """``python -m tests.kafka_tools FOLDER``: fetch the tools, make their scripts in a folder."""
+    missing = why_missing()
+    if missing is not None:
+        print(f"Kafka's tools cannot be had here: {missing}", file=sys.stderr)
+        return 1
+    write_scripts(Path(arguments[0]))
+    print(f"{len(SCRIPTS)} tools of Apache Kafka {TOOLS_VERSION} in {arguments[0]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

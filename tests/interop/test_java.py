@@ -6,6 +6,7 @@ from confluent's client, which other tests have shown to work.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -21,13 +22,22 @@ from tests.confluent_calls import (
     share_consumer,
     take_shared,
 )
+from tests.interop.transcripts import Terminal
+from tests.java_shell import SOURCES
 from tests.kafka_tools import run_tool, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
 ]
+IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+TRANSCRIPTS = sorted(SOURCES.glob("*.txt"))
 HUNDRED = [b"record %d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=[path.stem for path in TRANSCRIPTS])
+def test_tools_print_what_the_transcript_says(path: Path, bootstrap: str, tmp_path: Path) -> None:
+    Terminal(bootstrap, tmp_path, is_kafka=IS_KAFKA).play(path.read_text())
 
 
 def test_kafka_configs_sets_a_group_config(bootstrap: str, group: str) -> None:

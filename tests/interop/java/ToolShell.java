@@ -11,7 +11,9 @@ import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -25,6 +27,7 @@ import org.apache.kafka.common.utils.Exit;
  */
 public final class ToolShell {
     private static final String LOADED_ANEW = "org.apache.kafka.tools.";
+    private static final long HOOK_MS_MAX = 10_000;
 
     /** Unwinds a tool that exits; what it prints while it unwinds is not part of its output. */
     private static final class Exited extends Error {
@@ -40,9 +43,11 @@ public final class ToolShell {
         Integer code;
         byte[] printed;
         byte[] complained;
+        private final List<Runnable> atExit = new ArrayList<>();
 
-        synchronized void end(int with) {
+        void end(int with) {
             if (code == null) {
+                atExit.forEach(Run::runInTime);
                 System.out.flush();
                 System.err.flush();
                 code = with;
@@ -50,12 +55,23 @@ public final class ToolShell {
                 complained = err.toByteArray();
             }
         }
+
+        /** What a tool does when its machine ends: the console producer sends the rest. */
+        private static void runInTime(Runnable hook) {
+            Thread thread = new Thread(hook);
+            thread.setDaemon(true);
+            thread.start();
+            try {
+                thread.join(HOOK_MS_MAX);
+            } catch (InterruptedException stopped) {
+                Thread.currentThread().interrupt();
+            }
+        }
     }
 
     public static void main(String[] ignored) throws IOException {
         DataInputStream calls = new DataInputStream(System.in);
         DataOutputStream answers = new DataOutputStream(System.out);
-        Exit.setShutdownHookAdder((name, hook) -> { });
         while (true) {
             String mainClass;
             try {
@@ -84,6 +100,7 @@ public final class ToolShell {
             run.end(code);
             throw new Exited();
         };
+        Exit.setShutdownHookAdder((name, hook) -> run.atExit.add(hook));
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
         System.setIn(input);
