@@ -1,4 +1,4 @@
-"""The broker's clock: the one place below the client that reads the time.
+"""The broker's clock: where it reads the time, but for what is only measured (`distribution`).
 
 Two times exist.  ``now_ms`` is monotonic: locks, sessions and long polls are counted on it,
 so that a jump of the wall clock neither frees nor extends a lock.  ``wall_ms`` is for
@@ -55,6 +55,41 @@ class SystemClock:
         # early would find nothing due and have to be set again.
         delay_ms = max(0, when_ms - self.now_ms()) + 1
         return self._loop.call_later(delay_ms / 1000, callback)
+
+
+class Alarm:
+    """Calls ``ring`` once the earliest of the moments has come that it was set to since it rang.
+
+    For heaps of what is due: each change sets it to what is first by then, and ringing finds out
+    whether anything is due at all.
+    """
+
+    __slots__ = ("_clock", "_due_ms", "_ring", "_timer")
+
+    def __init__(self, clock: Clock, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self._due_ms = 0
+        self._timer: Timer | None = None
+
+    def set(self, due_ms: int) -> None:
+        """Ring then, or sooner if it is set so already."""
+        if self._timer is not None:
+            if self._due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._due_ms = due_ms
+        self._timer = self._clock.call_at_ms(due_ms, self._rings)
+
+    def cancel(self) -> None:
+        """Do not ring."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rings(self) -> None:
+        self._timer = None
+        self._ring()
 
 
 async def sleep_ms(clock: Clock, duration_ms: int) -> None:

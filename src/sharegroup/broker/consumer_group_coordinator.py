@@ -19,7 +19,7 @@ from itertools import count
 from typing import NamedTuple, TypeVar, cast
 
 from sharegroup.broker.catalog import Topic
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.consumer_group_records import decode, encode
 from sharegroup.broker.group_log import GroupLog, Keeper, Kind, Reading, as_a_coordinator
 from sharegroup.broker.live_config import LiveConfig
@@ -93,6 +93,7 @@ class ConsumerGroupCoordinator:
     """See the module's text."""
 
     __slots__ = (
+        "_alarm",
         "_by_connection",
         "_calls",
         "_clock",
@@ -100,7 +101,6 @@ class ConsumerGroupCoordinator:
         "_groups",
         "_is_stopped",
         "_log",
-        "_timer",
         "_topics",
         "_waiting",
     )
@@ -109,12 +109,12 @@ class ConsumerGroupCoordinator:
         self._log = log_
         self._topics = topics
         self._clock = clock
+        self._alarm = Alarm(clock, self._pass_time)
         self._config = config
         self._groups = ConsumerGroups(subscribed_topics)
         self._calls = count()
         self._waiting: dict[Call, Waiting] = {}
         self._by_connection: dict[int, set[Call]] = {}
-        self._timer: tuple[int, Timer] | None = None
         self._is_stopped = False
         topics.on_deleted(self._topic_deleted)
         log_.kept_by(
@@ -140,7 +140,7 @@ class ConsumerGroupCoordinator:
         for group_id, records in stale.items():
             log.warning("event=offsets_cut group=%r partitions=%d", group_id, len(records))
             self._write(group_id, tuple(records))
-        self._set_timer()
+        self._set_alarm()
         self._check_offsets_later()
 
     # Membership
@@ -185,13 +185,12 @@ class ConsumerGroupCoordinator:
             except KafkaError as error:
                 # Its session ends some time.
                 log.warning("event=hang_up_not_written error=%r", str(error))
-        self._set_timer()
+        self._set_alarm()
 
     def stop(self) -> None:
         """Nothing happens any more by the clock, and who waits need not."""
         self._is_stopped = True
-        if self._timer is not None:
-            self._timer[1].cancel()
+        self._alarm.cancel()
         for call in list(self._waiting):
             waiting = self._taken(call)
             if waiting is not None:
@@ -220,7 +219,7 @@ class ConsumerGroupCoordinator:
             group_id, leaving, now=self._now(), limits=self._limits()
         )
         ticket = self._follow(decision)
-        self._set_timer()
+        self._set_alarm()
         return _durable(ticket, outcomes)
 
     # Offsets
@@ -285,7 +284,7 @@ class ConsumerGroupCoordinator:
         self._waiting[call] = Waiting(answer, decision.group_id, connection_id)
         self._by_connection.setdefault(connection_id, set()).add(call)
         self._follow(decision)
-        self._set_timer()
+        self._set_alarm()
         return _answered(answer)
 
     def _answer(self, call: Call, reply: Reply, ticket: Ticket | None) -> None:
@@ -365,7 +364,6 @@ class ConsumerGroupCoordinator:
 
     def _pass_time(self) -> None:
         """End what is over.  After a reload everybody has a new session: nothing is over."""
-        self._timer = None
         not_before_ms = 0
         try:
             self._log.forget_what_failed()
@@ -374,18 +372,12 @@ class ConsumerGroupCoordinator:
         except KafkaError as error:
             log.warning("event=expiry_not_written error=%r", str(error))
             not_before_ms = self._clock.now_ms() + RETRY_MS
-        self._set_timer(not_before_ms=not_before_ms)
+        self._set_alarm(not_before_ms=not_before_ms)
 
-    def _set_timer(self, *, not_before_ms: int = 0) -> None:
+    def _set_alarm(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_due_ms()
-        if due_ms is None or self._is_stopped:
-            return
-        due_ms = max(due_ms, not_before_ms)
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._pass_time))
+        if due_ms is not None and not self._is_stopped:
+            self._alarm.set(max(due_ms, not_before_ms))
 
     def _check_offsets_later(self) -> None:
         due_ms = self._clock.now_ms() + self._config.consumer_group.offsets_check_ms

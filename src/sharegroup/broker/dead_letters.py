@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from sharegroup.broker.catalog import Topic
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.dead_letter_records import LetterBatch, Origin, Originals, letter_batch
 from sharegroup.broker.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.group_settings import GroupSettings
@@ -95,6 +95,7 @@ class DeadLetters:
     """See the module's text.  ``is_attended``: whether anybody of the group is connected."""
 
     __slots__ = (
+        "_alarm",
         "_clock",
         "_counts",
         "_due",
@@ -108,7 +109,6 @@ class DeadLetters:
         "_stalls",
         "_step",
         "_targets",
-        "_timer",
         "_topics",
         "_troubles",
         "_wake",
@@ -125,6 +125,7 @@ class DeadLetters:
         persister: Persister,
         is_attended: Callable[[GroupId], bool],
     ) -> None:
+        self._alarm = Alarm(clock, self._try_again)
         self._clock = clock
         self._topics = topics
         self._targets = targets
@@ -136,7 +137,6 @@ class DeadLetters:
         self._stalls: dict[SharePartitionKey, _Stall] = {}
         self._due: list[tuple[int, int, SharePartitionKey]] = []
         self._order = count()
-        self._timer: tuple[int, Timer] | None = None
         self._troubles: defaultdict[GroupId, _Trouble] = defaultdict(_Trouble)
         self._counts: defaultdict[GroupId, DeadLetterCounts] = defaultdict(DeadLetterCounts)
         self._wake = asyncio.Event()
@@ -189,8 +189,7 @@ class DeadLetters:
         """Let the letters in hand become durable and archived, and begin no others."""
         self._is_stopping = True
         self._wake.set()
-        if self._timer is not None:
-            self._timer[1].cancel()
+        self._alarm.cancel()
         async with self._step:
             return
 
@@ -290,7 +289,7 @@ class DeadLetters:
         stall.is_waiting = True
         self._counts[key.group_id].failure_count += 1
         heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
-        self._set_timer()
+        self._set_alarm()
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)
         reason = str(error) if is_config else type(error).__name__
@@ -314,18 +313,11 @@ class DeadLetters:
             del self._troubles[key.group_id]
             log.info("event=dead_letters_go_on group=%r", key.group_id)
 
-    def _set_timer(self) -> None:
-        if not self._due or self._is_stopping:
-            return
-        due_ms = self._due[0][0]
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
+    def _set_alarm(self) -> None:
+        if self._due and not self._is_stopping:
+            self._alarm.set(self._due[0][0])
 
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _try_again(self) -> None:
         now_ms = self._clock.now_ms()
         while self._due and self._due[0][0] <= now_ms:
             _, _, key = heapq.heappop(self._due)
@@ -334,4 +326,4 @@ class DeadLetters:
                 stall.is_waiting = False
                 self._ready[key] = None
         self._wake.set()
-        self._set_timer()
+        self._set_alarm()

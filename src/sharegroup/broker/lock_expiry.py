@@ -20,7 +20,7 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.distribution import Distribution
 from sharegroup.broker.live_share_partition import LiveSharePartition
 
@@ -38,14 +38,14 @@ TURN_MS = 10
 class LockExpiry:
     """See the module's text; ``expire`` gives back up to `RUNS_AT_ONCE` runs that are due."""
 
-    __slots__ = ("_clock", "_due", "_expire", "_order", "_timer", "lateness")
+    __slots__ = ("_alarm", "_clock", "_due", "_expire", "_order", "lateness")
 
     def __init__(self, clock: Clock, expire: Callable[[LiveSharePartition, int], None]) -> None:
+        self._alarm = Alarm(clock, self._give_back)
         self._clock = clock
         self._expire = expire
         self._due: list[tuple[int, int, LiveSharePartition]] = []
         self._order = count()
-        self._timer: tuple[int, Timer] | None = None
         self.lateness = Distribution()
         """In seconds, by how much the first lock had ended when a share partition was swept."""
 
@@ -60,20 +60,9 @@ class LockExpiry:
             return
         live.expiry_ms = expiry_ms
         heapq.heappush(self._due, (expiry_ms, next(self._order), live))
-        self._set_timer()
+        self._alarm.set(self._due[0][0])
 
-    def _set_timer(self) -> None:
-        if not self._due:
-            return
-        due_ms = self._due[0][0]
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_timer))
-
-    def _on_timer(self) -> None:
-        self._timer = None
+    def _give_back(self) -> None:
         began_ms = now_ms = self._clock.now_ms()
         while self._due and self._due[0][0] <= now_ms < began_ms + TURN_MS:
             _, _, live = heapq.heappop(self._due)
@@ -85,4 +74,5 @@ class LockExpiry:
                 self._expire(live, now_ms)
                 self.watch(live)
             now_ms = self._clock.now_ms()
-        self._set_timer()
+        if self._due:
+            self._alarm.set(self._due[0][0])

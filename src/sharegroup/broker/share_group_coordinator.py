@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sharegroup.broker.catalog import Topic
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.config_values import reset_duration_ms
 from sharegroup.broker.group_log import GroupLog, Keeper, Kind, Reading
 from sharegroup.broker.group_settings import GroupSettings
@@ -72,6 +72,7 @@ class ShareGroupCoordinator:
     """See the module's text."""
 
     __slots__ = (
+        "_alarm",
         "_clock",
         "_groups",
         "_in_doubt",
@@ -80,7 +81,6 @@ class ShareGroupCoordinator:
         "_settings",
         "_share_coordinator",
         "_share_partitions",
-        "_timer",
         "_topics",
         "rebalance_count",
     )
@@ -98,11 +98,11 @@ class ShareGroupCoordinator:
         self._log = log_
         self._topics = topics
         self._clock = clock
+        self._alarm = Alarm(clock, self._expire_sessions)
         self._settings = settings
         self._share_coordinator = share_coordinator
         self._share_partitions = share_partitions
         self._groups = ShareGroups()
-        self._timer: tuple[int, Timer] | None = None
         self._paired: list[Ticket] = []
         """Writes to either log that say something of the other, until they are decided."""
         self.rebalance_count = 0
@@ -136,7 +136,7 @@ class ShareGroupCoordinator:
                 )
         orphans = [key for key in self._share_coordinator.known() if key not in listed]
         self._pair(*self._share_coordinator.delete(orphans))
-        self._set_timer()
+        self._set_alarm()
 
     def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatReply]:
         """Serve one heartbeat: decided now, answered when it is durable."""
@@ -154,7 +154,7 @@ class ShareGroupCoordinator:
             wall_ms=self._clock.wall_ms(),
         )
         tickets.append(self._apply(request.group_id, records))
-        self._set_timer()
+        self._set_alarm()
         return _after(tickets, reply)
 
     def list_groups(self) -> tuple[GroupListing, ...]:
@@ -291,7 +291,6 @@ class ShareGroupCoordinator:
             log.warning("event=group_cleanup_failed topic=%s error=%r", topic.name, str(error))
 
     def _expire_sessions(self) -> None:
-        self._timer = None
         expired: tuple[MemberKey, ...] = ()
         try:
             self._forget_what_failed()
@@ -300,22 +299,16 @@ class ShareGroupCoordinator:
         except KafkaError as error:
             # They stay expired and are tried again, not before the disk had a moment.
             log.warning("event=expiry_not_written members=%d error=%r", len(expired), str(error))
-            self._set_timer(not_before_ms=self._clock.now_ms() + EXPIRY_RETRY_MS)
+            self._set_alarm(not_before_ms=self._clock.now_ms() + EXPIRY_RETRY_MS)
         else:
             for group_id, member_id in expired:
                 log.info("event=member_expired group=%r member=%s", group_id, member_id)
-            self._set_timer()
+            self._set_alarm()
 
-    def _set_timer(self, *, not_before_ms: int = 0) -> None:
+    def _set_alarm(self, *, not_before_ms: int = 0) -> None:
         due_ms = self._groups.next_session_expiry_ms()
-        if due_ms is None:
-            return
-        due_ms = max(due_ms, not_before_ms)
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._expire_sessions))
+        if due_ms is not None:
+            self._alarm.set(max(due_ms, not_before_ms))
 
     def _apply_all(self, records: Records) -> list[Ticket | None]:
         """Write records of several groups, each to its own group's partition."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
-from sharegroup.broker.clock import Clock, Timer
+from sharegroup.broker.clock import Alarm, Clock
 
 T = TypeVar("T")
 
@@ -71,25 +71,25 @@ class WaitingRoom:
     """All parked requests of the broker."""
 
     __slots__ = (
+        "_alarm",
         "_by_key",
         "_clock",
         "_deadlines",
         "_loop",
         "_order",
         "_parked_count",
-        "_timer",
         "_woken",
         "_woken_keys",
     )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._alarm = Alarm(clock, self._on_deadline)
         self._loop = asyncio.get_running_loop()
         self._order = count()
         self._parked_count = 0
         self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
-        self._timer: tuple[int, Timer] | None = None
         self._woken: dict[int, Parked[object]] = {}
         self._woken_keys: set[Hashable] = set()
 
@@ -120,7 +120,7 @@ class WaitingRoom:
         heapq.heappush(self._deadlines, (deadline_ms, parked.order, parked))  # type: ignore[misc]
         self._parked_count += 1
         answer.add_done_callback(lambda _: self._forget(parked))
-        self._set_timer()
+        self._set_alarm()
         return answer
 
     def wake(self, key: Hashable) -> None:
@@ -164,22 +164,15 @@ class WaitingRoom:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].answer.done()]
             heapq.heapify(self._deadlines)
 
-    def _set_timer(self) -> None:
+    def _set_alarm(self) -> None:
         self._drop_answered()
         while self._deadlines and self._deadlines[0][2].answer.done():
             heapq.heappop(self._deadlines)
-        if not self._deadlines:
-            return
-        due_ms = self._deadlines[0][0]
-        if self._timer is not None:
-            if self._timer[0] <= due_ms:
-                return
-            self._timer[1].cancel()
-        self._timer = (due_ms, self._clock.call_at_ms(due_ms, self._on_deadline))
+        if self._deadlines:
+            self._alarm.set(self._deadlines[0][0])
 
     def _on_deadline(self) -> None:
-        self._timer = None
         now_ms = self._clock.now_ms()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             heapq.heappop(self._deadlines)[2].try_now(last=True)
-        self._set_timer()
+        self._set_alarm()
