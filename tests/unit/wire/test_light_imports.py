@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 import sharegroup.wire.records, sharegroup.wire.decoder
@@ -24,3 +26,21 @@ def test_libraries_are_light_for_us_and_whole_for_others() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=30
     )
     assert (done.stdout.strip(), done.stderr) == ("whole", "")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sharegroup.broker.app",
+        "sharegroup.broker.request_counters",
+        "sharegroup.client",
+        "sharegroup.storage.compaction",
+    ],
+)
+def test_no_way_into_the_project_loads_hypothesis(module: str) -> None:
+    """Every package that imports kio imports `sharegroup.wire` first; one forgot it once."""
+    program = f"import sys, {module}; print('hypothesis' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"
