@@ -29,6 +29,7 @@ from sharegroup.broker.topics import Topics
 from sharegroup.core.share_group import (
     GroupDescription,
     GroupListing,
+    MemberKey,
     ShareGroups,
     Uninitialized,
 )
@@ -40,7 +41,6 @@ from sharegroup.core.share_group_records import (
     ShareGroupMetadata,
     ShareGroupRecord,
 )
-from sharegroup.core.share_group_sessions import MemberKey
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import (

@@ -38,10 +38,11 @@ from sharegroup.core.consumer_group_member import (
     State,
     SyncReply,
     SyncRequest,
+    Timer,
+    Timers,
 )
 from sharegroup.core.consumer_group_members import Members, Totals, check_same
 from sharegroup.core.consumer_group_records import ConsumerGroupRecord, GroupMetadata
-from sharegroup.core.consumer_group_timers import Timer, Timers
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,

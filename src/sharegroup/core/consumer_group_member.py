@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sharegroup.core.consumer_group_records import Records, StoredMember
+from sharegroup.core.deadlines import Deadlines
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId
 
@@ -36,6 +37,20 @@ class State(StrEnum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
+
+
+class Timer(NamedTuple):
+    """A member's session, or with the member id "" the phase that its group is in.
+
+    A group waits for members to join or for them to sync, never for both.
+    """
+
+    group_id: GroupId
+    member_id: MemberId
+
+
+Timers = Deadlines[Timer]
+"""What is due when, in all consumer groups together."""
 
 
 class Now(NamedTuple):

@@ -30,6 +30,7 @@ from sharegroup.core.consumer_group_member import (
     Now,
     State,
     SyncRequest,
+    Timers,
 )
 from sharegroup.core.consumer_group_members import Totals
 from sharegroup.core.consumer_group_offsets import CommittedOffsets, OffsetsOfGroup
@@ -41,7 +42,6 @@ from sharegroup.core.consumer_group_records import (
     OffsetTombstone,
     Records,
 )
-from sharegroup.core.consumer_group_timers import Timers
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,

@@ -2,7 +2,8 @@
 
 A command returns records and a reply and changes no group; `ShareGroups.replay` alone does,
 from a record just appended or from the log at start.  One thing is not in the records: how
-long each member's session lasts (`share_group_sessions`), which heartbeats extend directly.
+long each member's session lasts, which heartbeats extend directly: a record for each of them
+would cost more than it is worth, and after a restart every session begins anew.
 
 The broker serves a heartbeat in one breath, so that a new group has its partitions in the
 answer to its first heartbeat:
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sharegroup.core.assignor import Assignment
+from sharegroup.core.deadlines import Deadlines
 from sharegroup.core.share_group_heartbeat import (
     LEAVE_EPOCH,
     GroupLimits,
@@ -50,7 +52,6 @@ from sharegroup.core.share_group_records import (
     Tombstone,
     initialized_topics,
 )
-from sharegroup.core.share_group_sessions import MemberKey, MemberSessions
 from sharegroup.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
 
@@ -62,11 +63,14 @@ __all__ = [
     "HeartbeatReply",
     "HeartbeatRequest",
     "MemberDescription",
+    "MemberKey",
     "ShareGroups",
     "TopicPicture",
     "Topics",
     "Uninitialized",
 ]
+
+MemberKey = tuple[GroupId, MemberId]
 
 ASSIGNOR_NAME = "simple"
 STABLE = "Stable"
@@ -137,7 +141,7 @@ class ShareGroups:
 
     def __init__(self) -> None:
         self._groups: dict[GroupId, Group] = {}
-        self._sessions = MemberSessions()
+        self._sessions = Deadlines[MemberKey]()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -221,8 +225,8 @@ class ShareGroups:
             )
         group = self._groups.get(request.group_id) or Group(request.group_id)
         records, reply = plan(group, request, topics, limits=limits, wall_ms=wall_ms)
-        self._sessions.renew(
-            (request.group_id, request.member_id), deadline_ms=now_ms + limits.session_timeout_ms
+        self._sessions.set(
+            (request.group_id, request.member_id), due_ms=now_ms + limits.session_timeout_ms
         )
         return records, reply
 
@@ -230,7 +234,7 @@ class ShareGroups:
 
     def next_session_expiry_ms(self) -> int | None:
         """When `expire_sessions` has something to do; None while there are no members."""
-        return self._sessions.next_expiry_ms()
+        return self._sessions.next_ms()
 
     def expire_sessions(self, now_ms: int) -> tuple[Records, tuple[MemberKey, ...]]:
         """Remove the members that were not heard of in time.
@@ -239,10 +243,10 @@ class ShareGroups:
         """
         expired: list[MemberKey] = []
         leaving: dict[GroupId, list[MemberId]] = {}
-        for group_id, member_id in self._sessions.expired(now_ms):
+        for group_id, member_id in self._sessions.passed(now_ms):
             group = self._groups.get(group_id)
             if group is None or member_id not in group.members:
-                self._sessions.end((group_id, member_id))
+                self._sessions.cancel((group_id, member_id))
                 continue
             expired.append((group_id, member_id))
             leaving.setdefault(group_id, []).append(member_id)
@@ -256,9 +260,9 @@ class ShareGroups:
     ) -> None:
         """The log was read: give every member its whole session timeout."""
         for group_id, group in self._groups.items():
-            deadline_ms = now_ms + session_timeout_ms(group_id)
+            due_ms = now_ms + session_timeout_ms(group_id)
             for member_id in group.members:
-                self._sessions.renew((group_id, member_id), deadline_ms=deadline_ms)
+                self._sessions.set((group_id, member_id), due_ms=due_ms)
 
     # Administration.
 
@@ -363,7 +367,7 @@ class ShareGroups:
         group = self._groups.get(record.group_id)
         if isinstance(record, Tombstone):
             if record.member_id is not None and record.record_type is RecordType.MEMBER_METADATA:
-                self._sessions.end((record.group_id, record.member_id))
+                self._sessions.cancel((record.group_id, record.member_id))
             if record.record_type is RecordType.METADATA:
                 self._groups.pop(record.group_id, None)
             elif group is not None:
