@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from sharegroup.broker.catalog import Event
 from sharegroup.broker.live_config import check_dynamic
@@ -22,7 +23,7 @@ from sharegroup.broker.setting_changes import (
     changed_topic,
 )
 from sharegroup.broker.settings import BROKER, GROUP, TOPIC, check_is_this_broker
-from sharegroup.errors import InvalidRequest, InvalidTopic
+from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError
 from sharegroup.ids import GroupId, TopicName
 
 log = logging.getLogger(__name__)
@@ -39,23 +40,39 @@ class Resource(Protocol):
     def resource_name(self) -> str: ...
 
 
-class NamedOnce:
-    """Refuses what a request names twice: nobody can tell which settings were meant."""
-
-    def __init__(self, resources: Iterable[Resource]) -> None:
-        self._times = Counter((one.resource_type, one.resource_name) for one in resources)
-
-    def check(self, resource: Resource) -> None:
-        """Raise InvalidRequest if the resource is there more than once."""
-        times = self._times[resource.resource_type, resource.resource_name]
-        if times > 1:
-            raise InvalidRequest(
-                f"{resource.resource_name!r}, a resource of type {resource.resource_type}, is "
-                f"named {times} times in one request; expected once"
-            )
+R = TypeVar("R", bound=Resource)
 
 
-async def alter(
+async def alter_each(
+    parts: Parts,
+    resources: Sequence[R],
+    changes_of: Callable[[R, Mapping[str, str]], tuple[Change, ...]],
+    *,
+    validate_only: bool,
+) -> list[tuple[R, KafkaError | None]]:
+    """Change the settings of each resource by itself; why one was refused, or None.
+
+    What is named twice is refused: nobody can tell which settings were meant.
+    """
+    times = Counter((one.resource_type, one.resource_name) for one in resources)
+    outcomes: list[tuple[R, KafkaError | None]] = []
+    for one in resources:
+        kind, name = one.resource_type, one.resource_name
+        try:
+            if times[kind, name] > 1:
+                raise InvalidRequest(
+                    f"{name!r}, a resource of type {kind}, is named {times[kind, name]} times in "
+                    "one request; expected once"
+                )
+            await _alter(parts, kind, name, partial(changes_of, one), validate_only=validate_only)
+        except KafkaError as error:
+            outcomes.append((one, error))
+        else:
+            outcomes.append((one, None))
+    return outcomes
+
+
+async def _alter(
     parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
 ) -> None:
     """Change the settings of one resource; in effect when this returns."""

@@ -6,7 +6,6 @@ Older clients know only this; what a request does not name goes back to what hol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from kio.schema.alter_configs.v2.request import AlterConfigsRequest, AlterConfigsResource
 from kio.schema.alter_configs.v2.response import (
@@ -15,7 +14,7 @@ from kio.schema.alter_configs.v2.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.alteration import NamedOnce, alter
+from sharegroup.broker.alteration import alter_each
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
@@ -26,28 +25,18 @@ from sharegroup.errors import KafkaError
 async def handle(
     parts: Parts, context: Context, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    responses = []
-    named_once = NamedOnce(request.resources)
-    for resource in request.resources:
-        try:
-            named_once.check(resource)
-            await alter(
-                parts,
-                resource.resource_type,
-                resource.resource_name,
-                partial(_replacing, resource),
-                validate_only=request.validate_only,
-            )
-            responses.append(_response(resource, ErrorCode.none, None))
-        except KafkaError as error:
-            responses.append(_response(resource, error_code(error), str(error)))
-    return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+    outcomes = await alter_each(
+        parts, request.resources, _replacing, validate_only=request.validate_only
+    )
+    return AlterConfigsResponse(
+        throttle_time=NO_THROTTLE, responses=tuple(_response(*outcome) for outcome in outcomes)
+    )
 
 
 def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         throttle_time=NO_THROTTLE,
-        responses=tuple(_response(one, error_code(error), str(error)) for one in request.resources),
+        responses=tuple(_response(one, error) for one in request.resources),
     )
 
 
@@ -61,11 +50,11 @@ def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[
 
 
 def _response(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+    resource: AlterConfigsResource, error: KafkaError | None
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else str(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from kio.schema.errors import ErrorCode
 from kio.schema.incremental_alter_configs.v1.request import (
@@ -15,7 +14,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from sharegroup.broker.alteration import NamedOnce, alter
+from sharegroup.broker.alteration import alter_each
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
@@ -26,22 +25,12 @@ from sharegroup.errors import KafkaError
 async def handle(
     parts: Parts, context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    responses = []
-    named_once = NamedOnce(request.resources)
-    for resource in request.resources:
-        try:
-            named_once.check(resource)
-            await alter(
-                parts,
-                resource.resource_type,
-                resource.resource_name,
-                partial(_changes, resource),
-                validate_only=request.validate_only,
-            )
-            responses.append(_response(resource, ErrorCode.none, None))
-        except KafkaError as error:
-            responses.append(_response(resource, error_code(error), str(error)))
-    return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=tuple(responses))
+    outcomes = await alter_each(
+        parts, request.resources, _changes, validate_only=request.validate_only
+    )
+    return IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE, responses=tuple(_response(*outcome) for outcome in outcomes)
+    )
 
 
 def refuse(
@@ -49,7 +38,7 @@ def refuse(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         throttle_time=NO_THROTTLE,
-        responses=tuple(_response(one, error_code(error), str(error)) for one in request.resources),
+        responses=tuple(_response(one, error) for one in request.resources),
     )
 
 
@@ -58,11 +47,11 @@ def _changes(resource: AlterConfigsResource, _own: Mapping[str, str]) -> tuple[C
 
 
 def _response(
-    resource: AlterConfigsResource, code: ErrorCode, message: str | None
+    resource: AlterConfigsResource, error: KafkaError | None
 ) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
+        error_code=ErrorCode.none if error is None else error_code(error),
+        error_message=None if error is None else str(error),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -35,7 +35,6 @@ async def handle(parts: Parts, context: Context, request: Any) -> Any:
         await parts.topics.alter(lambda: parts.features.changed(updates))
         parts.group_settings.all_changed()
         parts.features.happened()
-        parts.group_settings.all_changed()
         log.info(
             "event=features epoch=%d levels=%s", parts.features.epoch, parts.features.finalized
         )
