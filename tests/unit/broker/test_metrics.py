@@ -153,6 +153,69 @@ def test_waiting_fetches_are_counted_until_their_wait_is_over(tmp_path: Path) ->
     run(scenario, tmp_path)
 
 
+def test_a_wait_that_brings_records_did_not_expire(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        task = await waiting(broker, request(member))
+        await produce(broker, 1)
+        await task
+        found = await scrape(broker)
+        assert found("kafka_server_delayed_share_fetches") == 0
+        assert found("kafka_server_delayed_share_fetches_expired_total") == 0
+        assert found("kafka_server_share_group_acquire_seconds_count", group="g") == 1
+
+    run(scenario, tmp_path)
+
+
+def test_locks_that_wait_for_the_next_look_are_late_by_so_much(tmp_path: Path) -> None:
+    """One ends, another five milliseconds later; the next look is twenty after the first."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker, 1)
+        await member.fetch(broker, records_max=1)
+        broker.clock.advance(0.005)
+        await produce(broker, 1)
+        await member.fetch(broker, records_max=1)
+        broker.clock.advance(31)
+        found = await scrape(broker)
+        late = "sharegroup_lock_expiry_lateness_seconds"
+        assert (found(f"{late}_count"), found(f"{late}_sum")) == (2, 0.015)
+
+    run(scenario, tmp_path)
+
+
+def test_a_look_at_locks_that_finds_none_ended_is_not_late(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker, 1)
+        await member.fetch(broker, records_max=1)
+        await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]})
+        broker.clock.advance(10)
+        await produce(broker, 1)
+        await member.fetch(broker, records_max=1)
+        broker.clock.advance(21)  # The timer was for the first lock; the second lives.
+        found = await scrape(broker)
+        assert found("sharegroup_lock_expiry_lateness_seconds_count") == 0
+        assert found("sharegroup_share_partition_records", **ORDERS, state="acquired") == 1
+
+    run(scenario, tmp_path)
+
+
+def test_what_was_counted_of_a_group_goes_with_it(tmp_path: Path) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await produce(broker, 1)
+        await member.fetch(broker, records_max=1)
+        ratio = "kafka_server_share_group_fetch_ratio_count"
+        assert (await scrape(broker)).all(ratio) == {("g",): 1}
+        await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]})
+        member.member_epoch = -1
+        await member.heartbeat(broker)
+        await broker.running.parts.share_group_coordinator.delete(GroupId("g"))
+        found = await scrape(broker)
+        assert found.all(ratio) == {}
+        assert found("sharegroup_share_partitions", state="loaded") == 0
+
+    run(scenario, tmp_path)
+
+
 def test_groups_sessions_and_writes_are_counted(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         before = await scrape(broker)
