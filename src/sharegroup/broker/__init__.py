@@ -1,4 +1,3 @@
-"""The broker: an asyncio shell around `core` and `storage`; `app` builds all of it."""
+"""The asyncio shell: requests in, decisions of core made durable, replies out."""
 
-# Before any module here: it lets kio be imported without what takes half of the time.
-import sharegroup.wire  # noqa: F401
+import sharegroup.wire  # noqa: F401  Before any module here imports kio: see `wire.light_imports`.

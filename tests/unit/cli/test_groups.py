@@ -30,14 +30,14 @@ def test_members_are_described_with_their_partitions(
         (row,) = run(f"groups describe {consumed} --members --json").rows
         (state,) = run(f"groups describe {consumed} --state --json").rows
         lines = run(f"groups --describe --group {consumed} --members --verbose").lines
-    assert (row["client_id"], row["host"]) == ("resident", "127.0.0.1")
+    assert (row["client_id"], row["host"]) == ("resident", "/127.0.0.1")
     assert (row["partitions"], row["assignment"]) == (1, {consumed: [0]})
     assert (state["state"], state["members"]) == ("Stable", 1)
     assert state["coordinator"] == f"{bootstrap} (1)"
     epoch = str(row["member_epoch"])
     assert lines == [
         "GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS MEMBER-EPOCH ASSIGNMENT".split(),
-        [consumed, row["consumer_id"], "127.0.0.1", "resident", "1", epoch, f"{consumed}:0"],
+        [consumed, row["consumer_id"], "/127.0.0.1", "resident", "1", epoch, f"{consumed}:0"],
     ]
 
 
@@ -45,7 +45,7 @@ def test_group_with_members_is_refused_with_who_they_are(
     consumed: str, run: Run, bootstrap: str
 ) -> None:
     says = (
-        f"Error: NonEmptyGroup: group '{consumed}' has the members resident@127.0.0.1; "
+        f"Error: NonEmptyGroup: group '{consumed}' has the members resident@/127.0.0.1; "
         "stop them and try again\n"
     )
     with member(bootstrap, consumed, consumed):
