@@ -7,8 +7,11 @@ import sys
 import time
 import traceback
 
+from tests.sim.runs import run
 from tests.sim.swarm import plan_of
-from tests.sim.world import Broken, run
+from tests.sim.world import Broken
+
+REPORT_EACH = 500
 
 
 def main() -> int:
@@ -33,8 +36,9 @@ def trace(seed: int) -> int:
 
 
 def run_many(seeds: range) -> int:
+    """Run them one after the other; a line for each that fails, and one now and then."""
     began, failed, virtual_s, requests = time.perf_counter(), 0, 0.0, 0
-    for seed in seeds:
+    for count, seed in enumerate(seeds, start=1):
         try:
             ended = run(seed)
         except Broken as error:
@@ -43,11 +47,13 @@ def run_many(seeds: range) -> int:
         else:
             virtual_s += ended.virtual_s
             requests += ended.requests
-    took = time.perf_counter() - began
-    print(
-        f"seeds={len(seeds)} failed={failed} requests={requests} virtual_s={virtual_s:.0f} "
-        f"seconds={took:.1f} seeds_per_s={len(seeds) / took:.2f}"
-    )
+        if count % REPORT_EACH == 0 or count == len(seeds):
+            took = time.perf_counter() - began
+            print(
+                f"seeds={count} from={seeds.start} failed={failed} requests={requests} "
+                f"virtual_s={virtual_s:.0f} seconds={took:.1f} seeds_per_s={count / took:.2f}",
+                flush=True,
+            )
     return 1 if failed else 0
 
 

@@ -48,7 +48,8 @@ class Mutant:
 
     def is_shown_by(self, plan: Plan) -> bool:
         """Whether a run by this plan can show it."""
-        return set(self.needs) <= {*plan.faults, *plan.features, *plan.jobs}
+        traits = {*plan.faults, *plan.features, *plan.jobs, f"locks_max={plan.locks_max}"}
+        return set(self.needs) <= traits
 
     @contextmanager
     def alive(self) -> Iterator[None]:
@@ -314,7 +315,9 @@ MUTANTS = (
         ("restart",),
     ),
     Mutant("S5", "the start offset is too high", ShareCoordinator, "summary", _one_too_far),
-    Mutant("S6", "locks are not counted", GroupSettings, "limits", _without_bounds, ()),
+    Mutant(
+        "S6", "locks are not counted", GroupSettings, "limits", _without_bounds, ("locks_max=100",)
+    ),
     Mutant("S7", "the lag is too small", ShareCoordinator, "summary", _more_complete),
     Mutant(
         "S8",

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from tests.sim.mutants import MUTANTS, SHOWS_AS, Mutant
+from tests.sim.runs import run
 from tests.sim.swarm import plan_of
-from tests.sim.world import Broken, run
+from tests.sim.world import Broken
 
 RUNS_MAX = 12
 

@@ -13,8 +13,8 @@ import sys
 
 import pytest
 
+from tests.sim.runs import run
 from tests.sim.swarm import plan_of
-from tests.sim.world import run
 
 SEEDS = 200
 SEEDS_OF_ONE_TEST = 20
@@ -31,7 +31,7 @@ def test_no_promise_is_broken(first: int) -> None:
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Other processes have other hashes of strings, and so other orders of sets."""
     digests = {run(ANY_SEED).digest, run(ANY_SEED).digest}
-    code = f"from tests.sim.world import run; print(run({ANY_SEED}).digest)"
+    code = f"from tests.sim.runs import run; print(run({ANY_SEED}).digest)"
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", code],

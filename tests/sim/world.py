@@ -10,31 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import logging
-import os
 import random
-import time
-import traceback
-import warnings
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from sharegroup.ids import SharePartitionKey, TopicId
 from sharegroup.wire.batches import scan
 from sharegroup.wire.records import Record, decode_records, encode_batch
-from tests.sim.admins import Administrator, Reader
 from tests.sim.board import Board
+from tests.sim.cast import SESSION_TIMEOUT_S, Cast, settings_of
 from tests.sim.chaos import Chaos
 from tests.sim.check_letters import letter_of
 from tests.sim.checker import Checker
 from tests.sim.client import Client, NoAnswer
-from tests.sim.clock import BOOT_MS, WALL_START_MS
-from tests.sim.consumers import Consumer
+from tests.sim.clock import WALL_START_MS
 from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Machine
 from tests.sim.messages import (
@@ -46,14 +37,9 @@ from tests.sim.messages import (
     make_produce,
 )
 from tests.sim.network import Network
-from tests.sim.producers import Producer
-from tests.sim.real_clients import OwnConsumer, OwnProducer
-from tests.sim.share_members import EVERY_KIND, Habits, ShareMember
-from tests.sim.swarm import Plan, plan_of
-from tests.sim.transactions import Transactor
+from tests.sim.swarm import Plan
 from tests.sim.wiretap import Wiretap
 
-SESSION_TIMEOUT_S = 3
 SERVICE_BACK_S = 5.0
 """V1: the broker serves again this long after it was started."""
 FRESH_RECORD_S = SESSION_TIMEOUT_S + 10.0
@@ -64,7 +50,6 @@ DRAINED_S = 60.0
 EARLIEST = -2
 """The timestamp that asks for a log's first offset."""
 
-READ_COMMITTED = 1
 TRIES_MAX = 3
 
 Offsets = dict[tuple[str, str, int], tuple[int, int]]
@@ -84,7 +69,6 @@ class World:
         self.digest = 0
         """Of every byte on the wire and its time: equal runs have equal ones."""
         self._trace = trace
-        self._chance = random.Random(f"world {plan.seed}")
         self._tap = Wiretap(lambda: self.loop.now_us, self.saw)
         self.network = Network(self.loop, random.Random(f"network {plan.seed}"), self._tap)
         self.loop.network = self.network
@@ -99,7 +83,7 @@ class World:
         )
         self._processes: list[Process] = []
         self._clients: list[asyncio.Task[Any]] = []
-        self._members: list[ShareMember | OwnConsumer] = []
+        self._cast = Cast(plan, self.board)
 
     @property
     def requests(self) -> int:
@@ -128,7 +112,9 @@ class World:
 
     async def _run(self) -> None:
         assert await self.machine.start(), "the broker does not start on an empty disk"
-        self._start_clients()
+        self._cast.add_all(self.machine, self.loop, self.checker)
+        for name, life in self._cast.lives.items():
+            self._start(name, life)
         chaos = Chaos(self.plan, self.machine, self.network, self.note)
         chaos.problems = self.checker.problems
         await self._go_wrong(chaos)
@@ -141,58 +127,10 @@ class World:
         await self._until("V3: not drained", DRAINED_S, self._is_drained)
         await self._verdict()
 
-    def _start_clients(self) -> None:
-        plan, board = self.plan, self.board
-        administrator = Administrator(
-            board, self._random("admin"), plan.features, group_settings_of(plan)
-        )
-        self._start("admin", administrator.run())
-        for name, isolation in (("reader", 0), ("careful", READ_COMMITTED)):
-            self._start(name, Reader(name, board, self._random(name), isolation).run())
-        if plan.own_clients:
-            for group in board.groups:
-                name = f"{group}-own"
-                consumer = OwnConsumer(name, group, board, self.checker, self._random(name))
-                self._members.append(consumer)
-                self._start(name, consumer.run())
-            name = "producer-own"
-            own = OwnProducer(name, board, self.checker, self._random(name))
-            self._start(name, own.run())
-        if "transactions" in plan.jobs:
-            transactor = Transactor(
-                board, self.machine, self.loop, self.checker.logs, self._random("transactor")
-            )
-            self._start("transactor", transactor.run())
-        for number in range(plan.producers):
-            name = f"producer-{number}"
-            chance = self._random(name)
-            producer = Producer(
-                name,
-                board,
-                chance,
-                acks=chance.choice((-1, -1, 1, 0)) if number else -1,
-                is_idempotent=chance.random() < 0.5,
-            )
-            producer.is_idempotent &= producer.acks == -1
-            self._start(name, producer.run())
-        for number in range(plan.consumers):
-            name = f"consumer-{number}"
-            self._start(name, Consumer(name, board, self._random(name)).run())
-        for group in board.groups:
-            for number in range(plan.members):
-                name = f"{group}-{number}"
-                chance = self._random(name)
-                member = ShareMember(name, group, board, chance, _habits(chance))
-                self._members.append(member)
-                self._start(name, member.run())
-
     def _start(self, name: str, coroutine: Any) -> None:
         process = Process(name)
         self._processes.append(process)
         self._clients.append(self.loop.start(process, coroutine))
-
-    def _random(self, name: str) -> random.Random:
-        return random.Random(f"{name} {self.plan.seed}")
 
     # Waiting
 
@@ -231,7 +169,7 @@ class World:
 
     async def _state(self) -> str:
         offsets = await self._offsets()
-        return f"{[one.name for one in self._members if not one.fresh]} {offsets}"
+        return f"{[one.name for one in self._cast.consumers if not one.fresh]} {offsets}"
 
     # What must come true
 
@@ -254,7 +192,7 @@ class World:
             client.close()
 
     async def _all_received(self) -> bool:
-        return all(member.fresh for member in self._members)
+        return all(member.fresh for member in self._cast.consumers)
 
     async def _is_drained(self) -> bool:
         offsets = await self._offsets()
@@ -351,130 +289,3 @@ class World:
             return None
         key = SharePartitionKey(group, TopicId(partition.topic_id), partition.index)  # type: ignore[arg-type]
         return running.parts.share_partitions.loaded(key)
-
-
-def settings_of(plan: Plan) -> dict[str, str]:
-    """The broker's settings: everything is short and small, so that it happens."""
-    settings = {
-        "sharegroup.durability": plan.durability,
-        "auto.create.topics.enable": "false",
-        "log.segment.bytes": str(plan.segment_bytes),
-        "offsets.topic.num.partitions": "2",
-        "offsets.topic.segment.bytes": "4096",
-        "share.coordinator.state.topic.num.partitions": "2",
-        "share.coordinator.state.topic.segment.bytes": "4096",
-        "share.coordinator.snapshot.update.records.per.snapshot": str(plan.updates_per_snapshot),
-        "group.share.delivery.count.limit": str(plan.delivery_count_max),
-        "group.share.record.lock.duration.ms": str(plan.lock_ms),
-        "group.share.min.record.lock.duration.ms": "1000",
-        "group.share.partition.max.record.locks": str(plan.locks_max),
-        "group.share.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
-        "group.share.min.session.timeout.ms": "2000",
-        "group.share.heartbeat.interval.ms": "500",
-        "group.share.min.heartbeat.interval.ms": "500",
-        "group.share.assignment.interval.ms": "0",
-        "group.initial.rebalance.delay.ms": "200",
-        "group.min.session.timeout.ms": "1000",
-        "errors.deadletterqueue.auto.create.topics.enable": "true",
-        "log.retention.check.interval.ms": "700",
-    }
-    if "prune" in plan.jobs:
-        settings["share.coordinator.state.topic.prune.interval.ms"] = "500"
-        settings["share.coordinator.cold.partition.snapshot.interval.ms"] = "2000"
-    if "compact" in plan.jobs:
-        settings["log.cleaner.backoff.ms"] = "300"
-        settings["log.cleaner.min.cleanable.ratio"] = "0"
-    return settings
-
-
-def group_settings_of(plan: Plan) -> dict[str, str]:
-    """What the administrator sets for every group; its own name takes the place of the star."""
-    settings = {"share.auto.offset.reset": plan.offset_reset}
-    if plan.reads_committed:
-        settings["share.isolation.level"] = "read_committed"
-    if "dead_letters" in plan.jobs:
-        settings["errors.deadletterqueue.topic.name"] = "dlq.*"
-        settings["errors.deadletterqueue.copy.record.enable"] = "true"
-    return settings
-
-
-def _habits(chance: random.Random) -> Habits:
-    """Careful ones, clumsy ones, and some that only ever give records back."""
-    kinds = chance.choice((((1, 1),), EVERY_KIND, ((1, 2), (2, 3)), ((1, 3), (3, 1), (-1, 2))))
-    return Habits(acks=kinds, crash=chance.choice((0, 0.02)), think_s=chance.choice((0.1, 0.3, 1)))
-
-
-@contextmanager
-def its_own_world(seed: int, loop: SimLoop) -> Iterator[None]:
-    """What code asks of the system comes from the seed and the loop: ids, chance and time.
-
-    The broker is handed its clock; only the clients look at the system's.
-    """
-    ids, state = random.Random(f"system {seed}"), random.getstate()
-    originals = os.urandom, time.monotonic, time.time_ns
-    os.urandom = ids.randbytes
-    random.seed(seed)
-    time.monotonic = lambda: BOOT_MS / 1000 + loop.time()
-    time.time_ns = lambda: WALL_START_MS * 1_000_000 + loop.now_us * 1_000
-    try:
-        yield
-    finally:
-        os.urandom, time.monotonic, time.time_ns = originals
-        random.setstate(state)
-
-
-@contextmanager
-def litter_picked_up() -> Iterator[None]:
-    """Killed processes leave coroutines that nobody awaits any more: no reason to complain.
-
-    They are found here, by a collection that looks at nothing older than the run.
-    """
-    gc.disable()
-    gc.freeze()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-            yield
-            gc.collect()
-    finally:
-        gc.unfreeze()
-        gc.enable()
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What is to be said of a run."""
-
-    digest: int
-    requests: int
-    virtual_s: float
-
-
-def run(seed: int, *, trace: Callable[[str], None] | None = None) -> Ended:
-    """Run a seed; Broken says what did not hold, and names the seed."""
-    plan, failure = plan_of(seed), None
-    logging.disable(logging.CRITICAL)
-    try:
-        with litter_picked_up():
-            ended, failure = _run(plan, trace)
-    finally:
-        logging.disable(logging.NOTSET)
-    if failure is not None:
-        text = f"{type(failure).__name__}: {failure}"
-        raise Broken(f"{text} [python -m tests.sim --trace {seed}] {plan}") from failure
-    return ended
-
-
-def _run(plan: Plan, trace: Callable[[str], None] | None) -> tuple[Ended, Exception | None]:
-    """The run and why it failed; nothing else of it is left."""
-    world, failure = World(plan, trace=trace), None
-    try:
-        with its_own_world(plan.seed, world.loop):
-            world.run()
-    except Exception as error:  # noqa: BLE001  Raised again in `run`.
-        failure = error
-        one: BaseException | None = error
-        while one is not None:
-            traceback.clear_frames(one.__traceback__)
-            one = one.__cause__ or one.__context__
-    return Ended(world.digest, world.requests, world.loop.time()), failure
