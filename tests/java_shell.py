@@ -79,11 +79,8 @@ class JavaShell:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            executable = java()
-            assert executable is not None, "no Java"
-            path = os.pathsep.join(map(str, (compiled(self.libs), self.libs / "*")))
             self._process = subprocess.Popen(
-                [executable, *QUICK, "-cp", path, "ToolShell"],
+                java_command(self.libs, "ToolShell"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
@@ -135,28 +132,34 @@ class _Answer:
         return read
 
 
-def compiled(libs: Path) -> Path:
-    """The folder with the classes of our Java sources, compiled against these jars once."""
-    sources = sorted(SOURCES.glob("*.java"))
+def compiled(libs: Path, name: str) -> Path:
+    """The folder with the classes of one of our Java sources, compiled against these jars once."""
+    source = SOURCES / f"{name}.java"
     # The jars have their versions in their names.
     key = hashlib.sha256(" ".join(sorted(path.name for path in libs.glob("*.jar"))).encode())
-    for source in sources:
-        key.update(source.read_bytes())
-    folder = cache_libs().parent.parent / f"java-classes-{key.hexdigest()[:16]}"
+    key.update(source.read_bytes())
+    folder = cache_libs().parent.parent / f"java-{name}-{key.hexdigest()[:16]}"
     if folder.is_dir():
         return folder
     compiler = javac()
     if compiler is None:
         raise KafkaPeerError("no javac beside java: a JDK is needed, a JRE is not enough")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as empty:
-        command = [compiler, "-d", f"{empty}/classes", "-cp", f"{libs}/*", *map(str, sources)]
+        command = [compiler, "-d", f"{empty}/classes", "-cp", f"{libs}/*", str(source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX)
         if done.returncode:
             raise KafkaPeerError(f"javac failed: {done.stdout}{done.stderr}")
         try:
             (Path(empty) / "classes").rename(folder)
-        except OSError:  # Another test run was faster; the same sources make the same classes.
+        except OSError:  # Another test run was faster; the same source makes the same classes.
             if not folder.is_dir():
                 raise
     return folder
+
+
+def java_command(libs: Path, name: str, *arguments: str) -> list[str]:
+    """How to run one of our Java programs over the jars of a folder."""
+    executable = java()
+    assert executable is not None, "no Java"
+    path = os.pathsep.join(map(str, (compiled(libs, name), libs / "*")))
+    return [executable, *QUICK, "-cp", path, name, *arguments]
