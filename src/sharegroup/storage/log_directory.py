@@ -281,7 +281,11 @@ class LogDirectory:
             journal.close()
         self._parts.syncer.close()
         files, root = self._parts.files, self._parts.root
-        replace_file(files, root, CLEAN_SHUTDOWN_FILE, b'{"version":0}\n')
+        try:
+            replace_file(files, root, CLEAN_SHUTDOWN_FILE, b'{"version":0}\n')
+        except OSError as error:
+            # The next start looks at the ends of all logs, as after a crash; that is all.
+            log.warning("event=clean_shutdown_not_noted path=%s error=%r", root, str(error))
         files.close(self._lock_fd)
         log.info("event=data_directory_closed path=%s", root)
 

@@ -197,3 +197,17 @@ def test_what_a_failed_sync_lost_stays_lost_for_who_opens_the_log_next() -> None
         assert open_log(disk)[1].end_offset == 2
 
     run(main())
+
+
+def test_a_directory_is_given_back_although_the_disk_is_full() -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await log.append(batch(2), now_ms=NOW_MS)
+        disk.fill_up()
+        await directory.close()
+        disk.make_room()
+        again, log = open_log(disk)
+        assert (again.was_clean, log.end_offset) == (False, 2)
+
+    run(main())
