@@ -9,12 +9,13 @@ in use here is loaded again when somebody else has changed its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import error_code
 from sharegroup.broker.parts import Parts
@@ -43,18 +44,46 @@ class Decided:
 Decide = Callable[[SharePartitionKey, Any], Decided]
 """From a share partition and what the request says of it."""
 
-Fail = Callable[[int, KafkaError], Any]
-"""A partition's result that tells of an error."""
-
 Results = list[tuple[UUID | None, tuple[Any, ...]]]
 """Of each topic the results of its partitions, as the request names them."""
 
-Respond = Callable[[Results], T]
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """The message that one of the five answers with: the same three levels in all of them."""
+
+    response: Callable[..., T]
+    topic: Callable[..., Any]
+    partition: Callable[..., Any]
+    beside_error: Mapping[str, Any] = field(default_factory=dict)
+    """What a partition's result says beside an error, where its message wants it said."""
+
+    def done(self, partition: int, **fields: Any) -> Any:
+        """A partition's result."""
+        return self.partition(
+            partition=i32(partition), **fields, error_code=ErrorCode.none, error_message=None
+        )
+
+    def failed(self, partition: int, error: KafkaError) -> Any:
+        """A partition's result that tells of an error."""
+        return self.partition(
+            partition=i32(partition),
+            **self.beside_error,
+            error_code=error_code(error),
+            error_message=str(error),
+        )
+
+    def whole(self, results: Results) -> T:
+        """The response."""
+        return self.response(
+            results=tuple(
+                self.topic(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in results
+            )
+        )
 
 
-def answer_each(
-    request: Any, decide: Decide, fail: Fail, respond: Respond[T]
-) -> Coroutine[Any, Any, T]:
+def answer_each(request: Any, decide: Decide, answer: Answer[T]) -> Coroutine[Any, Any, T]:
     """Decide all that the request names, now; the answer comes when it is durable.
 
     As in Kafka, a request that names no group, or a topic without partitions, asks for nothing.
@@ -67,25 +96,19 @@ def answer_each(
             results = []
             for one in topic.partitions:
                 key = SharePartitionKey(group_id, topic_id, one.partition)
-                results.append((one.partition, _decide(decide, fail, key, one)))
+                results.append((one.partition, _decide(decide, answer, key, one)))
             decided.append((topic.topic_id, results))
-    return _when_durable(decided, fail, respond)
+    return _when_durable(decided, answer)
 
 
-def refuse_each(request: Any, error: KafkaError, fail: Fail) -> Results:
+def refuse_each(request: Any, error: KafkaError, answer: Answer[T]) -> T:
     """The same error for everything that the request names."""
-    return [
-        (topic.topic_id, tuple(fail(one.partition, error) for one in topic.partitions))
-        for topic in request.topics
-    ]
-
-
-def error_fields(error: KafkaError) -> dict[str, Any]:
-    """How the results of all five say what was wrong."""
-    return {"error_code": error_code(error), "error_message": str(error)}
-
-
-NO_ERROR: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None}
+    return answer.whole(
+        [
+            (topic.topic_id, tuple(answer.failed(one.partition, error) for one in topic.partitions))
+            for topic in request.topics
+        ]
+    )
 
 
 def changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None:
@@ -111,31 +134,29 @@ def _state_batch(key: SharePartitionKey, one: Any) -> StateBatch:
     return StateBatch(one.first_offset, one.last_offset + 1, state, one.delivery_count)
 
 
-def _decide(decide: Decide, fail: Fail, key: SharePartitionKey, one: Any) -> Decided:
+def _decide(decide: Decide, answer: Answer[T], key: SharePartitionKey, one: Any) -> Decided:
     try:
         return decide(key, one)
     except KafkaError as error:
-        return Decided(fail(key.partition, error))
+        return Decided(answer.failed(key.partition, error))
 
 
 async def _when_durable(
-    decided: Iterable[tuple[UUID | None, list[tuple[int, Decided]]]],
-    fail: Fail,
-    respond: Respond[T],
+    decided: Iterable[tuple[UUID | None, list[tuple[int, Decided]]]], answer: Answer[T]
 ) -> T:
-    answer: Results = []
-    for topic_id, results in decided:
-        done = [await _durable(partition, one, fail) for partition, one in results]
-        answer.append((topic_id, tuple(done)))
-    return respond(answer)
+    results: Results = []
+    for topic_id, partitions in decided:
+        done = [await _durable(partition, one, answer) for partition, one in partitions]
+        results.append((topic_id, tuple(done)))
+    return answer.whole(results)
 
 
-async def _durable(partition: int, decided: Decided, fail: Fail) -> Any:
+async def _durable(partition: int, decided: Decided, answer: Answer[T]) -> Any:
     if decided.ticket is None:
         return decided.result
     try:
         await decided.ticket
     except KafkaError as error:
         # The disk; who asked may ask again, as of a coordinator that moves.
-        return fail(partition, CoordinatorNotAvailable(str(error)))
+        return answer.failed(partition, CoordinatorNotAvailable(str(error)))
     return decided.result

@@ -11,22 +11,21 @@ from kio.schema.initialize_share_group_state.v0.response import (
     InitializeStateResult,
     PartitionResult,
 )
-from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import Context
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    NO_ERROR,
+    Answer,
     Decided,
-    Results,
     answer_each,
     changed,
-    error_fields,
     refuse_each,
 )
 from sharegroup.core.share_state import named
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import SharePartitionKey
+
+ANSWER = Answer(InitializeShareGroupStateResponse, InitializeStateResult, PartitionResult)
 
 
 def handle(
@@ -42,26 +41,12 @@ def handle(
             key, state_epoch=wanted.state_epoch, start_offset=wanted.start_offset
         )
         changed(parts, key, ticket)
-        done = PartitionResult(partition=wanted.partition, **NO_ERROR)
-        return Decided(done, parts.share_coordinator.last_write(key))
+        return Decided(ANSWER.done(key.partition), parts.share_coordinator.last_write(key))
 
-    return answer_each(request, initialize, _failed, _response)
+    return answer_each(request, initialize, ANSWER)
 
 
 def refuse(
     request: InitializeShareGroupStateRequest, error: KafkaError
 ) -> InitializeShareGroupStateResponse:
-    return _response(refuse_each(request, error, _failed))
-
-
-def _response(results: Results) -> InitializeShareGroupStateResponse:
-    return InitializeShareGroupStateResponse(
-        results=tuple(
-            InitializeStateResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results
-        )
-    )
-
-
-def _failed(partition: int, error: KafkaError) -> PartitionResult:
-    return PartitionResult(partition=i32(partition), **error_fields(error))
+    return refuse_each(request, error, ANSWER)

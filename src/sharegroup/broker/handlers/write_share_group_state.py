@@ -11,23 +11,22 @@ from kio.schema.write_share_group_state.v1.response import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
-from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import Context
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    NO_ERROR,
+    Answer,
     Decided,
-    Results,
     answer_each,
     changed,
-    error_fields,
     refuse_each,
     state_batches,
 )
 from sharegroup.core.delivery import Delta
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
+
+ANSWER = Answer(WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
 
 
 def handle(
@@ -43,23 +42,10 @@ def handle(
             key, wanted.state_epoch, delta, leader_epoch=wanted.leader_epoch
         )
         changed(parts, key, ticket)
-        return Decided(PartitionResult(partition=wanted.partition, **NO_ERROR), ticket)
+        return Decided(ANSWER.done(key.partition), ticket)
 
-    return answer_each(request, write, _failed, _response)
+    return answer_each(request, write, ANSWER)
 
 
 def refuse(request: WriteShareGroupStateRequest, error: KafkaError) -> WriteShareGroupStateResponse:
-    return _response(refuse_each(request, error, _failed))
-
-
-def _response(results: Results) -> WriteShareGroupStateResponse:
-    return WriteShareGroupStateResponse(
-        results=tuple(
-            WriteStateResult(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in results
-        )
-    )
-
-
-def _failed(partition: int, error: KafkaError) -> PartitionResult:
-    return PartitionResult(partition=i32(partition), **error_fields(error))
+    return refuse_each(request, error, ANSWER)
