@@ -186,7 +186,11 @@ class ShareSessionMachine(RuleBasedStateMachine):
             assert self.sessions.group_has_sessions(group_id) == (size > 0)
         for key, session in self.model.items():
             assert key in self.sessions
-            assert self.sessions.is_on_connection(key, session.connection_id)
+            for connection_id in ("c1", "c2"):
+                is_there = self.sessions.is_on_connection(key, connection_id)
+                assert is_there == (connection_id == session.connection_id)
+        nobody = SessionKey(GroupId("g"), MemberId("nobody"))
+        assert not self.sessions.is_on_connection(nobody, "c1")
 
 
 TestShareSession = ShareSessionMachine.TestCase

@@ -1,8 +1,8 @@
 """Mutate the core and see which changes no test notices: ``python -m tests.mutants [module ...]``.
 
 `mutmut` makes the changes and runs, for each, the tests that reach the changed function; this
-gives it a copy of the source and of the fast tests (unit tests and models of the core, these with
-few examples), so that the checkout may change meanwhile.  mypy sees the changes first: what it
+gives it a copy of the source and of the fast tests (unit tests and transcripts of the core, and its
+models with few examples), so that the checkout may change meanwhile.  mypy sees the changes first: what it
 refuses never reaches a test, here as in CI.  What survives is in `survivors.md`, with the reason.
 
 Needs ``pip install mutmut``; the whole core takes hours, a module a few minutes.
@@ -22,11 +22,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = Path("src/sharegroup/core")
-COPIED = ("src", "tests/__init__.py", "tests/unit/__init__.py", "tests/unit/core", "tests/model")
-TESTS = ("tests/unit/core", "tests/model")
+TESTS = ("tests/unit/core", "tests/model", "tests/transcripts")
+COPIED = ("src", "tests/__init__.py", "tests/unit/__init__.py", *TESTS)
 LEFT_OUT = (
-    # Counts function calls, and every mutated function is called through another.
-    "tests/unit/core/test_share_partition_scale.py",
     # About storage, too.
     "tests/model/test_compaction.py",
     "tests/model/test_partition_log.py",
