@@ -45,7 +45,7 @@ SCENES = {
         callback: [0:[0, 1, 2] ok, 0:[3] ok, 0:[1] ok]
     """,
     "lost-lock": """
-        next: [0=v0 #2, 1=v1 #2]
+        next: [0 again, 1 again]
         sync: {0=InvalidRecordStateException}
         callback: [InvalidRecordStateException, InvalidRecordStateException]
     """,
