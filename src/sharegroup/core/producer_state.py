@@ -22,22 +22,17 @@ A marker that is not durable yet has not ended anything: after a crash it may be
 Entries are immutable, and changes that are not yet durable can be undone: when the disk fails,
 the log is cut back to what is durable, and what is known of producers with it.
 
-The snapshot is Kafka's ``.snapshot`` format (version 1), which holds the last batch of each
-producer.  The four before it stand in a block behind, which Kafka's reader passes over.
+What is kept of it beside the log is `storage.producer_snapshot`'s.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-import crc32c
-
 from sharegroup.errors import (
-    CorruptMessage,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequenceNumber,
@@ -49,14 +44,7 @@ BATCHES_REMEMBERED = 5
 SEQUENCE_COUNT = 2**31
 """Sequences go from 0 to this, excluded, and begin again at 0."""
 
-_SNAPSHOT_VERSION = 1
-_HEAD = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
-_ENTRY = struct.Struct(">qhiqiqiq")
-_EARLIER = struct.Struct(">qiqi")
-_NO_COORDINATOR_EPOCH = -1
-_NO_TRANSACTION = -1
-_NO_BATCH = -1
+NO_COORDINATOR_EPOCH = -1
 
 
 class ProducedBatch(NamedTuple):
@@ -67,8 +55,13 @@ class ProducedBatch(NamedTuple):
     end_offset: int
 
     @property
+    def offset_count(self) -> int:
+        """How many offsets it takes."""
+        return self.end_offset - self.base_offset
+
+    @property
     def last_sequence(self) -> int:
-        return (self.base_sequence + self.end_offset - self.base_offset - 1) % SEQUENCE_COUNT
+        return (self.base_sequence + self.offset_count - 1) % SEQUENCE_COUNT
 
 
 class ProducerEntry(NamedTuple):
@@ -80,7 +73,7 @@ class ProducerEntry(NamedTuple):
     epoch: int
     batches: tuple[ProducedBatch, ...]
     used_ms: int
-    coordinator_epoch: int = _NO_COORDINATOR_EPOCH
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
     """Of the transaction coordinator that wrote the last marker."""
     transaction_start: int | None = None
     """First offset of the open transaction, None if there is none."""
@@ -93,7 +86,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.changed = False
-        """Whether there is anything that the last `snapshot` does not hold."""
+        """Whether there is anything that `durable` did not tell the last time."""
         self._entries: dict[int, ProducerEntry] = {}
         self._undo: deque[tuple[int, int, ProducerEntry | None]] = deque()
         self._open: dict[int, int] = {}
@@ -145,7 +138,7 @@ class ProducerStates:
                 )
         else:
             for batch in entry.batches:
-                if batch.base_sequence == base_sequence and _size(batch) == count:
+                if batch.base_sequence == base_sequence and batch.offset_count == count:
                     return batch
             last = entry.batches[-1].last_sequence if entry.batches else -1
             expected = (last + 1) % SEQUENCE_COUNT
@@ -195,7 +188,7 @@ class ProducerStates:
             epoch,
             (*earlier, batch)[-BATCHES_REMEMBERED:],
             now_ms,
-            _NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch,
+            NO_COORDINATOR_EPOCH if before is None else before.coordinator_epoch,
             start,
         )
         self._undo.append((batch.end_offset, producer_id, before))
@@ -258,8 +251,8 @@ class ProducerStates:
             self.changed = True
         return len(expired)
 
-    def snapshot(self, durable_end: int) -> bytes:
-        """The state as of ``durable_end``, without what may still be undone."""
+    def durable(self, durable_end: int) -> dict[int, ProducerEntry]:
+        """The producers as of ``durable_end``, without what may still be undone."""
         self.changed = False
         entries = dict(self._entries)
         for end_offset, producer_id, before in reversed(self._undo):
@@ -270,83 +263,12 @@ class ProducerStates:
                 entries.pop(producer_id, None)
             else:
                 entries[producer_id] = before
-        return _encode(entries)
+        return entries
 
     @classmethod
-    def restored(cls, snapshot: bytes) -> ProducerStates:
-        """The state that `snapshot` wrote, or CorruptMessage."""
+    def restored(cls, entries: Mapping[int, ProducerEntry]) -> ProducerStates:
+        """The state that `durable` told."""
         states = cls()
-        for producer_id, entry in _decode(snapshot):
+        for producer_id, entry in entries.items():
             states._put(producer_id, entry)
         return states
-
-
-def _size(batch: ProducedBatch) -> int:
-    return batch.end_offset - batch.base_offset
-
-
-def _encode(entries: dict[int, ProducerEntry]) -> bytes:
-    parts = [_COUNT.pack(len(entries))]
-    earlier: list[bytes] = []
-    for producer_id, entry in entries.items():
-        last = entry.batches[-1] if entry.batches else None
-        parts.append(
-            _ENTRY.pack(
-                producer_id,
-                entry.epoch,
-                _NO_BATCH if last is None else last.last_sequence,
-                _NO_BATCH if last is None else last.end_offset - 1,
-                0 if last is None else _size(last) - 1,
-                entry.used_ms,
-                entry.coordinator_epoch,
-                _NO_TRANSACTION if entry.transaction_start is None else entry.transaction_start,
-            )
-        )
-        earlier += (
-            _EARLIER.pack(producer_id, batch.base_sequence, batch.base_offset, _size(batch))
-            for batch in entry.batches[:-1]
-        )
-    body = b"".join((*parts, _COUNT.pack(len(earlier)), *earlier))
-    return _HEAD.pack(_SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
-
-
-def _decode(snapshot: bytes) -> Iterable[tuple[int, ProducerEntry]]:
-    if len(snapshot) < _HEAD.size + _COUNT.size:
-        raise CorruptMessage(f"producer snapshot of {len(snapshot)} bytes is too short")
-    version, crc = _HEAD.unpack_from(snapshot)
-    body = memoryview(snapshot)[_HEAD.size :]
-    if version != _SNAPSHOT_VERSION or crc32c.crc32c(body) != crc:
-        raise CorruptMessage(
-            f"producer snapshot: expected version {_SNAPSHOT_VERSION} and its checksum, "
-            f"got version {version}, checksum {'good' if crc32c.crc32c(body) == crc else 'bad'}"
-        )
-    found: dict[int, ProducerEntry] = {}
-    (count,) = _COUNT.unpack_from(body)
-    at = _COUNT.size
-    for fields in _ENTRY.iter_unpack(body[at : at + count * _ENTRY.size]):
-        producer_id, epoch, last_sequence, last_offset, delta, used_ms, coordinator, start = fields
-        base_sequence = (last_sequence - delta) % SEQUENCE_COUNT
-        batch = ProducedBatch(base_sequence, last_offset - delta, last_offset + 1)
-        found[producer_id] = ProducerEntry(
-            epoch,
-            () if last_offset == _NO_BATCH else (batch,),
-            used_ms,
-            coordinator,
-            None if start == _NO_TRANSACTION else start,
-        )
-    at += count * _ENTRY.size
-    if at < len(body):  # Kafka's own snapshots end here.
-        earlier = body[at + _COUNT.size :]
-        _add_earlier(found, _EARLIER.iter_unpack(earlier))
-    return found.items()
-
-
-def _add_earlier(found: dict[int, ProducerEntry], earlier: Iterable[tuple[int, ...]]) -> None:
-    batches: dict[int, list[ProducedBatch]] = {}
-    for producer_id, base_sequence, base_offset, size in earlier:
-        batches.setdefault(producer_id, []).append(
-            ProducedBatch(base_sequence, base_offset, base_offset + size)
-        )
-    for producer_id, before in batches.items():
-        entry = found[producer_id]
-        found[producer_id] = entry._replace(batches=(*before, *entry.batches))

@@ -44,6 +44,7 @@ from sharegroup.storage.fence import Fence
 from sharegroup.storage.folders import folder_name, remove_old_files
 from sharegroup.storage.log_reader import NO_LIMIT, LogReader
 from sharegroup.storage.parts import Durability, StorageParts
+from sharegroup.storage.producer_snapshot import encode_producers
 from sharegroup.storage.producers import check_batch, count_in, last_of_producers, marker_of
 from sharegroup.storage.recovery import LoadedLog
 from sharegroup.storage.retention import Retention, newest_ms, retained_from
@@ -351,7 +352,8 @@ class PartitionLog:
         for file in files:
             file.begin_sync()
         point = self.high_watermark
-        snapshot = self._producers.snapshot(point) if self._producers.changed else None
+        producers = self._producers
+        snapshot = encode_producers(producers.durable(point)) if producers.changed else None
         return Checkpoint(self, point, tuple(files), names, snapshot, new)
 
     def end_checkpoint(self, checkpoint: Checkpoint, *, done: bool) -> None:

@@ -31,6 +31,7 @@ from sharegroup.storage.batch_scan import PlacedBatch, is_whole, placed_in
 from sharegroup.storage.boundaries import load_window
 from sharegroup.storage.checkpoint_files import read_file
 from sharegroup.storage.files import Buffer, Files
+from sharegroup.storage.producer_snapshot import decode_producers
 from sharegroup.storage.producers import count_in, marker_of
 from sharegroup.storage.segment import INDEX_INTERVAL_BYTES, RELATIVE_OFFSET_MAX, Segment
 from sharegroup.storage.stored_file import OpenFiles
@@ -300,7 +301,8 @@ def _producers(
             files.remove(f"{folder}/{name}")  # What it was made of is lost with the log's end.
             continue
         try:
-            states = ProducerStates.restored(read_file(files, f"{folder}/{name}"))
+            found = decode_producers(read_file(files, f"{folder}/{name}"))
+            states = ProducerStates.restored(found)
         except CorruptMessage as error:
             log.warning("event=snapshot_ignored file=%s/%s reason=%r", folder, name, str(error))
             files.remove(f"{folder}/{name}")

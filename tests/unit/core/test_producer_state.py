@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import struct
-
-import crc32c
 import pytest
 
 from sharegroup.core.producer_state import ProducedBatch, ProducerStates
-from sharegroup.errors import CorruptMessage, InvalidProducerEpoch, OutOfOrderSequenceNumber
+from sharegroup.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 
 
 def append(
@@ -98,51 +95,13 @@ def test_producers_that_were_silent_for_long_are_forgotten() -> None:
     assert [producer_id for producer_id, _ in states.items()] == [8]
 
 
-def test_a_snapshot_holds_the_last_five_batches_of_every_producer() -> None:
-    states = ProducerStates()
-    for number in range(6):
-        append(states, number, 100 + number)
-    append(states, 2**31 - 1, 106, count=2, producer_id=8, epoch=4)
-    restored = ProducerStates.restored(states.snapshot(108))
-    assert dict(restored.items()) == dict(states.items())
-
-
-def test_a_snapshot_leaves_out_what_is_not_durable() -> None:
+def test_what_is_told_leaves_out_what_is_not_durable() -> None:
     states = ProducerStates()
     append(states, 0, 100)
     states.settle(101)
     append(states, 1, 101)
     append(states, 0, 102, producer_id=8)
-    restored = ProducerStates.restored(states.snapshot(101))
+    restored = ProducerStates.restored(states.durable(101))
     assert [producer_id for producer_id, _ in restored.items()] == [7]
     assert check(restored, 1) is None
-    assert states.changed  # The next snapshot has something to add.
-
-
-def test_a_snapshot_begins_as_kafkas_version_1_does() -> None:
-    """Version, checksum, count, then per producer the last batch (ProducerSnapshot.json)."""
-    states = ProducerStates()
-    append(states, 5, 100, count=3, epoch=2)
-    snapshot = states.snapshot(103)
-    entry = struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
-    assert snapshot[:2] == b"\0\1"
-    assert snapshot[6:] == b"\0\0\0\1" + entry + b"\0\0\0\0"
-    assert snapshot[2:6] == struct.pack(">I", crc32c.crc32c(snapshot[6:]))
-
-
-def test_a_snapshot_that_kafka_wrote_is_read() -> None:
-    body = b"\0\0\0\1" + struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
-    restored = ProducerStates.restored(b"\0\1" + struct.pack(">I", crc32c.crc32c(body)) + body)
-    assert check(restored, 5, count=3, epoch=2) == 100
-
-
-@pytest.mark.parametrize("position", [0, 3, 9, 30])
-def test_a_damaged_snapshot_is_refused(position: int) -> None:
-    states = ProducerStates()
-    append(states, 0, 100)
-    damaged = bytearray(states.snapshot(101))
-    damaged[position] ^= 1
-    with pytest.raises(CorruptMessage):
-        ProducerStates.restored(bytes(damaged))
-    with pytest.raises(CorruptMessage):
-        ProducerStates.restored(bytes(damaged[:8]))
+    assert states.changed  # The next time has something to add.

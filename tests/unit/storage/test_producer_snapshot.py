@@ -1,0 +1,48 @@
+"""Producer snapshots: Kafka's bytes, with the batches before the last in a block behind."""
+
+from __future__ import annotations
+
+import struct
+
+import crc32c
+import pytest
+
+from sharegroup.core.producer_state import ProducedBatch, ProducerEntry
+from sharegroup.errors import CorruptMessage
+from sharegroup.storage.producer_snapshot import decode_producers, encode_producers
+
+
+def test_what_is_written_is_read() -> None:
+    entries = {
+        7: ProducerEntry(0, tuple(ProducedBatch(n, 100 + n, 101 + n) for n in range(5)), 1000),
+        8: ProducerEntry(4, (ProducedBatch(2**31 - 1, 106, 108),), 2000, 3, transaction_start=106),
+        9: ProducerEntry(1, (), 3000, coordinator_epoch=5),
+    }
+    assert decode_producers(encode_producers(entries)) == entries
+
+
+def test_a_snapshot_begins_as_kafkas_version_1_does() -> None:
+    """Version, checksum, count, then per producer the last batch (ProducerSnapshot.json)."""
+    snapshot = encode_producers({7: ProducerEntry(2, (ProducedBatch(5, 100, 103),), 1000)})
+    entry = struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
+    assert snapshot[:2] == b"\0\1"
+    assert snapshot[6:] == b"\0\0\0\1" + entry + b"\0\0\0\0"
+    assert snapshot[2:6] == struct.pack(">I", crc32c.crc32c(snapshot[6:]))
+
+
+def test_a_snapshot_that_kafka_wrote_is_read() -> None:
+    body = b"\0\0\0\1" + struct.pack(">qhiqiqiq", 7, 2, 7, 102, 2, 1000, -1, -1)
+    found = decode_producers(b"\0\1" + struct.pack(">I", crc32c.crc32c(body)) + body)
+    assert found == {7: ProducerEntry(2, (ProducedBatch(5, 100, 103),), 1000)}
+
+
+@pytest.mark.parametrize("position", [0, 3, 9, 30])
+def test_a_damaged_snapshot_is_refused(position: int) -> None:
+    damaged = bytearray(
+        encode_producers({7: ProducerEntry(0, (ProducedBatch(0, 100, 101),), 1000)})
+    )
+    damaged[position] ^= 1
+    with pytest.raises(CorruptMessage):
+        decode_producers(bytes(damaged))
+    with pytest.raises(CorruptMessage):
+        decode_producers(bytes(damaged[:8]))
