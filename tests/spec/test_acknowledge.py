@@ -96,6 +96,7 @@ def test_acknowledge_6_past_what_was_ever_acquired_is_invalid(scene: Scene) -> N
         [(0, 3, -1)],
         [(2, 3, ACCEPT), (0, 1, ACCEPT)],
         [(0, 2, ACCEPT), (1, 3, ACCEPT)],
+        [(-5, 1, ACCEPT)],
     ],
     ids=[
         "last before first",
@@ -106,6 +107,7 @@ def test_acknowledge_6_past_what_was_ever_acquired_is_invalid(scene: Scene) -> N
         "type -1",
         "descending",
         "overlapping",
+        "below 0",
     ],
 )
 def test_acknowledge_7_form_that_no_state_could_make_right(scene: Scene, acks: list[Range]) -> None:

@@ -99,6 +99,8 @@ def _check_form(ack: AckBatch) -> None:
     first, end, types = ack
     if first >= end:
         raise InvalidRequest(f"a batch ends at offset {end - 1}, before its first offset {first}")
+    if first < 0:
+        raise InvalidRequest(f"{_span(ack)} begin below 0, the first offset there is")
     if len(types) != 1 and len(types) != end - first:
         raise InvalidRequest(
             f"{_span(ack)} need 1 type or {end - first}, one for each; got {len(types)}"

@@ -23,6 +23,7 @@ A = MemberId("a")
         (AckBatch(5, 8, (1, 1, 1, 1)), "got 4"),
         (AckBatch(5, 8, (5,)), "offsets 5 to 7 have type 5; known are 0 to 4"),
         (AckBatch(5, 8, (1, -1, 1)), "have type -1"),
+        (AckBatch(-1, 1, (1,)), "offsets -1 to 0 begin below 0"),
         (AckBatch(9, 11, (1,)), "offsets 9 to 10 reach past the last offset ever acquired, 9"),
         (AckBatch(0, 2**63 - 1, (1,)), "reach past the last offset ever acquired, 9"),
     ],
