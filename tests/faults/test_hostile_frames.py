@@ -41,6 +41,7 @@ from tests.processes import ServeProcess, rss_bytes
 REQUEST_BYTES_MAX = 104_857_600
 CONNECTIONS_MAX = 250
 SETTINGS = {
+    "sharegroup.share.state.apis.enable": "true",  # Or 83 to 87 are no requests here.
     "sharegroup.frame.progress.timeout.ms": "1000",
     "max.connections": str(CONNECTIONS_MAX),
     "socket.request.max.bytes": str(REQUEST_BYTES_MAX),
