@@ -104,12 +104,8 @@ class Machine:
         await self._either(stopping)
         if self.process.is_ended:
             return
-        try:
-            stopping.result()
-        except OSError:
-            self.disk.release_locks()  # It ends without a word that it ended in order.
-        else:
-            self.left_behind = {live.key: live.state.checkpoint() for live in in_use}
+        stopping.result()
+        self.left_behind = {live.key: live.state.checkpoint() for live in in_use}
         self._end(silently=False)
 
     def forgotten(self) -> list[str]:
