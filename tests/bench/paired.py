@@ -1,0 +1,136 @@
+"""Did it get slower?  The same workloads on an older commit and on this one, in turn.
+
+    mkdir -p build/before && git archive COMMIT src | tar -x -C build/before
+    python -m tests.bench.paired build/before [--only NAME] [--rounds N] [--durability fsync|os]
+
+Both run in one session, measurement about measurement: before, now, now, before, and so on, so
+that whatever the machine does besides meets both alike.  Each pair gives a ratio, above 1 when now
+is better.  A line is worse when every pair says so; then the exit code is 1.  Brokers, tools and
+clients that are processes of their own are the older ones where before is measured; what runs
+within this process (confluent's clients, the measuring itself) is the same for both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import click
+
+from tests.bench.__main__ import FOLDER
+from tests.bench.lines import Line, Measured, Scale, Workload
+from tests.bench.peers import Ours
+from tests.bench.workloads import WORKLOADS
+
+NAMES = [each.name for each in WORKLOADS if each.applies_to(Ours(Path(), "fsync"))]
+
+
+class Built(Ours):
+    """Our broker from one source tree; workloads remember by its name what they prepared."""
+
+    def __init__(self, name: str, source: Path, *, folder: Path, durability: str) -> None:
+        super().__init__(folder / name, durability)
+        self.name = name
+        self.source = source
+
+
+@click.command()
+@click.argument("before", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--only", multiple=True, type=click.Choice(NAMES))
+@click.option("--rounds", type=click.IntRange(2), default=6, show_default=True)
+@click.option("--durability", type=click.Choice(["fsync", "os"]), default="fsync")
+@click.option("--quick", is_flag=True, help="Small logs.")
+def main(*, before: Path, only: tuple[str, ...], rounds: int, durability: str, quick: bool) -> None:
+    """Compare the source tree BEFORE with this one."""
+    scale = Scale.quick() if quick else Scale()
+    data = FOLDER / "paired"
+    shutil.rmtree(data, ignore_errors=True)
+    sources = {"before": before.resolve() / "src", "now": Path("src").resolve()}
+    worse = False
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, data, ignore_errors=True)
+        peers = [
+            Built(name, source, folder=data, durability=durability)
+            for name, source in sources.items()
+        ]
+        for peer in peers:
+            stack.callback(peer.end)
+        for workload in WORKLOADS:
+            if workload.name in (only or NAMES):
+                measured = _measure(workload, peers, scale, rounds)
+                for line, pairs in zip(workload.lines, measured, strict=True):
+                    worse |= _say(line, pairs)
+    sys.exit(1 if worse else 0)
+
+
+def _measure(
+    workload: Workload, peers: list[Built], scale: Scale, rounds: int
+) -> list[list[tuple[Measured, Measured]]]:
+    """For each line, what was measured before and now, round by round."""
+    for peer in peers:
+        with _running(peer.source):
+            workload.prepare(peer, scale)
+            if workload.warms_up:
+                workload.measure(peer, scale)
+    pairs: list[list[tuple[Measured, Measured]]] = [[] for _ in workload.lines]
+    for number in range(rounds):
+        found: dict[str, tuple[Measured, ...]] = {}
+        for peer in peers if number % 2 == 0 else reversed(peers):
+            with _running(peer.source):
+                found[peer.name] = workload.measure(peer, scale)
+        before, now = (found[peer.name] for peer in peers)
+        for line, pair in zip(pairs, zip(before, now, strict=True), strict=True):
+            line.append(pair)
+    return pairs
+
+
+@contextmanager
+def _running(source: Path) -> Iterator[None]:
+    """Processes that are started here import our package from ``source``."""
+    kept = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(source)
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = kept
+
+
+def ratios(line: Line, pairs: list[tuple[Measured, Measured]]) -> list[float]:
+    """Now to before of each pair, lowest first; above 1 when now is better."""
+    if line.higher_is_better:
+        return sorted(now.value / before.value for before, now in pairs)
+    return sorted(before.value / now.value for before, now in pairs)
+
+
+def _say(line: Line, pairs: list[tuple[Measured, Measured]]) -> bool:
+    """Print one line of the comparison; whether it got worse."""
+    found = ratios(line, pairs)
+    is_worse = found[-1] < 1
+    before, now = (median(pair[side].value for pair in pairs) for side in (0, 1))
+    verdict = "WORSE" if is_worse else "ok   "
+    click.echo(
+        f"{verdict} {median(found):5.2f}  [{found[0]:.2f}, {found[-1]:.2f}]"
+        f"  {before:,.4g} -> {now:,.4g} {line.unit}  {_cpu(pairs)}{line.what}"
+    )
+    return is_worse
+
+
+def _cpu(pairs: list[tuple[Measured, Measured]]) -> str:
+    """What the broker computed for it; a busy machine spoils that less than it does times."""
+    before, now = ([pair[side].broker_cpu_s for pair in pairs] for side in (0, 1))
+    known = [[one for one in side if one is not None] for side in (before, now)]
+    if not all(known):
+        return ""
+    return f"broker CPU {median(known[0]):.3g} -> {median(known[1]):.3g} s  "
+
+
+if __name__ == "__main__":
+    main()
