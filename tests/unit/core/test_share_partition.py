@@ -175,6 +175,14 @@ def test_room_is_hard_within_a_log_batch(shown: Shown) -> None:
     assert shown.acquire(A, 100, log=log).ranges == (Acquired(20, 27, 1),)
 
 
+def test_records_that_wait_keep_their_room(shown: Shown) -> None:
+    """Ten wait below what is read: of the room of twenty, ten are left for what is new."""
+    shown.acquire(A, 10)
+    shown.ack(A, (0, 10, RELEASE))
+    log = LogBatches(10, list(range(10, 100)), list(range(11, 101)))
+    assert shown.acquire(B, 100, log=log).ranges == (Acquired(10, 20, 1),)
+
+
 def test_records_max_finishes_its_log_batch(shown: Shown) -> None:
     log = LogBatches(0, [0, 6, 12], [6, 12, 18])
     assert shown.acquire(A, 7, log=log).ranges == (Acquired(0, 12, 1),)
