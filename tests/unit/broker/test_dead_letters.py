@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -320,6 +321,29 @@ def test_many_letters_are_written_in_portions(tmp_path: Path) -> None:
         await scene.settles_up_to(1_200)
         assert scene.counts().write_count == 3
         assert [header.record_count for header in scene.batch_headers()] == [500, 500, 200]
+
+    played(scenario, tmp_path)
+
+
+def test_share_partitions_with_many_letters_take_turns(tmp_path: Path) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.member.partitions = 2
+        assert await scene.broker.create_topic("orders", 2) == 0
+        await scene.set_up()
+        batch = encode_batch([NewRecord(None, b"v", 1)] * 1_200)
+        for partition in (0, 1):
+            assert (await scene.broker.produce("orders", partition, batch))[0] == 0
+        assert len(await scene.take(2_400)) == 2_400
+        acks = {partition: [(n, REJECT) for n in range(1_200)] for partition in (0, 1)}
+        assert await scene.member.acknowledge(scene.broker, acks) == {0: 0, 1: 0}
+        await scene.until(lambda: scene.dead_letters.pending_count == 0, "all letters")
+        turns = [
+            (partition, len(list(letters)))
+            for partition, letters in groupby(
+                dict(one.headers)["__dlq.errors.partition"] for one in scene.letters()
+            )
+        ]
+        assert turns == [(which, count) for count in (500, 500, 200) for which in (b"0", b"1")]
 
     played(scenario, tmp_path)
 
