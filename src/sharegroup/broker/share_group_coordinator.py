@@ -41,6 +41,7 @@ from sharegroup.core.share_group_records import (
     ShareGroupMetadata,
     ShareGroupRecord,
 )
+from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import (
@@ -175,13 +176,26 @@ class ShareGroupCoordinator:
         }
 
     def offset(self, key: SharePartitionKey, log_: PartitionLog) -> OffsetListing:
-        """How far the group is on one partition."""
+        """How far the group is on one partition; what its log has lost is behind it."""
         summary = self._share_coordinator.summary(key)
         if summary.start_offset == UNDECIDED:
             return OffsetListing(UNDECIDED, summary.leader_epoch, -1)
+        start_offset = summary.start_offset
         complete = max(0, summary.delivery_complete_count)
-        lag = log_.high_watermark - summary.start_offset - complete
-        return OffsetListing(summary.start_offset, summary.leader_epoch, max(0, lag))
+        if start_offset < log_.start_offset:
+            start_offset, complete = self._behind_log_start(key, log_)
+        lag = log_.high_watermark - start_offset - complete
+        return OffsetListing(start_offset, summary.leader_epoch, max(0, lag))
+
+    def _behind_log_start(self, key: SharePartitionKey, log_: PartitionLog) -> tuple[int, int]:
+        """Start offset and delivery complete count as the next fetch will make them."""
+        persisted = self._share_coordinator.read(key)
+        state = SharePartition.restore(
+            persisted.start_offset, persisted.batches, log_end=log_.end_offset
+        )
+        state.move_log_start(log_.start_offset)
+        now = state.checkpoint()
+        return now.start_offset, now.delivery_complete_count
 
     def alter_offsets(
         self, group_id: GroupId, offsets: Mapping[TopicPartition, int], topics: Iterable[Topic]

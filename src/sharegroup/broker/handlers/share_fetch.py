@@ -188,6 +188,7 @@ class _Fetch:
         """
         request, found = self._request, Found()
         if request.max_records <= 0 or request.max_bytes <= 0:
+            self._tell_unknown(found.errors)
             return found
         connection_id = str(self._connection.connection_id)
         if not self._parts.share_sessions.is_on_connection(self._key, connection_id):
@@ -216,6 +217,16 @@ class _Fetch:
         self._parts.share_sessions.records_returned(self._key, found.records)
         self._count(found)
         return found
+
+    def _tell_unknown(self, errors: dict[TopicPartition, KafkaError]) -> None:
+        """Who asks for no records is told what is not there; who renews locks is in a hurry."""
+        if getattr(self._request, "is_renew_ack", False):
+            return
+        for partition in self._outcome.partitions:
+            try:
+                self._parts.topics.identified(*partition)
+            except KafkaError as error:
+                errors[partition] = error
 
     def _usable(
         self, errors: dict[TopicPartition, KafkaError]
