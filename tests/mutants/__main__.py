@@ -1,11 +1,12 @@
 """Mutate the core and see which changes no test notices: ``python -m tests.mutants [module ...]``.
 
 `mutmut` makes the changes and runs, for each, the tests that reach the changed function; this
-gives it a copy of the source and of the fast tests (unit tests and transcripts of the core, and its
-models with few examples), so that the checkout may change meanwhile.  mypy sees the changes first: what it
-refuses never reaches a test, here as in CI.  What survives is in `survivors.md`, with the reason.
+gives it a copy of the source and of the fast tests (unit tests and transcripts of the core, and
+its models with few examples), so that the checkout may change meanwhile.  It changes the bodies
+of plain functions and methods: not constants, and nothing under a decorator.  What survives is
+in `survivors.md`, with the reason.
 
-Needs ``pip install mutmut``; the whole core takes hours, a module a few minutes.
+Needs ``pip install mutmut``; the whole core takes an hour, a module a few minutes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -17,11 +18,18 @@ from sharegroup.core.delivery import (
     Wanted,
 )
 from sharegroup.core.offset_runs import OffsetRuns
+from sharegroup.core.share_group_records import (
+    RecordType,
+    ShareGroupMetadata,
+    ShareGroupTargetAssignmentMember,
+    Tombstone,
+)
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.share_state import UNDECIDED, ShareStates
-from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareUpdate
-from sharegroup.errors import InvalidRecordState, InvalidRequest
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
+from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
+from sharegroup.errors import InvalidGroupId, InvalidRecordState, InvalidRequest
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
 from tests.unit.core.test_share_partition import ACCEPT, RELEASE, Shown
 
 A, B = MemberId("a"), MemberId("b")
@@ -150,6 +158,27 @@ class TestShareState:
         with pytest.raises(InvalidRequest, match="must be 0 or more"):
             write(states, state_epoch=-1)
 
+    def test_state_made_again_goes_on_counting_its_snapshots(self) -> None:
+        states = initialized()
+        (second,) = replayed(
+            states, states.initialize(KEY, state_epoch=4, start_offset=0, wall_ms=50)
+        )
+        (third,) = states.initialize(KEY, state_epoch=5, start_offset=0, wall_ms=60)
+        assert isinstance(second, ShareSnapshot)
+        assert isinstance(third, ShareSnapshot)
+        assert (second.snapshot_epoch, third.snapshot_epoch) == (1, 2)
+
+    def test_what_is_said_of_offset_0_is_kept(self) -> None:
+        states = initialized()
+        batch = StateBatch(0, 2, RecordState.AVAILABLE, 1)
+        states.replay(ShareUpdate(KEY, 0, 0, 0, 0, (batch,)))
+        assert states.read(KEY, leader_epoch=None, wall_ms=50)[1].batches == (batch,)
+
+    def test_tombstone_of_what_is_not_known_changes_nothing(self) -> None:
+        states = initialized()
+        replayed(states, (ShareTombstone(KEY), ShareTombstone(KEY)))
+        assert len(states) == 0
+
     def test_snapshot_that_a_new_leader_makes_due_has_its_time(self) -> None:
         states = initialized(updates_per_snapshot=0)
         (record,), _ = states.read(KEY, leader_epoch=7, wall_ms=50)
@@ -192,3 +221,58 @@ class TestShareState:
         assert (record.snapshot_epoch, record.create_timestamp) == (5, 0)
         (following,) = write(states, leader_epoch=1, state_epoch=0)
         assert isinstance(following, ShareUpdate), "one update was made, two are allowed"
+
+
+class TestShareGroup:
+    def test_tombstones_of_a_member_that_is_not_known_change_nothing(self) -> None:
+        """The log was compacted: what they took back is not there any more."""
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        for record_type in (RecordType.MEMBER_METADATA, RecordType.TARGET_ASSIGNMENT_MEMBER):
+            group.append((Tombstone(record_type, GROUP, B),))
+        described = group.groups.describe(GROUP)
+        assert [member.member_id for member in described.members] == [A]
+
+    def test_tombstone_of_the_topics_takes_them_all(self) -> None:
+        group = GroupUnderTest(orders=2)
+        group.heartbeat("a", 0, "orders")
+        group.append((Tombstone(RecordType.STATE_PARTITION_METADATA, GROUP),))
+        assert group.groups.initialized_topics(GROUP) == ()
+
+    def test_member_that_left_is_given_its_target_anew(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        group.heartbeat("a", -1)
+        records, _ = group.records_of(group.request("a", 0, "orders"))
+        assert ShareGroupTargetAssignmentMember(GROUP, A, partitions("orders", 0)) in records
+
+    def test_restart_asks_for_the_timeout_of_each_group(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        groups = group.restarted()
+        groups.restart_sessions(100, session_timeout_ms={GROUP: 30}.__getitem__)
+        assert groups.next_session_expiry_ms() == 130
+
+    def test_altered_offsets_leave_the_digest_of_the_topics(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        left, _ = group.records_of(group.request("a", -1))
+        offsets = {TopicPartition(topic_id("orders"), 0): 5}
+        altered, _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
+        digests = [
+            record.metadata_hash
+            for record in (*left, *altered)
+            if isinstance(record, ShareGroupMetadata)
+        ]
+        assert len(digests) == 2
+        assert digests[0] == digests[1] != 0
+
+    def test_group_without_a_name_has_no_offsets(self) -> None:
+        with pytest.raises(InvalidGroupId, match=r"^the group id is empty$"):
+            GroupUnderTest().groups.alter_offsets(GroupId(""), {}, {})
+
+    def test_description_names_the_rack_of_a_member(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.records_of(replace(group.request("a", 0, "orders"), rack_id="north"))
+        (member,) = group.groups.describe(GROUP).members
+        assert member.rack_id == "north"
