@@ -32,7 +32,11 @@ TOPIC_ID_VERSION = 10
 
 
 class Asked(NamedTuple):
-    """A group and the topics that are asked for; None stands for all it has committed in."""
+    """A group and the topics that are asked for; None stands for all it has committed in.
+
+    The same is answered once: a small request that names a large group often, each time as
+    another member, must not get a huge answer.
+    """
 
     group_id: GroupId
     topics: Any
@@ -124,7 +128,8 @@ def _looked_up(wanted: Any, partitions: Any) -> Iterator[tuple[int, CommittedOff
 def _asked(request: Any) -> list[Asked]:
     if request.__version__ < GROUPS_VERSION:
         return [Asked(GroupId(request.group_id), request.topics)]
-    return [Asked(GroupId(one.group_id), one.topics) for one in request.groups]
+    asked = (Asked(GroupId(one.group_id), one.topics) for one in request.groups)
+    return list(dict.fromkeys(asked))
 
 
 def _refused(request: Any, asked: Asked, error: KafkaError) -> Any:
