@@ -123,6 +123,7 @@ def _of_group(parts: Parts, group_id: GroupId, changes_of: ChangesOf) -> Steps:
 
     def in_effect() -> None:
         parts.share_group_coordinator.settings_changed(group_id)
+        parts.share_partitions.settings_changed(group_id)
         own = parts.topics.catalog.group_settings(group_id)
         log.info("event=group_settings group=%r settings=%s", group_id, own)
 
@@ -146,6 +147,7 @@ def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
     def in_effect() -> None:
         parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
         parts.group_settings.all_changed()
+        parts.share_partitions.settings_changed(None)
         for topic in catalog.topics():
             parts.topics.apply_settings(topic)
         log.info("event=broker_settings own=%s of_all=%s", *catalog.broker_settings())

@@ -280,6 +280,12 @@ class SharePartitions:
         live = self.get(key)
         self._append_unattended(live, live.state.archived(copied))
 
+    def settings_changed(self, group_id: GroupId | None) -> None:
+        """Of one group, or (None) of all: whoever waits for records may find some now."""
+        for key in self._live:
+            if group_id in (None, key.group_id):
+                self._waiting.wake(key)
+
     def unload(self, key: SharePartitionKey) -> None:
         """Forget what is in memory of one share partition that nobody uses."""
         live = self._live.pop(key, None)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.share_fetch.v2.request import (
     AcknowledgementBatch,
@@ -19,6 +20,7 @@ from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
 from kio.static.primitive import i8
 
 from sharegroup.broker.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.settings import BROKER, GROUP
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
@@ -78,11 +80,16 @@ def records(answer: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-async def alter_group(broker: Broker, name: str, value: str) -> None:
+async def alter_group(broker: Broker, key: str, value: str) -> None:
     """Set one key of group g."""
-    change = alter_configs.AlterableConfig(name=name, config_operation=i8(0), value=value)
+    await alter(broker, GROUP, "g", key, value)
+
+
+async def alter(broker: Broker, kind: int, name: str, key: str, value: str) -> None:
+    """Set one key of a group or of all brokers."""
+    change = alter_configs.AlterableConfig(name=key, config_operation=i8(0), value=value)
     resource = alter_configs.AlterConfigsResource(
-        resource_type=i8(32), resource_name="g", configs=(change,)
+        resource_type=i8(kind), resource_name=name, configs=(change,)
     )
     message = alter_configs.IncrementalAlterConfigsRequest(
         resources=(resource,), validate_only=False
@@ -147,6 +154,31 @@ def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) ->
         assert not task.done(), "what is there was not counted, or not from where the log begins"
         broker.clock.advance(0.5)
         assert records(await task) == [(1, 1, 1)]
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        (GROUP, "g", "share.partition.max.record.locks"),
+        (BROKER, "", "group.share.partition.max.record.locks"),
+    ],
+    ids=["the group's", "everybody's"],
+)
+def test_raised_limit_of_locks_answers_who_waits_for_room(
+    tmp_path: Path, kind: int, name: str, key: str
+) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await alter(broker, kind, name, key, "100")
+        await produce(broker, 100)
+        await produce(broker)
+        taken = await broker.ask(request(member, max_records=200, batch_size=200))
+        assert records(taken) == [(0, 99, 1)]
+        task = await waiting(broker, request(member, share_session_epoch=2))
+        assert not task.done()
+        await alter(broker, kind, name, key, "200")
+        assert records(await asyncio.wait_for(task, 5)) == [(100, 100, 1)]
 
     run(scenario, tmp_path)
 
