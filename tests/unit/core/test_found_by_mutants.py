@@ -18,6 +18,7 @@ from sharegroup.core.delivery import (
     Wanted,
 )
 from sharegroup.core.offset_runs import OffsetRuns
+from sharegroup.core.share_group_picture import TopicPicture, metadata_hash
 from sharegroup.core.share_group_records import (
     RecordType,
     ShareGroupMetadata,
@@ -28,7 +29,7 @@ from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.share_state import UNDECIDED, ShareStates
 from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
 from sharegroup.errors import InvalidGroupId, InvalidRecordState, InvalidRequest
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
 from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
 from tests.unit.core.test_share_partition import ACCEPT, RELEASE, Shown
 
@@ -270,6 +271,27 @@ class TestShareGroup:
     def test_group_without_a_name_has_no_offsets(self) -> None:
         with pytest.raises(InvalidGroupId, match=r"^the group id is empty$"):
             GroupUnderTest().groups.alter_offsets(GroupId(""), {}, {})
+
+    @pytest.mark.parametrize(
+        ("names", "digest"),
+        [
+            ((), 0),
+            (("orders",), 7915813200192291772),
+            (("orders", "returns"), 297256831346286401),
+            (("x", "y"), -5018054854332649626),
+            (("\udc80",), 555146765679302563),
+        ],
+    )
+    def test_digest_of_the_topics_is_the_same_in_every_version(
+        self, names: tuple[str, ...], digest: int
+    ) -> None:
+        """It is in the log; another one after an update would move every group's epoch."""
+        found = [
+            TopicPicture(TopicName(name), TopicId(UUID(int=number)), 2)
+            for number, name in enumerate(names, 1)
+        ]
+        sizes = {topic.topic_id: frozenset({0, 1}) for topic in found}
+        assert metadata_hash(found, sizes) == digest
 
     def test_description_names_the_rack_of_a_member(self) -> None:
         group = GroupUnderTest(orders=1)
