@@ -224,7 +224,8 @@ def test_write_of_a_fenced_state_sends_members_to_the_leader(tmp_path: Path) -> 
         await produce(broker, 3)
         assert records(await broker.ask(request(member))) == [(0, 2, 1)]
         [live] = parts.share_partitions
-        parts.share_coordinator.initialize(live.key, state_epoch=9, start_offset=0)
+        epoch = parts.share_coordinator.summary(live.key).state_epoch + 1
+        parts.share_coordinator.initialize(live.key, state_epoch=epoch, start_offset=0)
         accept = acknowledging(member, 2)
         answer = await broker.ask(accept)
         assert partitions(answer) == [(0, 0, 6)]
