@@ -52,6 +52,12 @@ def test_shared_offset_below_the_start_is_settled_already() -> None:
         check_order(acks, start_offset=4, end_offset=10)
 
 
+def test_every_batch_must_lie_in_what_was_acquired() -> None:
+    acks = [AckBatch(0, 2, (1,)), AckBatch(9, 11, (1,))]
+    with pytest.raises(InvalidRequest, match="offsets 9 to 10 reach past the last offset"):
+        check_order(acks, start_offset=0, end_offset=10)
+
+
 def test_no_batches_are_in_order() -> None:
     check_order([], start_offset=0, end_offset=0)
 
