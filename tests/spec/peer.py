@@ -37,10 +37,13 @@ SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
     "share.coordinator.snapshot.update.records.per.snapshot": str(UPDATES_PER_SNAPSHOT),
 }
 OURS = {"sharegroup.durability": "os", "sharegroup.share.state.apis.enable": "true"}
 """Only ours has them: quick answers, and the requests that Kafka serves to other brokers."""
+KAFKAS = {"log.initial.task.delay.ms": "500"}
+"""Only Kafka has it: its logs are looked through that soon after its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,7 @@ def start_ours(folder: Path, settings: Mapping[str, str] | None = None) -> Itera
 @contextmanager
 def start_kafka(folder: Path) -> Iterator[Peer]:
     """A node of Apache Kafka over ``folder``."""
-    with KafkaPeer(folder, SETTINGS) as kafka:
+    with KafkaPeer(folder, {**SETTINGS, **KAFKAS}) as kafka:
 
         def restart() -> None:
             kafka.stop()

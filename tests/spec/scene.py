@@ -172,17 +172,21 @@ class Scene:
         [answer] = self.ask(request).topics[0].partitions
         assert (answer.error_code, answer.low_watermark) == (0, before), answer
 
-    def offset(self, topic: Topic, timestamp: int = LATEST, *, partition: int = 0) -> int:
-        """What ListOffsets says."""
+    def offset(
+        self, topic: Topic, timestamp: int = LATEST, *, partition: int = 0, committed: bool = False
+    ) -> int:
+        """What ListOffsets says; ``committed`` to who reads only what is."""
         one = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         request = list_offsets.ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=0,
+            isolation_level=int(committed),
             topics=(list_offsets.ListOffsetsTopic(name=topic.name, partitions=(one,)),),
         )
         return int(self.ask(request).topics[0].partitions[0].offset)
 
-    def fetch_bytes(self, topic: Topic, offset: int, *, partition: int = 0) -> bytes:
+    def fetch_bytes(
+        self, topic: Topic, offset: int, *, partition: int = 0, committed: bool = False
+    ) -> bytes:
         """What a plain fetch finds from an offset on, as it came."""
         one = fetch.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
@@ -191,6 +195,7 @@ class Scene:
             replica_id=-1,
             max_wait=timedelta(0),
             min_bytes=0,
+            isolation_level=int(committed),
             topics=(fetch.FetchTopic(topic=topic.name, partitions=(one,)),),
             forgotten_topics_data=(),
         )

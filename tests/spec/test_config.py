@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.alter_configs.v2 import request as replace_configs
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
+from kio.schema.list_config_resources.v1 import request as list_config_resources
 
 from tests.spec.administration import delete_groups
+from tests.spec.peer import start_ours
 from tests.spec.scene import ALTER_DELETE, BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene
 from tests.spec.waiting import wait_for
 
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
-STATIC_BROKER, DEFAULT, DYNAMIC_GROUP = 4, 5, 8
+ALTER_APPEND, ALTER_SUBTRACT = 2, 3
+DYNAMIC_BROKER, STATIC_BROKER, DEFAULT, DYNAMIC_GROUP = 2, 4, 5, 8
 BOOLEAN, STRING, INT = 1, 2, 3
 
 GROUP_DEFAULTS = {
@@ -328,3 +333,103 @@ def test_config_21_default_of_all_groups_is_changed_while_the_broker_runs(scene:
         assert shown["share.record.lock.duration.ms"] == "25000"
         back = scene.alter_configs(BROKER_RESOURCE, "", {key: ""}, ALTER_DELETE)
         assert back.error_code == 0
+
+
+def test_config_24_list_grows_from_the_value_that_holds_and_shrinks(scene: Scene) -> None:
+    topic, key = scene.topic(), "cleanup.policy"
+    for operation, value, shown in (
+        (ALTER_APPEND, "compact", "delete,compact"),
+        (ALTER_SUBTRACT, "delete", "compact"),
+    ):
+        answer = scene.alter_configs(TOPIC_RESOURCE, topic.name, {key: value}, operation)
+        assert answer.error_code == 0
+        wait_for(lambda shown=shown: scene.configs(TOPIC_RESOURCE, topic.name)[key] == shown, shown)
+
+
+def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) -> None:
+    key = "log.retention.ms"
+
+    def shown() -> tuple[str, int]:
+        one = by_name(scene.described_configs(BROKER_RESOURCE, "1"))[key]
+        return one.value, one.config_source
+
+    before = shown()
+    try:
+        for broker, value in (("1", "700000000"), ("", "800000000")):
+            assert scene.alter_configs(BROKER_RESOURCE, broker, {key: value}).error_code == 0
+        wait_for(lambda: scene.configs(BROKER_RESOURCE, "").get(key) == "800000000", "both")
+        wait_for(lambda: shown() == ("700000000", DYNAMIC_BROKER), "the broker's own")
+    finally:
+        for broker in ("1", ""):
+            scene.alter_configs(BROKER_RESOURCE, broker, {key: ""}, ALTER_DELETE)
+    wait_for(lambda: shown() == before, "what held before")
+
+
+@pytest.mark.ours_only("it takes two starts with different settings")
+def test_config_26_kept_value_that_the_broker_no_longer_allows_is_capped(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """It is shown as it was set."""
+    with start_ours(tmp_path) as peer, Scene(peer, scene.name) as generous:
+        group = generous.group(share_record_lock_duration_ms="50000")
+    stricter = {"group.share.max.record.lock.duration.ms": "40000"}
+    with start_ours(tmp_path, stricter) as peer, Scene(peer, scene.name) as strict:
+        shown = strict.configs(GROUP_RESOURCE, group)
+        assert shown["share.record.lock.duration.ms"] == "50000"
+        assert strict.member(group, strict.topic()).fetch().lock_ms == 40_000
+
+
+def test_config_27_what_has_settings_is_listed(scene: Scene) -> None:
+    """Groups with settings of their own, whether they are there or not; topics; the broker."""
+
+    def listed(*kinds: int) -> set[tuple[int, str]]:
+        request = list_config_resources.ListConfigResourcesRequest(resource_types=kinds)
+        answer = scene.ask(request)
+        assert answer.error_code == 0
+        return {(one.resource_type, one.resource_name) for one in answer.config_resources}
+
+    topic, group, other = scene.topic(), scene.group(), scene.new_name("group")
+    groups = listed(GROUP_RESOURCE)
+    assert (GROUP_RESOURCE, group) in groups
+    assert (GROUP_RESOURCE, other) not in groups
+    assert {kind for kind, _ in groups} == {GROUP_RESOURCE}
+    assert {
+        (GROUP_RESOURCE, group),
+        (TOPIC_RESOURCE, topic.name),
+        (BROKER_RESOURCE, "1"),
+    } <= listed()
+
+
+def replace(scene: Scene, kind: int, name: str, configs: dict[str, str]) -> int:
+    """AlterConfigs, the request of older clients: its error."""
+    resource = replace_configs.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(
+            replace_configs.AlterableConfig(name=key, value=value) for key, value in configs.items()
+        ),
+    )
+    request = replace_configs.AlterConfigsRequest(resources=(resource,), validate_only=False)
+    return int(scene.ask(request).responses[0].error_code)
+
+
+def test_config_28_alter_configs_replaces_all_settings(scene: Scene) -> None:
+    group = scene.group(share_delivery_count_limit="7")
+    wanted = {"share.record.lock.duration.ms": "20000"}
+    assert replace(scene, GROUP_RESOURCE, group, wanted) == 0
+
+    def replaced() -> bool:
+        shown = scene.configs(GROUP_RESOURCE, group)
+        named = ("share.record.lock.duration.ms", "share.delivery.count.limit")
+        return [shown[key] for key in named] == ["20000", "5"]
+
+    wait_for(replaced, "the group's one setting")
+    topic = scene.topic(retention_bytes="1000000")
+    assert replace(scene, TOPIC_RESOURCE, topic.name, {"segment.ms": "900000"}) == 0
+    wait_for(
+        lambda: scene.configs(TOPIC_RESOURCE, topic.name)["retention.bytes"] == "-1",
+        "the topic's one setting",
+    )
+    bad = {"share.delivery.count.limit": "7", "share.record.lock.duration.ms": "1"}
+    assert replace(scene, GROUP_RESOURCE, group, bad) == INVALID_CONFIG
+    assert replaced()

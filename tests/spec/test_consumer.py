@@ -354,3 +354,32 @@ def test_consumer_21_silent_member_is_removed(scene: Scene) -> None:
     consumer = Consumer(scene, scene.new_name("group"), session_ms=1000).start()
     wait_for(lambda: described(scene, consumer.group).group_state == "Empty", "its removal")
     assert consumer.heartbeat() == UNKNOWN_MEMBER
+
+
+def test_consumer_22_new_member_goes_with_its_connection(scene: Scene) -> None:
+    """Kafka lets it take part."""
+    first = Consumer(scene, scene.new_name("group")).start()
+    second = Consumer(scene, first.group)
+    second.member_id = second.connection.ask(second.join_request()).member_id
+    second.connection.begin(second.join_request())
+    wait_for(lambda: first.heartbeat() == REBALANCING, "the rebalance")
+    second.connection.socket.close()
+    members = {"ours": 1, "kafka": 2}[scene.kind]
+    wait_for(lambda: len(described(scene, first.group).members) == members, "the broker to notice")
+    assert len(first.join().members) == members
+
+
+def test_consumer_23_group_that_never_agreed_on_anything_is_forgotten(scene: Scene) -> None:
+    """Nobody comes back with the member id that was told."""
+    consumer = Consumer(scene, scene.new_name("group"), session_ms=300)
+    [member_id] = {consumer.connection.ask(consumer.join_request()).member_id}
+    assert member_id
+    kept = {"ours": [], "kafka": [consumer.group]}[scene.kind]
+    consumer.member_id = member_id
+
+    def left() -> list[str]:
+        return [one.group_id for one in list_groups(scene)]
+
+    wait_for(lambda: left() == kept, "what is left")
+    wait_for(lambda: consumer.heartbeat() == UNKNOWN_MEMBER, "the id to be forgotten")
+    assert left() == kept

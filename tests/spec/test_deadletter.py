@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +12,13 @@ import pytest
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, REJECT, RELEASE
+from tests.spec.peer import start_ours
 from tests.spec.scene import BROKER_RESOURCE, TOPIC_RESOURCE, Scene
 from tests.spec.waiting import wait_for
 
-NOW_MS = 1_790_000_000_000
+NOW_MS = int(time.time() * 1000) - 60_000
 ALLOWED = {"errors_deadletterqueue_group_enable": "true"}
+NOT_ALLOWED = {"errors.deadletterqueue.group.enable": "false"}
 REJECTED = b"Offset rejected by client."
 EXHAUSTED = b"Offset delivery count exceeded the threshold."
 
@@ -248,3 +252,60 @@ def test_deadletter_14_record_that_the_queue_is_too_small_for(scene: Scene) -> N
     assert headers(letter)["__dlq.errors.offset"] == b"0"
     says_so = "sharegroup.dlq.not.copied" in headers(letter)
     assert says_so is {"ours": True, "kafka": False}[scene.kind]
+
+
+def waiting(scene: Scene) -> Pair:
+    """A pair of which the record at offset 0 was rejected, and its queue is not there."""
+    pair = Pair(scene)
+    nowhere = f"dlq.{scene.new_name('topic')}"
+    scene.alter_group(pair.member.group, errors_deadletterqueue_topic_name=nowhere)
+    pair.produce(b"a")
+    pair.member.take()
+    assert pair.member.acknowledge([(0, 0, REJECT)]).outcome == 0
+    return pair
+
+
+def test_deadletter_15_name_that_is_taken_back_archives_what_waits(scene: Scene) -> None:
+    pair = waiting(scene)
+    if scene.kind == "ours":
+        assert pair.lag() == 1
+    scene.alter_group(pair.member.group, errors_deadletterqueue_topic_name="")
+    wait_for(lambda: pair.lag() == 0, "the record to be settled")
+    scene.alter_group(pair.member.group, errors_deadletterqueue_topic_name=pair.dead.name)
+    assert pair.member.fetch(wait_ms=100).acquired == []
+    assert scene.offset(pair.dead) == 0
+
+
+@pytest.mark.ours_only("Kafka's do not wait for so long")
+def test_deadletter_16_what_waits_is_written_after_a_restart_whoever_comes_back(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """Nobody does."""
+    with start_ours(tmp_path) as peer:
+        with Scene(peer, scene.name) as before:
+            pair = waiting(before)
+            queue = {"errors_deadletterqueue_topic_name": pair.dead.name}
+            before.alter_configs(TOPIC_RESOURCE, pair.dead.name, NOT_ALLOWED)
+            before.alter_group(pair.member.group, **queue)
+            assert pair.lag() == 1
+        peer.restart()
+        with Scene(peer, scene.name) as after:
+            pair.scene = after
+            assert after.offset(pair.dead) == 0
+            allowed = dict.fromkeys(NOT_ALLOWED, "true")
+            assert after.alter_configs(TOPIC_RESOURCE, pair.dead.name, allowed).error_code == 0
+            [letter] = pair.letters(1)
+            assert headers(letter)["__dlq.errors.offset"] == b"0"
+            wait_for(lambda: pair.lag() == 0, "the record to be settled")
+
+
+def test_deadletter_17_record_that_is_deleted_while_it_waits_is_gone(scene: Scene) -> None:
+    pair = waiting(scene)
+    pair.produce(b"b")
+    scene.delete_records(pair.source, 1)
+    assert pair.member.take() == [(1, 1, 1)]
+    assert pair.member.acknowledge([(1, 1, ACCEPT)]).outcome == 0
+    wait_for(lambda: pair.lag() == 0, "nothing to be left")
+    scene.alter_group(pair.member.group, errors_deadletterqueue_topic_name=pair.dead.name)
+    assert pair.member.fetch(wait_ms=100).acquired == []
+    assert scene.offset(pair.dead) == 0

@@ -32,16 +32,17 @@ def update(
     scene: Scene,
     level: int,
     how: int,
-    *,
-    feature: str = "share.version",
+    *features: str,
     validate_only: bool = False,
 ) -> Any:
-    key = update_features.FeatureUpdateKey(
-        feature=feature, max_version_level=level, upgrade_type=how
+    """The answer to setting one level of share.version, or of the features named."""
+    keys = tuple(
+        update_features.FeatureUpdateKey(feature=one, max_version_level=level, upgrade_type=how)
+        for one in features or ("share.version",)
     )
     return scene.ask(
         update_features.UpdateFeaturesRequest(
-            timeout=TIMEOUT, feature_updates=(key,), validate_only=validate_only
+            timeout=TIMEOUT, feature_updates=keys, validate_only=validate_only
         )
     )
 
@@ -106,5 +107,11 @@ def test_feature_4_asking_whether_it_would_do_changes_nothing(scene: Scene) -> N
 def test_feature_5_level_that_there_is_not_is_refused(scene: Scene) -> None:
     assert update(scene, 3, UPGRADE).error_code != 0
     assert update(scene, 1, UPGRADE).error_code != 0, "that would be a downgrade"
-    assert update(scene, 1, UPGRADE, feature="no.such.feature").error_code != 0
+    assert update(scene, 1, UPGRADE, "no.such.feature").error_code != 0
+    assert features(scene)[1] == 2
+
+
+def test_feature_6_levels_of_one_request_are_changed_all_or_none(scene: Scene) -> None:
+    for names in (("share.version", "no.such.feature"), ("no.such.feature", "share.version")):
+        assert update(scene, 1, SAFE_DOWNGRADE, *names).error_code != 0
     assert features(scene)[1] == 2

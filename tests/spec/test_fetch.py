@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,7 @@ from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, name
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
 
-NOW_MS = 1_790_000_000_000
+NOW_MS = int(time.time() * 1000) - 60_000
 INVALID, UNKNOWN_TOPIC_ID, UNKNOWN_PARTITION, UNKNOWN_SERVER_ERROR = 42, 100, 3, -1
 
 
@@ -377,6 +378,44 @@ def test_fetch_37_answer_ends_with_a_whole_log_batch(scene: Scene) -> None:
     answer = member.fetch(max_bytes=len(batch) + 500)
     size = len(answer.partitions[0].records)
     assert size == {"ours": len(batch), "kafka": len(batch) + 500}[scene.kind]
+
+
+def test_fetch_39_unusable_partition_waits_with_the_others(scene: Scene) -> None:
+    """Its error comes with records, or when the wait is over."""
+    topic, member = reader(scene)
+    member.load()
+    request = member.begin_fetch(wait_ms=400, partitions=[(topic.id, 7)])
+    assert member.connection.is_silent(0.15)
+    assert member.finish_fetch(request).errors == {7: UNKNOWN_PARTITION}
+    request = member.begin_fetch(wait_ms=10_000)
+    assert member.connection.is_silent(0.15)
+    scene.produce(topic, 1)
+    answer = member.finish_fetch(request)
+    assert answer.acquired == [(0, 0, 1)]
+    assert answer.errors == {0: 0, 7: UNKNOWN_PARTITION}
+
+
+def test_fetch_40_min_bytes_are_no_more_than_max_bytes(scene: Scene) -> None:
+    topic, member = reader(scene)
+    member.load()
+    scene.produce_batch(topic, encode_batch([NewRecord(None, b"x" * 5000, NOW_MS)]))
+    request = member.begin_fetch(wait_ms=15_000, min_bytes=1_000_000, max_bytes=1000)
+    assert not member.connection.is_silent(5.0)
+    assert member.finish_fetch(request).acquired == [(0, 0, 1)]
+
+
+def test_fetch_41_who_asks_for_no_records_is_told_what_is_not_there(scene: Scene) -> None:
+    topic, member = reader(scene)
+    member.load()
+    unknown = uuid4()
+    wanted = [(topic.id, 7), (unknown, 0)]
+    answer = member.fetch(partitions=wanted, max_records=0)
+    errors = {
+        (one.topic_id, each.partition_index): each.error_code
+        for one in answer.raw.responses
+        for each in one.partitions
+    }
+    assert errors == {(topic.id, 7): UNKNOWN_PARTITION, (unknown, 0): UNKNOWN_TOPIC_ID}
 
 
 def test_fetch_38_partitions_error_is_told_in_words(scene: Scene) -> None:

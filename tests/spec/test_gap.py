@@ -2,52 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
-from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
+from sharegroup.wire.records import decode_records
+from tests.spec.compacted import Compacted
+from tests.spec.messages import ACCEPT, GAP, RELEASE
 from tests.spec.scene import Scene
-from tests.spec.waiting import wait_for
-
-COMPACTED = {
-    "cleanup_policy": "compact",
-    "min_cleanable_dirty_ratio": "0.01",
-    "segment_ms": "1000",
-}
-MINUTE_MS = 60_000
-
-
-class Compacted:
-    """A topic in which each batch of keys is a segment's last: the next one is a minute later."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.scene = scene
-        self.topic: Topic = scene.topic(**COMPACTED)
-        self._at_ms = int(time.time() * 1000) - 30 * MINUTE_MS
-
-    def write(self, keys: str, value: bytes | None = b"v") -> None:
-        """One batch, in a segment that is closed by the next."""
-        self._at_ms += MINUTE_MS
-        records = [NewRecord(key.encode(), value, self._at_ms) for key in keys]
-        self.scene.produce_batch(self.topic, encode_batch(records))
-
-    def until_left(self, *offsets: int) -> None:
-        """Wait until compaction has left just these records."""
-        self.scene.peer.checkpoint()
-
-        def left() -> list[int]:
-            start = self.scene.offset(self.topic, -2)
-            found, position, end = [], start, self.scene.offset(self.topic)
-            while position < end:
-                records = decode_records(self.scene.fetch_bytes(self.topic, position))
-                fresh = [one.offset for one in records if one.offset >= position]
-                if not fresh:
-                    break
-                found += fresh
-                position = fresh[-1] + 1
-            return found
-
-        wait_for(lambda: left() == list(offsets), f"records {offsets} alone")
 
 
 def test_gap_1_before_the_first_record(scene: Scene) -> None:

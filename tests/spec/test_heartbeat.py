@@ -248,3 +248,9 @@ def test_heartbeat_26_assignment_whose_answer_was_lost(scene: Scene) -> None:
     again = member.heartbeat(epoch=before)
     assert again.member_epoch > before
     assert (again.assignment is not None) is {"ours": True, "kafka": False}[scene.kind]
+
+
+def test_heartbeat_27_member_id_has_36_characters_at_most(scene: Scene) -> None:
+    topic, member = scene.topic(), scene.member(scene.group())
+    assert member.heartbeat(topics=[topic.name], member_id="m" * 37).error_code == INVALID
+    assert member.heartbeat(topics=[topic.name], member_id="m" * 36).error_code == 0

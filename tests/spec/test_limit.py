@@ -115,3 +115,30 @@ def test_limit_9_of_runs_stops_new_records_until_some_settle(scene: Scene, tmp_p
         acks = [(offset, offset, ACCEPT) for offset in range(0, 110, 2)]
         assert member.acknowledge(acks).outcome == 0
         assert member.take() == [(110, 110, 1)]
+
+
+@pytest.mark.ours_only("on Kafka it goes to whoever looks first")
+def test_limit_10_room_goes_to_who_waits_for_it_first(scene: Scene) -> None:
+    """The other settles and fetches by one request, as consumers do."""
+    busy = reader(scene, *[10] * 20)
+    assert busy.take(100, max_records=100, batch_size=100) == [(0, 99, 1)]
+    parked = scene.member(busy.group, *busy.topics)
+    parked.open()
+    request = parked.begin_fetch(wait_ms=10_000, max_records=10)
+    assert parked.connection.is_silent(0.1)
+    assert busy.fetch([(0, 9, ACCEPT)], max_records=10, wait_ms=100).acquired == []
+    assert parked.finish_fetch(request).acquired == [(100, 109, 1)]
+
+
+def test_limit_11_nobody_takes_more_than_an_equal_part_while_there_is_not_enough(
+    scene: Scene,
+) -> None:
+    """Of three members, one of whom held more than half."""
+    greedy = reader(scene, *[10] * 40)
+    assert greedy.take(60, max_records=60, batch_size=100) == [(0, 59, 1)]
+    for first in (60, 80):
+        other = scene.member(greedy.group, *greedy.topics)
+        assert other.take(20, max_records=20, batch_size=100) == [(first, first + 19, 1)]
+    assert greedy.acknowledge([(0, 59, ACCEPT)]).outcome == 0
+    answer = greedy.fetch(wait_ms=5000, max_records=60, batch_size=100)
+    assert answer.count == {"ours": 33, "kafka": 60}[scene.kind]

@@ -97,6 +97,16 @@ def test_log_10_records_come_as_the_bytes_that_were_produced(scene: Scene) -> No
     assert bytes(answer.partitions[0].records) == plain
 
 
+def test_log_12_lag_follows_its_start_at_once(scene: Scene) -> None:
+    """Kafka's follows when somebody settles something."""
+    topic, member = reader(scene, *[1] * 8)
+    member.take(8)
+    assert member.acknowledge([(1, 1, ACCEPT), (4, 4, ACCEPT), (6, 6, ACCEPT)]).outcome == 0
+    scene.delete_records(topic, 4)
+    expected = {"ours": (5, 2), "kafka": (0, 5)}[scene.kind]
+    assert scene.start_and_lag(member.group, topic) == expected
+
+
 def test_log_11_what_is_held_below_its_start_is_gone_with_its_session(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2)
     member.take(4)

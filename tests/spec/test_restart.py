@@ -14,9 +14,12 @@ from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, REJECT, RELEASE, Topic
 from tests.spec.peer import Peer
 from tests.spec.scene import GROUP_RESOURCE, Scene
+from tests.spec.test_consumer import commit, committed
+from tests.spec.test_feature import features, set_level
 from tests.spec.waiting import wait_for
 
 NO_SESSION = 122
+CONSUMERS = "consumers-before-restart"
 
 
 class Before(NamedTuple):
@@ -42,10 +45,14 @@ def before(peer: Peer) -> Iterator[Before]:
         assert sorted(member.take(2)) == [(2, 2, 2), (4, 4, 2)]
         assert member.acknowledge([(2, 2, RELEASE)]).outcome == 0
         scene.produce(topic, 1)
+        assert commit(scene, CONSUMERS, topic, 100) == 0
+        set_level(scene, 1)
         epoch = scene.describe(member.group).group_epoch
         found = Before(topic, member, member.session_epoch, epoch, set(member.assigned))
         peer.restart()
         yield found
+    with Scene(peer, "after-restart") as scene:
+        set_level(scene, 2)
 
 
 def again(scene: Scene, before: Before) -> Member:
@@ -91,3 +98,19 @@ def test_restart_4_settings_are_kept(scene: Scene, before: Before) -> None:
 def test_restart_5_topics_are_kept(scene: Scene, before: Before) -> None:
     assert scene.known_topic(before.topic.name, 1).id == before.topic.id
     assert scene.offset(before.topic) == 6
+
+
+def test_restart_6_levels_of_features_are_kept(scene: Scene, before: Before) -> None:
+    assert features(scene)[1] == 1
+
+
+def test_restart_7_committed_offset_beyond_the_end_of_its_log(scene: Scene, before: Before) -> None:
+    """Ours takes it back: what is written there some day must not count as read."""
+    found = wait_for(lambda: told(scene, before), "the coordinator")
+    assert found == (0, {"ours": 6, "kafka": 100}[scene.kind], "note")
+
+
+def told(scene: Scene, before: Before) -> tuple[int, int, str] | None:
+    """What was committed, when the coordinator has loaded it."""
+    found = committed(scene, CONSUMERS, before.topic)
+    return None if found[0] in {14, 15, 16} else found

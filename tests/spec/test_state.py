@@ -19,7 +19,7 @@ from kio.schema.write_share_group_state.v1 import request as write_state
 
 from sharegroup.ids import TopicId, topic_id_text
 from tests.spec.member import Member
-from tests.spec.messages import ACCEPT, Topic
+from tests.spec.messages import ACCEPT, RELEASE, Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
 
@@ -371,9 +371,22 @@ def test_state_26_initialised_by_another_fences_who_holds_records(scene: Scene) 
 def test_state_27_later_leader_and_the_one_before(scene: Scene) -> None:
     """Ours is the only leader there is, and goes on."""
     state, member = held(scene)
-    assert state.read(leader_epoch=3)[0] == 0
+    assert state.read(leader_epoch=2**31 - 1)[0] == 0
     outcome = member.acknowledge([(0, 1, ACCEPT)]).outcome
     assert outcome == {"ours": 0, "kafka": NOT_LEADER}[scene.kind]
+
+
+def test_state_29_written_by_another_is_where_the_group_goes_on(scene: Scene) -> None:
+    """Ours loads the share partition again, and what was held before is nobody's; Kafka takes no
+    notice."""
+    state, member = held(scene)
+    epoch = state.read()[1]
+    outcome = state.write((0, 0, ACKNOWLEDGED, 1), state_epoch=epoch, start=0, complete=1)
+    assert outcome == 0
+    late = member.acknowledge([(0, 1, RELEASE)]).outcome
+    assert late == {"ours": UNKNOWN_PARTITION, "kafka": 0}[scene.kind]
+    comes = {"ours": [(1, 1, 1)], "kafka": [(0, 1, 2)]}[scene.kind]
+    assert member.take(len(comes)) == comes
 
 
 def test_state_28_leader_that_was_seen_is_remembered_over_a_new_beginning(scene: Scene) -> None:

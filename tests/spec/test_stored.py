@@ -230,6 +230,7 @@ def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path
         wait_for(lambda: pruned.offset(log, EARLIEST, partition=number) > 0, "the pruning")
         first = state_records(pruned, member.group, topic)[0]
         assert first.type == SNAPSHOT
+        assert pruned.start_and_lag(member.group, topic) == (1, 25)
         member.close()
         left = [one for first, last, _ in member.take(25) for one in range(first, last + 1)]
         assert left == [one for one in range(40) if one >= 30 or one % 2]
@@ -253,6 +254,31 @@ def test_stored_18_quiet_share_partition_is_snapshotted_in_time(
             return any(one.type == SNAPSHOT and batches(one) == expected for one in records)
 
         wait_for(snapshotted, "a snapshot")
+
+
+@pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
+def test_stored_20_what_nobody_speaks_of_is_not_written_again(scene: Scene, tmp_path: Path) -> None:
+    """While two others have their snapshots in time."""
+    interval = {"share.coordinator.cold.partition.snapshot.interval.ms": "200"}
+    with start_ours(tmp_path, interval) as peer, Scene(peer, scene.name) as quiet:
+        topic, member = until_cold(quiet)
+        number = state_partition(member.group, topic, 0)
+        log = quiet.known_topic(SHARE_GROUP_STATE, PARTITIONS)
+        end, others = quiet.offset(log, partition=number), 0
+        while others < 2:
+            topic, member = until_cold(quiet)
+            others += state_partition(member.group, topic, 0) != number
+        assert quiet.offset(log, partition=number) == end
+
+
+def until_cold(scene: Scene) -> tuple[Topic, Member]:
+    """A share partition with three updates, when a snapshot has followed them."""
+    topic, member = reader(scene, 10)
+    member.take(10)
+    for offset in (2, 4, 6):
+        assert member.acknowledge([(offset, offset, ACCEPT)]).outcome == 0
+    wait_for(lambda: written(scene, member, topic)[-1].type == SNAPSHOT, "a snapshot")
+    return topic, member
 
 
 def test_stored_19_assignment_that_stays_is_not_written_again(scene: Scene) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+from sharegroup.wire.records import decode_records
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, RELEASE, Topic
 from tests.spec.scene import Scene
 from tests.spec.transactions import Transaction
+from tests.spec.waiting import wait_for
 
+TEN_MINUTES_MS = 600_000
 COMMITTED = {"share_isolation_level": "read_committed"}
 
 
@@ -125,3 +130,28 @@ def test_transaction_9_marker_and_who_reads_what_was_committed(scene: Scene) -> 
     transaction.commit()
     scene.produce(topic, 1)
     assert offsets(member.take(2)) == {"ours": [1, 3], "kafka": [1, 2, 3]}[scene.kind]
+
+
+def test_transaction_10_consumer_of_committed_records_sees_nothing_of_an_open_one(
+    scene: Scene,
+) -> None:
+    """Nor what follows it, whatever it asks: records, the log's end, or the first of a time."""
+    topic = scene.topic()
+    later_ms = int(time.time() * 1000) + TEN_MINUTES_MS
+    scene.produce(topic, 1)
+    transaction = Transaction(scene, topic)
+    transaction.write(1)
+    scene.produce(topic, 1, at_ms=later_ms)
+
+    def seen() -> list[int]:
+        return [one.offset for one in decode_records(scene.fetch_bytes(topic, 0, committed=True))]
+
+    assert seen() == [0]
+    assert scene.fetch_bytes(topic, 1, committed=True) == b""
+    assert scene.offset(topic, committed=True) == 1
+    assert scene.offset(topic, later_ms, committed=True) == -1
+    assert (scene.offset(topic), scene.offset(topic, later_ms)) == (3, 2)
+    transaction.commit()
+    wait_for(lambda: seen() == [0, 1, 2], "what was committed")
+    assert scene.offset(topic, committed=True) == 4
+    assert scene.offset(topic, later_ms, committed=True) == 2

@@ -169,7 +169,7 @@ def test_wire_9_batch_with_a_wrong_checksum_is_corrupt(scene: Scene) -> None:
 
 
 def test_wire_10_offsets_are_listed_by_place_and_by_time(scene: Scene) -> None:
-    topic = scene.topic()
+    topic = scene.topic(retention_ms="-1")
     scene.produce(topic, 2, at_ms=1_000)
     scene.produce(topic, 2, at_ms=2_000)
     assert (scene.offset(topic, EARLIEST), scene.offset(topic, LATEST)) == (0, 4)

@@ -41,15 +41,15 @@ class Transaction:
             self._producer.init_transactions(30)
             self._producer.begin_transaction()
 
-    def write(self, size: int) -> None:
+    def write(self, size: int, key: bytes | None = None) -> None:
         values = [b"%d" % number for number in range(size)]
         if self._producer is not None:
             for value in values:
-                self._producer.produce(self._topic.name, value, partition=0)
+                self._producer.produce(self._topic.name, value, key, partition=0)
             assert self._producer.flush(30) == 0
         else:
             batch = encode_batch(
-                [NewRecord(None, value, _now_ms()) for value in values],
+                [NewRecord(key, value, _now_ms()) for value in values],
                 producer_id=self._producer_id,
                 producer_epoch=0,
                 base_sequence=self._sequence,
