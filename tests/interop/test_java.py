@@ -46,6 +46,7 @@ pytestmark = [
 ]
 IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
 TRANSCRIPTS = sorted(SOURCES.glob("*.txt"))
+of_our_files = pytest.mark.skipif(IS_KAFKA, reason="Kafka has files of its own")
 HUNDRED = [b"record %d" % number for number in range(100)]
 
 
@@ -103,6 +104,7 @@ def test_kafka_share_groups_describes_start_and_lag(bootstrap: str, topic: str, 
     ]
 
 
+@of_our_files
 def test_kafka_dump_log_reads_our_segments_and_indexes(
     bootstrap: str, data_directory: Path, topic: str
 ) -> None:
@@ -121,6 +123,7 @@ def test_kafka_dump_log_reads_our_segments_and_indexes(
     assert "Found timestamp mismatch" not in printed
 
 
+@of_our_files
 def test_kafka_dump_log_reads_our_share_state_and_group_records(
     bootstrap: str, data_directory: Path, topic: str, group: str
 ) -> None:
