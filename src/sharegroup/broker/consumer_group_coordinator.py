@@ -148,9 +148,7 @@ class ConsumerGroupCoordinator:
     def join(self, request: JoinRequest, connection_id: int) -> Awaitable[JoinReply | NewMemberId]:
         """A member joins; answered when all have, or time is up."""
         group_id = request.group_id
-        with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
-            self._log.check_writable(group_id)
+        self._begin(group_id, writes=True)
         if self._log.kind_of(group_id) is Kind.SHARE:
             raise InconsistentGroupProtocol(
                 f"group {group_id!r} is a share group: no member of a consumer group can join"
@@ -162,9 +160,7 @@ class ConsumerGroupCoordinator:
 
     def sync(self, request: SyncRequest, connection_id: int) -> Awaitable[SyncReply]:
         """A member asks for its assignment; answered when the leader has assigned."""
-        with as_a_coordinator():
-            self._log.forget_what_failed(request.group_id)
-            self._log.check_writable(request.group_id)
+        self._begin(request.group_id, writes=True)
         call = next(self._calls)
         decision = self._groups.sync(request, call, now=self._now())
         return cast("Awaitable[SyncReply]", self._wait(call, decision, connection_id))
@@ -200,8 +196,7 @@ class ConsumerGroupCoordinator:
         self, group_id: GroupId, member_id: MemberId, *, instance_id: str | None, generation: int
     ) -> None:
         """The member lives; RebalanceInProgress tells it to join again."""
-        with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
+        self._begin(group_id)
         must_join = self._groups.heartbeat(
             group_id, member_id, instance_id=instance_id, generation=generation, now=self._now()
         )
@@ -212,9 +207,7 @@ class ConsumerGroupCoordinator:
         self, group_id: GroupId, leaving: tuple[Identity, ...]
     ) -> Awaitable[list[KafkaError | None]]:
         """Members leave; why each cannot, or None."""
-        with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
-            self._log.check_writable(group_id)
+        self._begin(group_id, writes=True)
         decision, outcomes = self._groups.leave(
             group_id, leaving, now=self._now(), limits=self._limits()
         )
@@ -227,8 +220,7 @@ class ConsumerGroupCoordinator:
     def commit(self, committer: Committer, offsets: tuple[OffsetCommit, ...]) -> Awaitable[None]:
         """Note how far the group is."""
         group_id = committer.group_id
-        with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
+        self._begin(group_id)
         self._log.check_kind(group_id, Kind.CLASSIC)
         self._groups.check_commit(committer, count=len(offsets), now=self._now())
         note_bytes = sum(len(one.committed.metadata) for one in offsets)
@@ -242,8 +234,7 @@ class ConsumerGroupCoordinator:
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
         """What the group has committed; nobody may be told before `durable`."""
-        with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
+        self._begin(group_id)
         return self._groups.offsets(group_id)
 
     def durable(self, group_id: GroupId) -> Awaitable[None]:
@@ -254,8 +245,8 @@ class ConsumerGroupCoordinator:
         self, group_id: GroupId, partitions: Mapping[TopicName, Iterable[int]]
     ) -> Awaitable[dict[TopicName, KafkaError]]:
         """Forget offsets; the topics that the group reads are refused."""
+        self._begin(group_id)
         with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
             records, refused = self._groups.delete_offsets(group_id, partitions)
             return _durable(self._write(group_id, records), refused)
 
@@ -269,14 +260,21 @@ class ConsumerGroupCoordinator:
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
         """Delete an empty group and its offsets."""
+        self._begin(group_id)
         with as_a_coordinator():
-            self._log.forget_what_failed(group_id)
             records = self._groups.delete_group(group_id)
             ticket = self._write(group_id, records)
         log.info("event=group_deleted group=%r offsets=%d", group_id, len(records) - 1)
         return _durable(ticket, None)
 
     # Decisions and the log
+
+    def _begin(self, group_id: GroupId, *, writes: bool = False) -> None:
+        """Decide on nothing that never happened, nor on what the disk would not take."""
+        with as_a_coordinator():
+            self._log.forget_what_failed(group_id)
+            if writes:
+                self._log.check_writable(group_id)
 
     def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
         """The answer to this call, in this decision or in a later one."""
