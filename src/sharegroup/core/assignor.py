@@ -12,10 +12,9 @@ which makes ``sharing * P`` places; every member has a quota of them, equal but 
 It is sticky: it starts from what members have, takes away what is too much, and hands out what
 is missing.  The greater quotas go to those who have most already, so that none of it moves.
 
-Handing out never fails where it matters.  While a partition has nobody, fewer places are taken
-than there are, so somebody is below quota; while a member has nothing, some partition has a
-place left.  What can happen is that the last place of a shared partition stays free, because
-the only member below quota holds that partition already.  That is harmless, and so it stays.
+Handing out can end with places free in a shared partition, because the only members below quota
+hold it already.  Such a place goes to another member: of those with the fewest, who are more than
+the partition has members, one does not hold it.  So every place is taken, whatever came before.
 
 Members with unequal subscriptions are served topic by topic, each among those who subscribe
 to it, without balance across topics: as Kafka does.
@@ -151,3 +150,9 @@ def _hand_out(
             if len(held[member_id]) < quotas[member_id]:
                 below_quota.append(member_id)
         below_quota.extendleft(reversed(passed_over))
+    for target, member_ids in holders.items():
+        while len(member_ids) < sharing:
+            others = (member_id for member_id in held if target not in held[member_id])
+            member_id = min(others, key=lambda other: len(held[other]))
+            held[member_id].add(target)
+            member_ids.append(member_id)
