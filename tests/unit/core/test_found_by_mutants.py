@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,6 +19,7 @@ from sharegroup.core.delivery import (
     Wanted,
 )
 from sharegroup.core.offset_runs import OffsetRuns
+from sharegroup.core.share_group_heartbeat import GroupLimits
 from sharegroup.core.share_group_picture import TopicPicture, metadata_hash
 from sharegroup.core.share_group_records import (
     RecordType,
@@ -28,7 +30,12 @@ from sharegroup.core.share_group_records import (
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.share_state import UNDECIDED, ShareStates
 from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
-from sharegroup.errors import InvalidGroupId, InvalidRecordState, InvalidRequest
+from sharegroup.errors import (
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    InvalidRecordState,
+    InvalidRequest,
+)
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
 from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
 from tests.unit.core.test_share_partition import ACCEPT, RELEASE, Shown
@@ -298,3 +305,70 @@ class TestShareGroup:
         group.records_of(replace(group.request("a", 0, "orders"), rack_id="north"))
         (member,) = group.groups.describe(GROUP).members
         assert member.rack_id == "north"
+
+    def test_member_that_does_not_name_its_rack_again_keeps_it(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.records_of(replace(group.request("a", 0, "orders"), rack_id="north"))
+        group.heartbeat("a", 2, "orders")
+        (member,) = group.groups.describe(GROUP).members
+        assert member.rack_id == "north"
+
+    def test_group_that_an_administrator_makes_has_no_digest_yet(self) -> None:
+        group = GroupUnderTest(orders=1)
+        offsets = {TopicPartition(topic_id("orders"), 0): 5}
+        (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
+        assert record == ShareGroupMetadata(GROUP, 2, 0)
+
+    def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        group.append((Tombstone(RecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
+        assert group.groups.next_session_expiry_ms() == 45_000
+        group.append((Tombstone(RecordType.MEMBER_METADATA, GROUP, A),))
+        assert group.groups.next_session_expiry_ms() is None
+
+    def test_target_that_stays_is_not_written_again_when_another_joins(self) -> None:
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        records, _ = group.records_of(group.request("b", 0, "orders"))
+        targets = [r for r in records if isinstance(r, ShareGroupTargetAssignmentMember)]
+        assert [target.member_id for target in targets] == [B]
+
+    def test_member_without_a_target_yet_is_told_that_it_has_nothing(self) -> None:
+        """Its topic does not exist, so nothing hurries the assignment."""
+        group = GroupUnderTest(orders=1)
+        group.heartbeat("a", 0, "orders")
+        reply = group.heartbeat("b", 0, "returns")
+        assert (reply.member_epoch, reply.assignment) == (2, frozenset())
+
+    def test_member_id_may_be_as_long_as_a_uuid_in_words(self) -> None:
+        group = GroupUnderTest(orders=1)
+        assert group.heartbeat("m" * 36, 0, "orders").member_epoch == 2
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            ({"group_id": ""}, "group '', member 'a': the group id is empty"),
+            ({"member_id": ""}, "group 'orders', member '': the member id is empty"),
+            (
+                {"rack_id": " "},
+                "group 'orders', member 'a': the rack id is empty; leave it out if there is none",
+            ),
+            (
+                {"subscribed_topic_names": ()},
+                "group 'orders', member 'a': a member that joins must subscribe to a topic",
+            ),
+        ],
+    )
+    def test_malformed_heartbeat_is_told_why(self, change: dict[str, Any], problem: str) -> None:
+        group = GroupUnderTest(orders=1)
+        with pytest.raises(InvalidRequest) as refused:
+            group.records_of(replace(group.request("a", 0, "orders"), **change))
+        assert str(refused.value) == problem
+
+    def test_member_that_is_one_too_many_is_told_the_limit(self) -> None:
+        group = GroupUnderTest(orders=1, limits=GroupLimits(members_max=1))
+        group.heartbeat("a", 0, "orders")
+        with pytest.raises(GroupMaxSizeReached) as refused:
+            group.heartbeat("b", 0, "orders")
+        assert str(refused.value) == "group 'orders', member 'b': the group has 1 members"
