@@ -6,7 +6,7 @@ import logging
 
 from sharegroup.broker.catalog import Catalog
 from sharegroup.broker.config import GroupConfig
-from sharegroup.broker.features import Features
+from sharegroup.broker.features import DEAD_LETTERS_LEVEL, SHARE_VERSION, Features
 from sharegroup.broker.group_config import DEFAULT_DEAD_LETTERS
 from sharegroup.broker.live_config import LiveConfig
 from sharegroup.broker.setting_changes import capped
@@ -61,9 +61,7 @@ class GroupSettings:
                 in_flight_max=own.in_flight_max or broker.in_flight_max,
                 runs_max=broker.runs_max,
                 renewal=own.renewal,
-                dead_letters=(
-                    self._features.dead_letters and self.dead_letter_topic(group_id) is not None
-                ),
+                dead_letters=self._has_dead_letters(group_id),
             )
         return known
 
@@ -96,6 +94,20 @@ class GroupSettings:
             return None
         name = self.own(group_id).dead_letter_topic
         return TopicName(name) if name else None
+
+    def _has_dead_letters(self, group_id: GroupId) -> bool:
+        """Whether new ones are written; an operator who wants them and has none is told why."""
+        topic = self.dead_letter_topic(group_id)
+        if topic is not None and not self._features.dead_letters:
+            log.warning(
+                "event=dead_letters_off group=%r topic=%r share.version=%d action='upgrade the "
+                "feature share.version to %d'",
+                group_id,
+                topic,
+                self._features.finalized.get(SHARE_VERSION, 0),
+                DEAD_LETTERS_LEVEL,
+            )
+        return topic is not None and self._features.dead_letters
 
     def copies_dead_letters(self, group_id: GroupId) -> bool:
         """Whether a dead letter has what the record had, or only says where it is."""

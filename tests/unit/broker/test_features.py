@@ -19,6 +19,7 @@ from sharegroup.broker.catalog import Catalog
 from sharegroup.broker.features import FIRST_LEVELS, Features, Update, UpgradeType
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
 from tests.faults.in_process import Broker, ShareMember
+from tests.unit.broker.dead_letter_scene import Scene
 from tests.unit.broker.test_share_fetch import produce, records, request, waiting
 
 UNSUPPORTED_VERSION, INVALID_UPDATE_VERSION = 35, 95
@@ -178,6 +179,27 @@ def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path)
         assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
 
     run(scenario, tmp_path)
+
+
+def test_group_that_wants_dead_letters_where_the_level_has_none_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an upgrade from a version without them, whose data directory stays at level 1."""
+
+    async def scenario(broker: Broker) -> None:
+        assert (await broker.ask(update(1, SAFE))).error_code == 0
+        scene = Scene(broker)
+        await scene.set_up(auto_create=False)
+        await produce(broker)
+        member = scene.member
+        assert [one.offset for one in (await member.fetch(broker, records_max=10))[0]] == [0]
+
+    run(scenario, tmp_path)
+    (line,) = [one.getMessage() for one in caplog.records if "dead_letters_off" in one.msg]
+    assert line == (
+        "event=dead_letters_off group='g' topic='dlq.g' share.version=1 "
+        "action='upgrade the feature share.version to 2'"
+    )
 
 
 def test_fetch_that_waits_is_answered_empty_when_share_groups_go_off(tmp_path: Path) -> None:
