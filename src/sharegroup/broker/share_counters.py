@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sharegroup.broker.distribution import RATIOS, Distribution
 from sharegroup.core.delivery import Ack, AckBatch
@@ -97,11 +97,13 @@ class ShareCounters:
                 for ack_type, number in Counter(types).items():
                     acknowledged[ack_type] += number
 
-    def of_topics(self, partitions: Iterable[TopicPartition]) -> list[TopicCounters]:
+    def of_topics(self, partitions: Collection[TopicPartition]) -> list[TopicCounters]:
         """The counters of each topic that these are partitions of, if it exists.
 
         Nobody fills the memory with topic ids of his own.
         """
+        if not partitions:
+            return []
         ids: list[TopicId] = []
         for topic_id, _ in partitions:
             # A topic's partitions mostly stand together; hashing an id takes longer than this.
