@@ -21,14 +21,21 @@ def write(scene: Scene, topic: Topic, *minutes_ago: int, size: int = 1) -> None:
         scene.produce_batch(topic, encode_batch([record]))
 
 
+def keep_an_hour(scene: Scene, topic: Topic) -> None:
+    """From now on: what is written bit by bit must not go bit by bit."""
+    shorter = {"retention.ms": str(HOUR_MS)}
+    assert scene.alter_configs(TOPIC_RESOURCE, topic.name, shorter).error_code == 0
+
+
 def until_start(scene: Scene, topic: Topic, offset: int) -> None:
     wait_for(lambda: scene.offset(topic, EARLIEST) == offset, f"the log to begin at {offset}")
 
 
 def test_retention_1_segment_goes_by_the_newest_time_in_it(scene: Scene) -> None:
     """A segment spans two hours here: the second one has a record that is too old, too."""
-    topic = scene.topic(retention_ms=str(HOUR_MS), segment_ms=str(2 * HOUR_MS))
+    topic = scene.topic(segment_ms=str(2 * HOUR_MS))
     write(scene, topic, 600, 120, 30)
+    keep_an_hour(scene, topic)
     until_start(scene, topic, 1)
     assert scene.offset(topic) == 3
 
@@ -54,8 +61,7 @@ def test_retention_4_changed_setting_holds_at_the_next_look(scene: Scene) -> Non
     topic = scene.topic(segment_ms="1000")
     write(scene, topic, 600, 300, 0)
     assert scene.offset(topic, EARLIEST) == 0
-    shorter = {"retention.ms": str(HOUR_MS)}
-    assert scene.alter_configs(TOPIC_RESOURCE, topic.name, shorter).error_code == 0
+    keep_an_hour(scene, topic)
     until_start(scene, topic, 2)
 
 
