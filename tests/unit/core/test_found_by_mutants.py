@@ -10,6 +10,7 @@ import pytest
 
 from sharegroup.core.acknowledgement import check_order
 from sharegroup.core.acquisition import Budget, entries
+from sharegroup.core.assignor import assign
 from sharegroup.core.delivery import (
     AckBatch,
     Acquired,
@@ -372,3 +373,15 @@ class TestShareGroup:
         with pytest.raises(GroupMaxSizeReached) as refused:
             group.heartbeat("b", 0, "orders")
         assert str(refused.value) == "group 'orders', member 'b': the group has 1 members"
+
+
+class TestAssignor:
+    def test_who_has_too_much_gives_what_others_have_too(self) -> None:
+        """And so n, who has no more than its share, keeps it."""
+        topic = TopicId(UUID(int=1))
+        zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        m, n = MemberId("m"), MemberId("n")
+        before = {n: frozenset({one}), m: frozenset({zero, one})}
+        wanted = {n: frozenset({topic}), m: frozenset({topic})}
+        assigned = assign(wanted, before, {topic: frozenset({0, 1})})
+        assert assigned == {n: frozenset({one}), m: frozenset({zero})}
