@@ -17,9 +17,11 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.errors import CorruptMessage
+from sharegroup.core.delivery import AckBatch
+from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import (
     GroupId,
+    MemberId,
     SharePartitionKey,
     TopicId,
     TopicPartition,
@@ -307,6 +309,29 @@ def test_a_failed_sync_of_an_acknowledgement_delivers_the_records_once_more() ->
         assert again == [0, 1, 2]
         assert await one.acknowledge(broker, accepting(0, 1, 2)) == {0: 0}
         assert await offsets(one, broker) == []
+
+    on_disk(scenario)
+
+
+def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
+    """Its last session ends while an acknowledgement is under way, and somebody comes back: what
+    is loaded for them has the acknowledgement in it, and must not write once that is lost."""
+
+    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+        assert await offsets(one, broker) == [0, 1, 2]
+        share_partitions = broker.running.parts.share_partitions
+        [live] = share_partitions
+        disk.fail_next_sync()
+        accepted = share_partitions.acknowledge(
+            live, MemberId(one.member_id), [AckBatch(0, 3, (ACCEPT,))]
+        )
+        share_partitions.unload(live.key)
+        later = share_partitions.get(live.key)
+        assert (later.state.start_offset, later.fenced) == (3, False)
+        with pytest.raises(KafkaStorageError):
+            await accepted
+        assert later.fenced
+        assert share_partitions.loaded(live.key) is None
 
     on_disk(scenario)
 
