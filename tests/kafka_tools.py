@@ -7,6 +7,7 @@ All runs of a test session share one virtual machine (`tests.java_shell`).
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import subprocess
@@ -16,12 +17,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.java_shell import QUICK, SOURCES, JavaShell, javac
 from tests.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
 
 TOOLS_VERSION = "4.3.1"
 TOOL_SECONDS_MAX = 60.0
+IDLE_MS = 3_000
+"""A console consumer that has come to the end waits this long for more."""
 POM = SOURCES / "pom.xml"
 SCRIPTS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -78,6 +82,25 @@ def run_tool(main_class: str, *arguments: str, stdin: bytes = b"") -> str:
     if done.code:
         raise KafkaPeerError(f"{main_class} ended with {done.code}: {done.out}{done.err}")
     return done.out
+
+
+def formatted(
+    bootstrap: str, topic: str, formatter: str, *, partition: int
+) -> list[dict[str, Any]]:
+    """The records of an internal topic's partition as one of Kafka's formatters prints them: JSON,
+    one document after the other without a line's end.
+    """
+    printed = run_tool(
+        SCRIPTS["kafka-console-consumer"],
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--partition", str(partition)),
+        *("--offset", "earliest", "--timeout-ms", str(IDLE_MS)),
+        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
+    ).strip()
+    decoder, documents, position = json.JSONDecoder(), [], 0
+    while position < len(printed):
+        document, position = decoder.raw_decode(printed, position)
+        documents.append(document)
+    return documents
 
 
 def run_tool_alone(main_class: str, *arguments: str) -> str:

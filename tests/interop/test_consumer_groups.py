@@ -5,7 +5,6 @@ With ``SHAREGROUP_INTEROP=kafka`` what is shown of one broker that runs is shown
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from tests.interop.group_members import (
     poll_until,
     read,
 )
-from tests.kafka_tools import run_tool, tool_in_background, why_missing
+from tests.kafka_tools import formatted, run_tool, tool_in_background, why_missing
 from tests.processes import ServeProcess
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
@@ -177,12 +176,12 @@ class TestJava:
         member = ConfluentMember(bootstrap, topic, group)
         read(100, member)
         member.commit()
-        offsets = formatted(bootstrap, "OffsetsMessageFormatter", group)
+        offsets = kept(bootstrap, "OffsetsMessageFormatter", group)
         (data,) = [
             one["value"]["data"] for one in offsets if one["key"]["data"].get("topic") == topic
         ]
         assert (data["offset"], data["metadata"]) == (100, "")
-        groups = formatted(bootstrap, "GroupMetadataMessageFormatter", group)
+        groups = kept(bootstrap, "GroupMetadataMessageFormatter", group)
         data = groups[-1]["value"]["data"]
         assert (data["protocolType"], data["generation"], data["protocol"]) == (
             "consumer", 1, "range",
@@ -232,20 +231,11 @@ def described(bootstrap: str, group: str) -> list[str]:
     return consumer_groups(bootstrap, "--describe", "--group", group)[-1]
 
 
-def formatted(bootstrap: str, formatter: str, group: str) -> list[dict[str, Any]]:
+def kept(bootstrap: str, formatter: str, group: str) -> list[dict[str, Any]]:
     """The group's records in ``__consumer_offsets`` as Kafka prints them."""
     partition = group_partition(GroupId(group), 50)
-    printed = run_tool(
-        CONSOLE_CONSUMER,
-        *("--bootstrap-server", bootstrap, "--topic", "__consumer_offsets"),
-        *("--partition", str(partition), "--offset", "earliest", "--timeout-ms", "3000"),
-        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
-    )
-    decoder, documents, position = json.JSONDecoder(), [], 0
-    while position < len(printed.rstrip()):  # One behind the other, without a line's end.
-        document, position = decoder.raw_decode(printed, position)
-        documents.append(document)
-    return [one for one in documents if one["key"]["data"]["group"] == group]
+    records = formatted(bootstrap, "__consumer_offsets", formatter, partition=partition)
+    return [one for one in records if one["key"]["data"]["group"] == group]
 
 
 def spread(bootstrap: str, topic: str, values: list[bytes]) -> None:

@@ -7,7 +7,6 @@ from confluent's client, which other tests have shown to work.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 from pathlib import Path
@@ -38,7 +37,7 @@ from tests.confluent_calls import (
 )
 from tests.interop.transcripts import Terminal
 from tests.java_shell import SOURCES
-from tests.kafka_tools import run_tool, why_missing
+from tests.kafka_tools import formatted, run_tool, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
@@ -47,6 +46,7 @@ pytestmark = [
 IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
 TRANSCRIPTS = sorted(SOURCES.glob("*.txt"))
 of_our_files = pytest.mark.skipif(IS_KAFKA, reason="Kafka has files of its own")
+STATE_FORMATTER = "group.share.ShareGroupStateMessageFormatter"
 HUNDRED = [b"record %d" % number for number in range(100)]
 
 
@@ -156,13 +156,13 @@ def test_kafkas_formatters_read_what_is_kept_of_a_share_group(
             if message.offset() < 50:
                 consumer.acknowledge(message)
         consumer.commit_sync()
-        kept = formatted(
-            *(bootstrap, "__consumer_offsets", group_partition(GroupId(group), 50)),
-            *("ShareGroupMessageFormatter", group),
+        kept = of_group(
+            *(group, bootstrap, "__consumer_offsets", "ShareGroupMessageFormatter"),
+            partition=group_partition(GroupId(group), 50),
         )
-        states = formatted(
-            *(bootstrap, "__share_group_state", state_partition(bootstrap, group, topic)),
-            *("group.share.ShareGroupStateMessageFormatter", group),
+        states = of_group(
+            *(group, bootstrap, "__share_group_state", STATE_FORMATTER),
+            partition=state_partition(bootstrap, group, topic),
         )
     assert {one["key"]["type"] for one in kept} == {10, 11, 12, 13, 14, 15}
     (member,) = [one["value"]["data"] for one in kept if one["key"]["type"] == 10]
@@ -180,30 +180,17 @@ def test_kafkas_formatters_read_what_is_kept_of_a_share_group(
     assert expected in [(one["startOffset"], one["stateBatches"]) for one in data]
 
 
+def of_group(group: str, *arguments: str, partition: int) -> list[dict[str, Any]]:
+    records = formatted(*arguments, partition=partition)
+    return [one for one in records if one["key"]["data"]["groupId"] == group]
+
+
 def state_partition(bootstrap: str, group: str, topic: str) -> int:
     """Where the state of partition 0 is kept."""
     described = admin(bootstrap).describe_topics(TopicCollection([topic]))[topic]
     topic_id = str(described.result(WAIT_SECONDS_MAX).topic_id)
     uuid = UUID(bytes=base64.urlsafe_b64decode(topic_id + "=="))
     return share_state_partition(SharePartitionKey(GroupId(group), TopicId(uuid), 0), 50)
-
-
-def formatted(
-    bootstrap: str, topic: str, partition: int, formatter: str, group: str
-) -> list[dict[str, Any]]:
-    """The group's records in a partition of an internal topic, as Kafka prints them: one after the
-    other without a line's end.
-    """
-    printed = tool(
-        *("org.apache.kafka.tools.consumer.ConsoleConsumer", bootstrap, "--topic", topic),
-        *("--partition", str(partition), "--offset", "earliest", "--timeout-ms", "3000"),
-        *("--formatter", f"org.apache.kafka.tools.consumer.{formatter}"),
-    ).strip()
-    decoder, documents, position = json.JSONDecoder(), [], 0
-    while position < len(printed):
-        document, position = decoder.raw_decode(printed, position)
-        documents.append(document)
-    return [one for one in documents if one["key"]["data"]["groupId"] == group]
 
 
 def ready(bootstrap: str, topic: str, group: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from tests import confluent_calls
 from tests.confluent_calls import create_topic, produce, set_group, share_consumer, take_shared
-from tests.kafka_tools import run_tool, why_missing
+from tests.kafka_tools import formatted, run_tool, why_missing
 from tests.processes import ServeProcess
 
 pytestmark = [
@@ -22,7 +21,7 @@ pytestmark = [
 RECORDS = 800
 PRUNED_SECONDS_MAX = 15.0
 FIRST_SEGMENT = "00000000000000000000.log"
-FORMATTER = "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"
+FORMATTER = "group.share.ShareGroupStateMessageFormatter"
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.prune.interval.ms": "200",
@@ -55,13 +54,7 @@ def test_kafkas_tools_read_the_state_topic_after_a_prune(
         )
         assert "isvalid: false" not in dumped
         assert re.findall(rf'"type":"(\d)","data":{{"groupId":"{group}"', dumped)[0] == "0"
-        shown = run_tool(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            *("--bootstrap-server", pruning.bootstrap, "--topic", "__share_group_state"),
-            *("--partition", "0", "--offset", "earliest", "--timeout-ms", "3000"),
-            *("--formatter", FORMATTER),
-        )
-    records = [json.loads(line) for line in shown.replace("}{", "}\n{").splitlines()]
+        records = formatted(pruning.bootstrap, "__share_group_state", FORMATTER, partition=0)
     first = records[0]
     assert first["key"] == {
         "type": 0,
