@@ -218,7 +218,12 @@ def share_acknowledge(member: ShareMember, refused: Refused) -> Any:
 
 
 def share_fetch(member: ShareMember, refused: Refused) -> Any:
+    """It forgets the partition, as whoever acknowledges without fetching does."""
     module = (fetch_v1, fetch_v2)[refused.version - 1]
+    topics = acknowledgement(module, "Fetch", member, refused)
+    forgotten = module.ForgottenTopic(
+        topic_id=topics[0].topic_id, partitions=(topics[0].partitions[0].partition_index,)
+    )
     return module.ShareFetchRequest(
         group_id="g",
         member_id="member-1",
@@ -228,8 +233,8 @@ def share_fetch(member: ShareMember, refused: Refused) -> Any:
         max_bytes=0,
         max_records=0,
         batch_size=0,
-        topics=acknowledgement(module, "Fetch", member, refused),
-        forgotten_topics_data=(),
+        topics=topics,
+        forgotten_topics_data=(forgotten,),
         **({"is_renew_ack": refused.renewing} if refused.version == 2 else {}),
     )
 
