@@ -14,6 +14,7 @@ import atexit
 import hashlib
 import os
 import select
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -27,6 +28,9 @@ from tests.kafka_peer import KafkaPeerError, cache_libs, java
 SOURCES = Path(__file__).resolve().parent / "interop" / "java"
 RUN_SECONDS_MAX = 60.0
 COMPILE_SECONDS_MAX = 120.0
+NO_COMPILER = "no javac, beside java or on the PATH: a JDK is needed, a JRE is not enough"
+JAVA_RELEASE = "17"
+"""The oldest that Kafka's tools run on; the compiler may be newer than the java."""
 # Short runs: no time for the optimizing compiler, nothing to collect.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 
@@ -38,12 +42,12 @@ class Printed(NamedTuple):
 
 
 def javac() -> str | None:
-    """The compiler beside the java that is run, or None."""
+    """The compiler beside the java that is run, or the one on the PATH, or None."""
     executable = java()
     if executable is None:
         return None
     compiler = Path(executable).resolve().parent / "javac"
-    return str(compiler) if compiler.is_file() else None
+    return str(compiler) if compiler.is_file() else shutil.which("javac")
 
 
 class JavaShell:
@@ -143,9 +147,10 @@ def compiled(libs: Path, name: str) -> Path:
         return folder
     compiler = javac()
     if compiler is None:
-        raise KafkaPeerError("no javac beside java: a JDK is needed, a JRE is not enough")
+        raise KafkaPeerError(NO_COMPILER)
     with tempfile.TemporaryDirectory(dir=folder.parent) as empty:
-        command = [compiler, "-d", f"{empty}/classes", "-cp", f"{libs}/*", str(source)]
+        command = [compiler, "--release", JAVA_RELEASE, "-d", f"{empty}/classes"]
+        command += ["-cp", f"{libs}/*", str(source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS_MAX)
         if done.returncode:
             raise KafkaPeerError(f"javac failed: {done.stdout}{done.stderr}")

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.java_shell import QUICK, SOURCES, JavaShell, javac
+from tests.java_shell import NO_COMPILER, QUICK, SOURCES, JavaShell, javac
 from tests.kafka_peer import KafkaPeerError, cache_libs, fetch_jars, java
 
 TOOLS_VERSION = "4.3.1"
@@ -61,7 +61,7 @@ def why_missing() -> str | None:
     if not _libs().is_dir() and shutil.which("mvn") is None:
         return "no Maven on the PATH to fetch Kafka's tools"
     if javac() is None:
-        return "no javac beside java: a JDK is needed, a JRE is not enough"
+        return NO_COMPILER
     return None
 
 

@@ -11,9 +11,9 @@ import subprocess
 import pytest
 
 from tests import kafka_peer
-from tests.java_shell import java_command, javac
+from tests.java_shell import NO_COMPILER, java_command, javac
 
-WHY_NOT = kafka_peer.why_missing() or (None if javac() else "no javac beside java: it is a JRE")
+WHY_NOT = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
