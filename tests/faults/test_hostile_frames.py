@@ -48,7 +48,7 @@ SETTINGS = {
 }
 BYSTANDER_SECONDS_MAX = 1.0
 GROWTH_BYTES_MAX = 96 * 1024 * 1024  # Less than one frame that is only announced.
-GONE_SECONDS_MAX = 6.0
+GONE_SECONDS_MAX = 15.0  # Four at rest: a thousand answers, and a second without progress.
 PIPELINED = 10_000
 
 VERSIONS = [(api, version) for api in APIS.values() for version in sorted({api.oldest, api.newest})]
