@@ -146,6 +146,17 @@ class Scene:
 
     def produce_batch(self, topic: Topic, batch: bytes | bytearray, *, partition: int = 0) -> int:
         """One batch as it is; the offset it was given."""
+
+        def attempt() -> Any:
+            answer = self.produced(topic, batch, partition=partition)
+            return None if answer.error_code in {3, 6} else answer
+
+        answer = wait_for(attempt, f"{topic.name}-{partition} to be led")
+        assert answer.error_code == 0, answer
+        return int(answer.base_offset)
+
+    def produced(self, topic: Topic, batch: bytes | bytearray, *, partition: int = 0) -> Any:
+        """The answer to producing one batch as it is."""
         one = produce.PartitionProduceData(index=partition, records=bytes(batch))
         request = produce.ProduceRequest(
             transactional_id=None,
@@ -153,14 +164,7 @@ class Scene:
             timeout=TIMEOUT,
             topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
         )
-
-        def attempt() -> Any:
-            answer = self.ask(request).responses[0].partition_responses[0]
-            return None if answer.error_code in {3, 6} else answer
-
-        answer = wait_for(attempt, f"{topic.name}-{partition} to be led")
-        assert answer.error_code == 0, answer
-        return int(answer.base_offset)
+        return self.ask(request).responses[0].partition_responses[0]
 
     def delete_records(self, topic: Topic, before: int, *, partition: int = 0) -> None:
         """Move the log's start."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import Any
 
 from kio.schema.delete_records.v2 import request as delete_records
-from kio.schema.produce.v12 import request as produce
 
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.spec.compacted import Compacted
@@ -84,24 +82,13 @@ def test_compaction_6_aborted_records_go_and_hide_nothing(scene: Scene) -> None:
     assert (first.key, first.value) == (b"a", b"good")
 
 
-def produced(scene: Scene, topic: str, batch: bytes) -> Any:
-    one = produce.PartitionProduceData(index=0, records=batch)
-    request = produce.ProduceRequest(
-        transactional_id=None,
-        acks=-1,
-        timeout=timedelta(seconds=10),
-        topic_data=(produce.TopicProduceData(name=topic, partition_data=(one,)),),
-    )
-    return scene.ask(request).responses[0].partition_responses[0]
-
-
 def test_compaction_7_record_without_a_key_is_refused(scene: Scene) -> None:
     """And the batch that it is in."""
     log = Compacted(scene)
     log.write("a")
     now_ms = int(time.time() * 1000)
     batch = encode_batch([NewRecord(b"b", b"v", now_ms), NewRecord(None, b"v", now_ms)])
-    answer = produced(scene, log.topic.name, bytes(batch))
+    answer = scene.produced(log.topic, batch)
     assert (answer.error_code, scene.offset(log.topic)) == (INVALID_RECORD, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from kio.schema.alter_configs.v2 import request as replace_configs
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.list_config_resources.v1 import request as list_config_resources
 
+from sharegroup.wire.records import NewRecord, encode_batch
 from tests.spec.administration import delete_groups
 from tests.spec.peer import start_ours
 from tests.spec.scene import ALTER_DELETE, BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene
 from tests.spec.waiting import wait_for
 
-INVALID_CONFIG, INVALID_REQUEST = 40, 42
+INVALID_CONFIG, INVALID_REQUEST, TOO_LARGE = 40, 42, 10
 ALTER_APPEND, ALTER_SUBTRACT = 2, 3
 DYNAMIC_BROKER, STATIC_BROKER, DEFAULT, DYNAMIC_GROUP = 2, 4, 5, 8
 BOOLEAN, STRING, INT = 1, 2, 3
@@ -347,7 +349,9 @@ def test_config_24_list_grows_from_the_value_that_holds_and_shrinks(scene: Scene
 
 
 def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) -> None:
-    key = "log.retention.ms"
+    topic, key = scene.topic(), "message.max.bytes"
+    batch = encode_batch([NewRecord(None, b"x" * 5000, int(time.time() * 1000))])
+    assert scene.produce_batch(topic, batch) == 0
 
     def shown() -> tuple[str, int]:
         one = by_name(scene.described_configs(BROKER_RESOURCE, "1"))[key]
@@ -355,10 +359,11 @@ def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) ->
 
     before = shown()
     try:
-        for broker, value in (("1", "700000000"), ("", "800000000")):
+        for broker, value in (("1", "2000"), ("", "1000000")):
             assert scene.alter_configs(BROKER_RESOURCE, broker, {key: value}).error_code == 0
-        wait_for(lambda: scene.configs(BROKER_RESOURCE, "").get(key) == "800000000", "both")
-        wait_for(lambda: shown() == ("700000000", DYNAMIC_BROKER), "the broker's own")
+        wait_for(lambda: scene.configs(BROKER_RESOURCE, "").get(key) == "1000000", "both")
+        wait_for(lambda: shown() == ("2000", DYNAMIC_BROKER), "the broker's own")
+        wait_for(lambda: scene.produced(topic, batch).error_code == TOO_LARGE, "it to hold")
     finally:
         for broker in ("1", ""):
             scene.alter_configs(BROKER_RESOURCE, broker, {key: ""}, ALTER_DELETE)
