@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
+import os
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import count
 from urllib.parse import urlsplit
 
@@ -57,7 +61,7 @@ class Server:
         self._parts = parts
         self._on_closed = on_closed
         self._connections_max = parts.config.server.connections_max
-        await self._listener.start_serving()
+        await _begin(self._listener)
         self._check_progress()
 
     async def stop(self) -> None:
@@ -98,6 +102,28 @@ class Server:
         for connection in list(self._connections.values()):
             connection.check_progress(now_ms)
         self._timer = self._clock.call_at_ms(now_ms + PROGRESS_CHECK_MS, self._check_progress)
+
+
+async def _begin(listener: asyncio.Server) -> None:
+    """Listen; raise OSError when somebody else does since the port was taken.
+
+    A port is bound before what there is to load, and many may be bound to it until one of them
+    listens.  uvloop then closes the others' sockets and says nothing, hence duplicates to ask.
+    """
+    with ExitStack() as held:
+        sockets = [
+            held.enter_context(socket.socket(fileno=os.dup(bound.fileno())))
+            for bound in listener.sockets
+        ]
+        await listener.start_serving()
+        for one in sockets:
+            if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                host, port = one.getsockname()[:2]
+                raise OSError(
+                    errno.EADDRINUSE,
+                    f"{host}:{port} was taken while the broker started, by another process or by "
+                    "its own sharegroup.metrics.port",
+                )
 
 
 def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import uvloop
 
 from sharegroup.broker.app import start
+from sharegroup.broker.clock import SystemClock
 from sharegroup.broker.config import Config
+from sharegroup.broker.server import Server
 from sharegroup.errors import InvalidConfig
 
 
@@ -28,3 +35,27 @@ def test_listener_that_is_open_or_unknown_is_refused(
     with pytest.raises(InvalidConfig, match=message):
         asyncio.run(start(config, insecure=insecure))
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
+    run: Callable[[Any], None],
+) -> None:
+    """Both are bound before either listens; the second one must not say that it is ready."""
+
+    async def both() -> None:
+        first, second = Server(SystemClock()), Server(SystemClock())
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        await first.listen("127.0.0.1", port)
+        await second.listen("127.0.0.1", port)
+        parts = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(connections_max=9)))
+        await first.serve(parts, lambda _: None)  # type: ignore[arg-type]  # What `serve` looks at.
+        try:
+            with pytest.raises(OSError, match=r"in use|was taken while the broker started"):
+                await second.serve(parts, lambda _: None)  # type: ignore[arg-type]
+        finally:
+            await first.stop()
+            await second.stop()
+
+    run(both())
