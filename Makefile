@@ -5,25 +5,28 @@ PYTHON ?= python3
 STAMP := .venv/.setup-stamp
 BIN := .venv/bin
 
+# Install this project with one of its extras; uv does it sooner where there is one.
+install = if command -v uv >/dev/null 2>&1; then \
+		uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[$(1)]'; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
+			--constraint constraints.txt --editable '.[$(1)]'; \
+	fi
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench kills sim spec-kafka lock clean
+.PHONY: help setup demo test check format serve bench kills sim spec-kafka interop kafka-tools mutants lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sharegroup needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
-	@if command -v uv >/dev/null 2>&1; then \
-		[ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; \
-		uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
-	else \
-		[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
-			--constraint constraints.txt --editable '.[dev]'; \
-	fi
+	@if command -v uv >/dev/null 2>&1; then [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; \
+	else [ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv; fi
+	@$(call install,dev)
 	@touch $(STAMP)
 
 demo: setup ## Run the main job on real data and check that the counts add up.
@@ -58,8 +61,18 @@ sim: setup ## Simulate the whole broker on SEEDS=1000 seeds, from seed FROM=1 on
 spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4.4 (needs Java and Maven).
 	@SPEC_PEER=kafka $(BIN)/python -m pytest -q tests/spec
 
+interop: setup ## Run all clients and tools of others against our broker and Kafka (needs a JDK and Maven).
+	@$(BIN)/python -m tests.interop
+
+kafka-tools: setup ## Make the scripts of Kafka's own tools in build/kafka-tools (needs a JDK and Maven).
+	@$(BIN)/python -m tests.kafka_tools build/kafka-tools
+
+mutants: setup ## Change the core in a thousand places and see which change no test notices (an hour).
+	@$(call install,mutants)
+	@$(BIN)/python -m tests.mutants $(MODULES)
+
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
-	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-header \
+	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --no-header \
 		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
 
 clean: ## Remove what the other commands made.
