@@ -36,7 +36,8 @@ SCENES = {
     """,
     "record-limit": """
         one: [0=v0 #1, 1=v1 #1, 2=v2 #1]
-        other: [3=v3 #1, 4=v4 #1, 5=v5 #1]
+        other has: 3
+        both have: []
     """,
     "commits": """
         nothing: {}

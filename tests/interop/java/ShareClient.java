@@ -155,8 +155,12 @@ public final class ShareClient implements AutoCloseable {
         ready(10, Map.of());
         Map<String, Object> limited = Map.of("share.acquire.mode", "record_limit", "max.poll.records", 3);
         try (var one = consumer("explicit", limited); var other = consumer("explicit", limited)) {
-            say("one", texts(take(one, 3)));
-            say("other", texts(take(other, 3)));
+            List<String> first = texts(take(one, 3));
+            List<String> second = texts(take(other, 3));
+            say("one", first);
+            say("other has", second.size());  // Which ones: the first may have asked for more already.
+            second.retainAll(first);
+            say("both have", second);
         }
     }
 
