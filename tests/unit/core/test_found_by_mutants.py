@@ -12,14 +12,17 @@ from sharegroup.core.acknowledgement import check_order
 from sharegroup.core.acquisition import Budget, entries
 from sharegroup.core.assignor import assign
 from sharegroup.core.delivery import (
+    NEW,
     AckBatch,
     Acquired,
+    Delivery,
     LogBatches,
     RecordState,
     StateBatch,
     Wanted,
 )
-from sharegroup.core.offset_runs import OffsetRuns
+from sharegroup.core.offset_runs import OffsetRuns, Run
+from sharegroup.core.run_heaps import RunsInState
 from sharegroup.core.share_group_heartbeat import GroupLimits
 from sharegroup.core.share_group_picture import TopicPicture, metadata_hash
 from sharegroup.core.share_group_records import (
@@ -82,6 +85,21 @@ class TestRuns:
         for run_end, value in ((2, "a"), (4, "b"), (6, "a"), (8, "b")):
             runs.append(run_end, value)
         assert runs.reach(first, end, runs_max=runs_max) == expected
+
+    def test_heap_of_untrue_entries_is_made_anew_from_the_runs(self) -> None:
+        runs: OffsetRuns[Delivery] = OffsetRuns(0)
+        runs.append(2, Delivery(RecordState.ACKNOWLEDGED, 1))
+        runs.append(4, NEW)
+        waiting = RunsInState(runs, RecordState.AVAILABLE)
+        for _ in range(500):
+            waiting.note(0)
+        assert len(waiting) <= 2 * 2 + 64
+        waiting.note(2)
+        assert waiting.lowest() == Run(2, 4, NEW)
+        waiting.pop()
+        for _ in range(500):
+            waiting.note(0)
+        assert waiting.lowest() == Run(2, 4, NEW), "it was not found among the runs"
 
 
 class TestAcquisition:
