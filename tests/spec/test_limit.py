@@ -117,7 +117,7 @@ def test_limit_9_of_runs_stops_new_records_until_some_settle(scene: Scene, tmp_p
         assert member.take() == [(110, 110, 1)]
 
 
-@pytest.mark.ours_only("on Kafka it goes to whoever looks first")
+@pytest.mark.ours_only("Kafka promises nothing about it")
 def test_limit_10_room_goes_to_who_waits_for_it_first(scene: Scene) -> None:
     """The other settles and fetches by one request, as consumers do."""
     busy = reader(scene, *[10] * 20)

@@ -97,7 +97,7 @@ def test_restart_4_settings_are_kept(scene: Scene, before: Before) -> None:
 
 def test_restart_5_topics_are_kept(scene: Scene, before: Before) -> None:
     assert scene.known_topic(before.topic.name, 1).id == before.topic.id
-    assert scene.offset(before.topic) == 6
+    wait_for(lambda: scene.offset(before.topic) == 6, "its partition to be led, with its records")
 
 
 def test_restart_6_levels_of_features_are_kept(scene: Scene, before: Before) -> None:
