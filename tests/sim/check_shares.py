@@ -282,7 +282,7 @@ class ShareChecks:
         if not ack.may_be_over:
             self._check_right(ack, named, member_id, arrived_us)
         if hold is not None and hold.member_id == member_id:
-            if ack.ack_type == RENEW:
+            if ack.ack_type == RENEW and not ack.may_be_over:
                 hold.ending = False
                 hold.until_us = _whole_ms(arrived_us) + limits.lock_ms[0] * 1000
                 hold.ends_us = now_us + limits.lock_ms[1] * 1000 + 1000

@@ -117,8 +117,8 @@ class Machine:
             if self.running.parts.topics.catalog.by_id(key.topic_id) is None:
                 continue
             live = self.running.parts.share_partitions.get(key)
-            after = live.state.checkpoint()
-            if what_is_kept(before) != what_is_kept(after):
+            after, log_start = live.state.checkpoint(), live.log.start_offset
+            if what_is_kept(before, log_start) != what_is_kept(after, log_start):
                 found.append(f"S8: {live} was left as {before} and is {after}")
         return found
 
@@ -150,17 +150,17 @@ class Machine:
         self._network.process_ended(self.process, silently=silently)
 
 
-def what_is_kept(delta: Delta) -> tuple[int, list[tuple[int, int, int]]]:
+def what_is_kept(delta: Delta, log_start: int) -> tuple[int, list[tuple[int, int, int]]]:
     """The start offset, and state and delivery count of every offset behind it.
 
-    Whether a dead letter is written yet makes no difference: that goes on by itself.
+    What the log has deleted meanwhile is no part of it.  Whether a dead letter is written yet makes no difference: that goes on by itself.
     """
     states = [
         (offset, TERMINAL if one.state in TERMINAL_OR_SOON else int(one.state), one.delivery_count)
         for one in delta.batches
-        for offset in range(one.first, one.end)
+        for offset in range(max(one.first, log_start), one.end)
     ]
-    start = delta.start_offset
+    start = max(delta.start_offset, log_start)
     while states and states[0][:2] == (start, TERMINAL):
         start += 1
         states.pop(0)
