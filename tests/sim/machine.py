@@ -153,7 +153,8 @@ class Machine:
 def what_is_kept(delta: Delta, log_start: int) -> tuple[int, list[tuple[int, int, int]]]:
     """The start offset, and state and delivery count of every offset behind it.
 
-    What the log has deleted meanwhile is no part of it.  Whether a dead letter is written yet makes no difference: that goes on by itself.
+    What the log has deleted meanwhile is no part of it, and whether a dead letter is written yet
+    makes no difference: that goes on by itself.
     """
     states = [
         (offset, TERMINAL if one.state in TERMINAL_OR_SOON else int(one.state), one.delivery_count)

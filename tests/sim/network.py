@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -228,6 +229,10 @@ class Listener:
         self.is_serving = False
         self.sockets = (self,)
 
+    def fileno(self) -> int:
+        """Of a socket that does listen: the broker asks the system whether it got its port."""
+        return self._network.stand_in.fileno()
+
     def getsockname(self) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
@@ -247,6 +252,8 @@ class Network:
         self.connections: list[Connection] = []
         self.down_until_us = 0
         """Nobody gets through before this."""
+        self.stand_in = socket.socket()
+        self.stand_in.listen()
         self._loop = loop
         self._chance = chance
         self._listener: Listener | None = None
@@ -255,6 +262,10 @@ class Network:
     @property
     def now_us(self) -> int:
         return self._loop.now_us
+
+    def close(self) -> None:
+        """Give the system back what is its own."""
+        self.stand_in.close()
 
     # Sockets
 

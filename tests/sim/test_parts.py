@@ -56,9 +56,10 @@ class Heard(asyncio.Protocol):
 @pytest.fixture
 def loop() -> Iterator[SimLoop]:
     made = SimLoop()
-    made.network = Network(made, random.Random(1), Silence())
+    made.network = network = Network(made, random.Random(1), Silence())
     yield made
     made.close()
+    network.close()
 
 
 def run(loop: SimLoop, main: Coroutine[Any, Any, None]) -> None:

@@ -109,6 +109,7 @@ class World:
         finally:
             self.loop.bury([*self._processes, *self.machine.lives, own])
             self.loop.close()
+            self.network.close()
 
     async def _run(self) -> None:
         assert await self.machine.start(), "the broker does not start on an empty disk"
