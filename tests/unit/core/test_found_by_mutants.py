@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
 
 from sharegroup.core.acknowledgement import check_order
 from sharegroup.core.acquisition import Budget, entries
-from sharegroup.core.assignor import assign
 from sharegroup.core.delivery import (
     NEW,
     AckBatch,
@@ -23,25 +20,14 @@ from sharegroup.core.delivery import (
 )
 from sharegroup.core.offset_runs import OffsetRuns, Run
 from sharegroup.core.run_heaps import RunsInState
-from sharegroup.core.share_group_heartbeat import GroupLimits
-from sharegroup.core.share_group_picture import TopicPicture, metadata_hash
-from sharegroup.core.share_group_records import (
-    RecordType,
-    ShareGroupMetadata,
-    ShareGroupTargetAssignmentMember,
-    Tombstone,
-)
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.core.share_state import UNDECIDED, ShareStates
 from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
 from sharegroup.errors import (
-    GroupMaxSizeReached,
-    InvalidGroupId,
     InvalidRecordState,
     InvalidRequest,
 )
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
-from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId
 from tests.unit.core.test_share_partition import ACCEPT, RELEASE, Shown
 
 A, B = MemberId("a"), MemberId("b")
@@ -197,6 +183,9 @@ class TestShareState:
         assert isinstance(third, ShareSnapshot)
         assert (second.snapshot_epoch, third.snapshot_epoch) == (1, 2)
 
+    def test_records_of_a_log_whose_offsets_nobody_knows_are_all_needed(self) -> None:
+        assert initialized().needless_before([KEY], log_end=99) == 0
+
     def test_what_is_said_of_offset_0_is_kept(self) -> None:
         states = initialized()
         batch = StateBatch(0, 2, RecordState.AVAILABLE, 1)
@@ -235,7 +224,7 @@ class TestShareState:
     def test_bytes_of_a_snapshot_follow_the_group_id_and_the_batches(self) -> None:
         states = initialized()
         batches = tuple(
-            StateBatch(first, first + 1, RecordState.ACKNOWLEDGED, 1) for first in (2, 4, 6)
+            StateBatch(first, first + 1, RecordState.ACKNOWLEDGED, 1) for first in (0, 4, 6)
         )
         states.replay(ShareUpdate(KEY, 0, 0, 0, 3, batches))
         assert states.snapshot_bytes(KEY) == 80 + 6 + 3 * 20
@@ -250,158 +239,3 @@ class TestShareState:
         assert (record.snapshot_epoch, record.create_timestamp) == (5, 0)
         (following,) = write(states, leader_epoch=1, state_epoch=0)
         assert isinstance(following, ShareUpdate), "one update was made, two are allowed"
-
-
-class TestShareGroup:
-    def test_tombstones_of_a_member_that_is_not_known_change_nothing(self) -> None:
-        """The log was compacted: what they took back is not there any more."""
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        for record_type in (RecordType.MEMBER_METADATA, RecordType.TARGET_ASSIGNMENT_MEMBER):
-            group.append((Tombstone(record_type, GROUP, B),))
-        described = group.groups.describe(GROUP)
-        assert [member.member_id for member in described.members] == [A]
-
-    def test_tombstone_of_the_topics_takes_them_all(self) -> None:
-        group = GroupUnderTest(orders=2)
-        group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(RecordType.STATE_PARTITION_METADATA, GROUP),))
-        assert group.groups.initialized_topics(GROUP) == ()
-
-    def test_member_that_left_is_given_its_target_anew(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        group.heartbeat("a", -1)
-        records, _ = group.records_of(group.request("a", 0, "orders"))
-        assert ShareGroupTargetAssignmentMember(GROUP, A, partitions("orders", 0)) in records
-
-    def test_restart_asks_for_the_timeout_of_each_group(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        groups = group.restarted()
-        groups.restart_sessions(100, session_timeout_ms={GROUP: 30}.__getitem__)
-        assert groups.next_session_expiry_ms() == 130
-
-    def test_altered_offsets_leave_the_digest_of_the_topics(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        left, _ = group.records_of(group.request("a", -1))
-        offsets = {TopicPartition(topic_id("orders"), 0): 5}
-        altered, _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
-        digests = [
-            record.metadata_hash
-            for record in (*left, *altered)
-            if isinstance(record, ShareGroupMetadata)
-        ]
-        assert len(digests) == 2
-        assert digests[0] == digests[1] != 0
-
-    def test_group_without_a_name_has_no_offsets(self) -> None:
-        with pytest.raises(InvalidGroupId, match=r"^the group id is empty$"):
-            GroupUnderTest().groups.alter_offsets(GroupId(""), {}, {})
-
-    @pytest.mark.parametrize(
-        ("names", "digest"),
-        [
-            ((), 0),
-            (("orders",), 7915813200192291772),
-            (("orders", "returns"), 297256831346286401),
-            (("x", "y"), -5018054854332649626),
-            (("\udc80",), 555146765679302563),
-        ],
-    )
-    def test_digest_of_the_topics_is_the_same_in_every_version(
-        self, names: tuple[str, ...], digest: int
-    ) -> None:
-        """It is in the log; another one after an update would move every group's epoch."""
-        found = [
-            TopicPicture(TopicName(name), TopicId(UUID(int=number)), 2)
-            for number, name in enumerate(names, 1)
-        ]
-        sizes = {topic.topic_id: frozenset({0, 1}) for topic in found}
-        assert metadata_hash(found, sizes) == digest
-
-    def test_description_names_the_rack_of_a_member(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.records_of(replace(group.request("a", 0, "orders"), rack_id="north"))
-        (member,) = group.groups.describe(GROUP).members
-        assert member.rack_id == "north"
-
-    def test_member_that_does_not_name_its_rack_again_keeps_it(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.records_of(replace(group.request("a", 0, "orders"), rack_id="north"))
-        group.heartbeat("a", 2, "orders")
-        (member,) = group.groups.describe(GROUP).members
-        assert member.rack_id == "north"
-
-    def test_group_that_an_administrator_makes_has_no_digest_yet(self) -> None:
-        group = GroupUnderTest(orders=1)
-        offsets = {TopicPartition(topic_id("orders"), 0): 5}
-        (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
-        assert record == ShareGroupMetadata(GROUP, 2, 0)
-
-    def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(RecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
-        assert group.groups.next_session_expiry_ms() == 45_000
-        group.append((Tombstone(RecordType.MEMBER_METADATA, GROUP, A),))
-        assert group.groups.next_session_expiry_ms() is None
-
-    def test_target_that_stays_is_not_written_again_when_another_joins(self) -> None:
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        records, _ = group.records_of(group.request("b", 0, "orders"))
-        targets = [r for r in records if isinstance(r, ShareGroupTargetAssignmentMember)]
-        assert [target.member_id for target in targets] == [B]
-
-    def test_member_without_a_target_yet_is_told_that_it_has_nothing(self) -> None:
-        """Its topic does not exist, so nothing hurries the assignment."""
-        group = GroupUnderTest(orders=1)
-        group.heartbeat("a", 0, "orders")
-        reply = group.heartbeat("b", 0, "returns")
-        assert (reply.member_epoch, reply.assignment) == (2, frozenset())
-
-    def test_member_id_may_be_as_long_as_a_uuid_in_words(self) -> None:
-        group = GroupUnderTest(orders=1)
-        assert group.heartbeat("m" * 36, 0, "orders").member_epoch == 2
-
-    @pytest.mark.parametrize(
-        ("change", "problem"),
-        [
-            ({"group_id": ""}, "group '', member 'a': the group id is empty"),
-            ({"member_id": ""}, "group 'orders', member '': the member id is empty"),
-            (
-                {"rack_id": " "},
-                "group 'orders', member 'a': the rack id is empty; leave it out if there is none",
-            ),
-            (
-                {"subscribed_topic_names": ()},
-                "group 'orders', member 'a': a member that joins must subscribe to a topic",
-            ),
-        ],
-    )
-    def test_malformed_heartbeat_is_told_why(self, change: dict[str, Any], problem: str) -> None:
-        group = GroupUnderTest(orders=1)
-        with pytest.raises(InvalidRequest) as refused:
-            group.records_of(replace(group.request("a", 0, "orders"), **change))
-        assert str(refused.value) == problem
-
-    def test_member_that_is_one_too_many_is_told_the_limit(self) -> None:
-        group = GroupUnderTest(orders=1, limits=GroupLimits(members_max=1))
-        group.heartbeat("a", 0, "orders")
-        with pytest.raises(GroupMaxSizeReached) as refused:
-            group.heartbeat("b", 0, "orders")
-        assert str(refused.value) == "group 'orders', member 'b': the group has 1 members"
-
-
-class TestAssignor:
-    def test_who_has_too_much_gives_what_others_have_too(self) -> None:
-        """And so n, who has no more than its share, keeps it."""
-        topic = TopicId(UUID(int=1))
-        zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
-        m, n = MemberId("m"), MemberId("n")
-        before = {n: frozenset({one}), m: frozenset({zero, one})}
-        wanted = {n: frozenset({topic}), m: frozenset({topic})}
-        assigned = assign(wanted, before, {topic: frozenset({0, 1})})
-        assert assigned == {n: frozenset({one}), m: frozenset({zero})}
