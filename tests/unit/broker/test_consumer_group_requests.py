@@ -76,6 +76,24 @@ def test_whole_life_of_a_member_in_every_version(version: int) -> None:
     with_broker(scenario)
 
 
+def test_log_says_why_a_group_was_not_deleted_and_nothing_of_strangers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One request of 200 KB wrote 29,000 lines."""
+    caplog.set_level("INFO")
+
+    async def scenario(broker: Broker) -> None:
+        member = await assigned(broker, "g")
+        request = message("delete_groups", 2).DeleteGroupsRequest(groups_names=("g", "h", "i"))
+        answer = await member.send(request)
+        codes = [int(one.error_code) for one in answer.results]
+        assert codes == [NON_EMPTY, GROUP_NOT_FOUND, GROUP_NOT_FOUND]
+
+    with_broker(scenario)
+    said = [one.getMessage() for one in caplog.records if "group_not_deleted" in one.msg]
+    assert [line.split(" reason=")[0] for line in said] == ["event=group_not_deleted group='g'"]
+
+
 def test_a_group_that_is_asked_for_again_and_again_is_answered_once() -> None:
     """40 KB that name a group of 10,000 offsets 2,000 times took minutes and gigabytes."""
 

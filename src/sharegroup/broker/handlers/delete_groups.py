@@ -13,7 +13,7 @@ from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.group_log import Kind
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
+from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,9 @@ async def handle(
             await _delete(parts, GroupId(group_id))
         except KafkaError as error:
             code = error_code(error)
-            # The response has no room for the text.
-            log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
+            # The response has no room for the text; that there is no such group needs none.
+            if not isinstance(error, GroupIdNotFound):
+                log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
