@@ -16,7 +16,7 @@ import statistics
 import time
 
 from sharegroup.broker.picture import EnginePicture, picture
-from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core.delivery import AcquireMode, Wanted
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.testing import broker

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.broker import app
-from sharegroup.broker.catalog import SHARE_GROUP_STATE, Topic
-from sharegroup.broker.config import Config
-from sharegroup.broker.share_coordinator import ShareCoordinator
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.core.delivery import Ack, AckBatch, Limits, LogBatches, Wanted
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName, TopicPartition

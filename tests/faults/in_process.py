@@ -25,7 +25,7 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 
 from sharegroup.broker import app
-from sharegroup.broker.config import Config
+from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.storage.files import Files
 from sharegroup.testing.clock import ManualClock

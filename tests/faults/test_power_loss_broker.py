@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sharegroup.broker import state_pruning
-from sharegroup.broker.share_coordinator import ShareCoordinator
-from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.share import state_pruning
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
+from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.errors import KafkaError
 from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk

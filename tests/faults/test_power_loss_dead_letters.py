@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sharegroup.broker.dead_letters import DeadLetters
+from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.errors import KafkaError
 from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk

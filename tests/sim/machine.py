@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from sharegroup.broker import app
-from sharegroup.broker.config import Config
+from sharegroup.broker.configuration.config import Config
 from sharegroup.core.delivery import Delta, RecordState
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sharegroup.broker.group_settings import GroupSettings
-from sharegroup.broker.lock_expiry import LockExpiry
-from sharegroup.broker.share_coordinator import ShareCoordinator
-from sharegroup.broker.share_partitions import SharePartitions
+from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.broker.share.lock_expiry import LockExpiry
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
+from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.core import share_group, share_group_heartbeat, share_partition
 from sharegroup.core.delivery import Ack, Acquired, Delta, RecordState
 from sharegroup.core.share_partition import SharePartition

@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from sharegroup.broker.catalog import Event
-from sharegroup.broker.live_config import check_dynamic
-from sharegroup.broker.parts import Parts
-from sharegroup.broker.setting_changes import (
+from sharegroup.broker.cluster.catalog import Event
+from sharegroup.broker.configuration.live_config import check_dynamic
+from sharegroup.broker.configuration.setting_changes import (
     Change,
     changed_broker,
     changed_group,
     changed_topic,
 )
-from sharegroup.broker.settings import BROKER, GROUP, TOPIC, check_is_this_broker
+from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC, check_is_this_broker
+from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError
 from sharegroup.ids import GroupId, TopicName
 

@@ -14,29 +14,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
-from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from sharegroup.broker.cleaning import Cleaning
 from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
-from sharegroup.broker.config import Config
-from sharegroup.broker.consumer_group_coordinator import ConsumerGroupCoordinator
-from sharegroup.broker.coordinator_log import CoordinatorLog
-from sharegroup.broker.dead_letter_topic import DeadLetterTopics
-from sharegroup.broker.dead_letters import DeadLetters
-from sharegroup.broker.features import Features
-from sharegroup.broker.group_config import DEFAULT_PERSISTER
-from sharegroup.broker.group_log import GroupLog
-from sharegroup.broker.group_settings import GroupSettings
-from sharegroup.broker.live_config import LiveConfig
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.cleaning import Cleaning
+from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
+from sharegroup.broker.cluster.features import Features
+from sharegroup.broker.cluster.producer_ids import ProducerIds
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
+from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+from sharegroup.broker.groups.group_log import GroupLog
+from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.parts import Node, Parts
-from sharegroup.broker.persister import NoPersister, Persister
-from sharegroup.broker.producer_ids import ProducerIds
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.server import Server, parse_listener
-from sharegroup.broker.share_coordinator import ShareCoordinator
-from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
-from sharegroup.broker.share_partitions import SharePartitions
-from sharegroup.broker.state_pruning import StatePruning
-from sharegroup.broker.topics import Topics
+from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
+from sharegroup.broker.share.dead_letters import DeadLetters
+from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.broker.share.persister import NoPersister, Persister
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
+from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
@@ -47,7 +47,7 @@ from sharegroup.storage.parts import Durability
 from sharegroup.storage.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
-    from sharegroup.broker.metrics_endpoint import MetricsEndpoint
+    from sharegroup.broker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ async def _serve_metrics(
     port = parts.config.server.metrics_port
     if port < 0:
         return None
-    from sharegroup.broker.metrics_endpoint import MetricsEndpoint
+    from sharegroup.broker.metrics.endpoint import MetricsEndpoint
 
     endpoint = MetricsEndpoint(parts, server, directory)
     await endpoint.listen(host, port)

@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.features import Features
-from sharegroup.broker.group_settings import GroupSettings
-from sharegroup.broker.live_config import LiveConfig
+from sharegroup.broker.cluster.features import Features
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.topics import Topics
+from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.fetch_session import FetchSessions
 from sharegroup.core.share_session import ShareSessions
 
 if TYPE_CHECKING:
-    from sharegroup.broker.consumer_group_coordinator import ConsumerGroupCoordinator
-    from sharegroup.broker.dead_letters import DeadLetters
-    from sharegroup.broker.group_log import GroupLog
-    from sharegroup.broker.producer_ids import ProducerIds
-    from sharegroup.broker.share_coordinator import ShareCoordinator
-    from sharegroup.broker.share_group_coordinator import ShareGroupCoordinator
-    from sharegroup.broker.share_partitions import SharePartitions
-    from sharegroup.broker.state_pruning import StatePruning
+    from sharegroup.broker.cluster.producer_ids import ProducerIds
+    from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.group_log import GroupLog
+    from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+    from sharegroup.broker.share.dead_letters import DeadLetters
+    from sharegroup.broker.share.share_coordinator import ShareCoordinator
+    from sharegroup.broker.share.share_partitions import SharePartitions
+    from sharegroup.broker.share.state_pruning import StatePruning
 
 
 @dataclass(frozen=True, slots=True)

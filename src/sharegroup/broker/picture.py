@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
-from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import RecordState
 from sharegroup.core.share_group import GroupDescription
 from sharegroup.core.share_partition import Snapshot

@@ -94,7 +94,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _run(values: dict[str, str], *, insecure: bool) -> None:
     from sharegroup.broker.app import run_until
-    from sharegroup.broker.config import Config
+    from sharegroup.broker.configuration.config import Config
 
     try:
         config = Config.parse(values)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from sharegroup.broker.app import Running, start
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.config import Config
+from sharegroup.broker.configuration.config import Config
 from sharegroup.storage.files import Files
 
 START_SECONDS_MAX = 30.0

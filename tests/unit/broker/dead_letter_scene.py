@@ -11,8 +11,8 @@ from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.update_features.v1 import request as update_features
 from kio.static.primitive import i8, i16
 
-from sharegroup.broker.dead_letters import DeadLetterCounts, DeadLetters
-from sharegroup.broker.live_share_partition import LiveSharePartition
+from sharegroup.broker.share.dead_letters import DeadLetterCounts, DeadLetters
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.core.delivery import Ack, LogBatches, Wanted
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName
 from sharegroup.storage.files import Files

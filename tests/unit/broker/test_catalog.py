@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.broker.catalog import Catalog, decode_event, encode_event
+from sharegroup.broker.cluster.catalog import Catalog, decode_event, encode_event
 from sharegroup.errors import (
     InvalidConfig,
     InvalidTopic,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.client import (
     AdminClient,
     AlterConfig,

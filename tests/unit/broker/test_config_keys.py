@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.broker.config import (
+from sharegroup.broker.configuration.config import (
     COMPATIBLE,
     Config,
     ConsumerGroupConfig,
@@ -21,7 +21,7 @@ from sharegroup.broker.config import (
     ShareGroupConfig,
     TopicConfig,
 )
-from sharegroup.broker.config_values import entries, kind_of, value_text
+from sharegroup.broker.configuration.config_values import entries, kind_of, value_text
 
 BROKER = """
 group.share.session.timeout.ms INT 45000 1…

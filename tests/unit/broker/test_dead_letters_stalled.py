@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker import dead_letters, share_requests
+from sharegroup.broker import share_requests
+from sharegroup.broker.share import dead_letters
 from sharegroup.core.delivery import Ack, Delta, RecordState, StateBatch
 from sharegroup.ids import TopicName
 from sharegroup.storage import fence
@@ -125,7 +126,7 @@ def test_record_waits_where_the_configuration_does_not_fit_and_its_letter_comes_
         await mended(scene)
         await goes_on(scene)
 
-    with caplog.at_level(logging.INFO, logger="sharegroup.broker.dead_letters"):
+    with caplog.at_level(logging.INFO, logger="sharegroup.broker.share.dead_letters"):
         played(scenario, tmp_path)
     stalled, going_on = [record.getMessage() for record in caplog.records]
     assert stalled.startswith("event=dead_letters_stalled group='g' error=")
@@ -145,7 +146,7 @@ def test_group_that_names_no_topic_any_more_has_its_records_archived_without(
         assert scene.letters() == []
         assert scene.counts().given_up_count == 3
 
-    with caplog.at_level(logging.WARNING, logger="sharegroup.broker.dead_letters"):
+    with caplog.at_level(logging.WARNING, logger="sharegroup.broker.share.dead_letters"):
         played(scenario, tmp_path)
     assert "event=dead_letters_given_up group='g' topic='orders' partition=0 records=3" in (
         caplog.text

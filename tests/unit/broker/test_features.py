@@ -15,8 +15,8 @@ from kio.schema.update_features.v0 import request as v0
 from kio.schema.update_features.v1 import request as v1
 from kio.schema.update_features.v2 import request as v2
 
-from sharegroup.broker.catalog import Catalog
-from sharegroup.broker.features import FIRST_LEVELS, Features, Update, UpgradeType
+from sharegroup.broker.cluster.catalog import Catalog
+from sharegroup.broker.cluster.features import FIRST_LEVELS, Features, Update, UpgradeType
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
 from tests.faults.in_process import Broker, ShareMember
 from tests.unit.broker.dead_letter_scene import Scene

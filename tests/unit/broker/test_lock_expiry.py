@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sharegroup.broker import app
 from sharegroup.broker.clock import Timer
-from sharegroup.broker.config import Config
-from sharegroup.broker.live_share_partition import LiveSharePartition
-from sharegroup.broker.lock_expiry import PAUSE_MS, LockExpiry
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.broker.share.lock_expiry import PAUSE_MS, LockExpiry
 from sharegroup.core.delivery import AcquireMode, Limits, LogBatches, RecordState, Wanted
 from sharegroup.core.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName

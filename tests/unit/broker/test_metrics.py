@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from sharegroup.broker import metrics_families as names
 from sharegroup.broker.distribution import Distribution
-from sharegroup.broker.loop_lag import LoopLag
-from sharegroup.broker.metrics import Metrics
-from sharegroup.broker.metrics_families import FAMILIES, NOT_HERE, Family, Kind
-from sharegroup.broker.metrics_text import head, label_pairs, lines
+from sharegroup.broker.metrics import families as names
+from sharegroup.broker.metrics.families import FAMILIES, NOT_HERE, Family, Kind
+from sharegroup.broker.metrics.loop_lag import LoopLag
+from sharegroup.broker.metrics.text import head, label_pairs, lines
+from sharegroup.broker.metrics.values import Metrics
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
 from tests.faults.in_process import Broker, ShareMember

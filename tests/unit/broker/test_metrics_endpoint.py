@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from sharegroup.broker.app import start
-from sharegroup.broker.config import Config
-from sharegroup.broker.metrics_endpoint import CONNECTIONS_MAX, REQUEST_BYTES_MAX
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.metrics.endpoint import CONNECTIONS_MAX, REQUEST_BYTES_MAX
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing import broker
 from tests.scraping import Scrape

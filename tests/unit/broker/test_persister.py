@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.broker.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.group_config import DEFAULT_PERSISTER, NO_OP_PERSISTER
-from sharegroup.broker.persister import NoPersister, Persister
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER, NO_OP_PERSISTER
+from sharegroup.broker.share.persister import NoPersister, Persister
 from sharegroup.core.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.share_state import NO_SUMMARY, PersistedState, StateSummary
 from sharegroup.errors import InvalidRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.broker.config import Config, GroupConfig, ShareGroupConfig
-from sharegroup.broker.config_values import reset_duration_ms
-from sharegroup.broker.live_config import LiveConfig, check_dynamic
-from sharegroup.broker.setting_changes import (
+from sharegroup.broker.configuration.config import Config, GroupConfig, ShareGroupConfig
+from sharegroup.broker.configuration.config_values import reset_duration_ms
+from sharegroup.broker.configuration.live_config import LiveConfig, check_dynamic
+from sharegroup.broker.configuration.setting_changes import (
     Change,
     Operation,
     capped,
@@ -16,7 +16,7 @@ from sharegroup.broker.setting_changes import (
     changed_topic,
     check_group,
 )
-from sharegroup.broker.settings import (
+from sharegroup.broker.configuration.settings import (
     Source,
     describe_broker,
     describe_group,

@@ -241,7 +241,7 @@ def test_full_share_partition_says_so_once_and_goes_on_by_itself(
         assert await member.acknowledge(broker, {0: even}) == {0: 0}
         assert records(await asyncio.wait_for(parked, 5)) == [(120, 120, 1)]
 
-    with caplog.at_level(logging.INFO, logger="sharegroup.broker.share_partitions"):
+    with caplog.at_level(logging.INFO, logger="sharegroup.broker.share.share_partitions"):
         run(scenario, tmp_path, sharegroup_share_partition_runs_max="100")
     said = [
         record.getMessage().partition(" action")[0]

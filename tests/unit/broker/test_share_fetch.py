@@ -19,8 +19,8 @@ from kio.schema.share_fetch.v2.request import (
 from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
 from kio.static.primitive import i8
 
-from sharegroup.broker.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.settings import BROKER, GROUP
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.configuration.settings import BROKER, GROUP
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch

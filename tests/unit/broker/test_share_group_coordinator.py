@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
 from sharegroup.storage import fence

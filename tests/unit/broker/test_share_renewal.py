@@ -12,7 +12,7 @@ from kio.schema.share_acknowledge.v1 import request as acknowledge_v1
 from kio.schema.share_acknowledge.v2 import request as acknowledge_v2
 from kio.schema.share_fetch.v2 import request as fetch_v2
 
-from sharegroup.broker.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
 from tests.faults.in_process import Broker, ShareMember

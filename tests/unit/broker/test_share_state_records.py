@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.broker import share_state_records
-from sharegroup.broker.share_state_records import decode, encode, needed
+from sharegroup.broker.share import share_state_records
+from sharegroup.broker.share.share_state_records import decode, encode, needed
 from sharegroup.core.delivery import RecordState, StateBatch
 from sharegroup.core.share_state import ShareStates
 from sharegroup.core.share_state_records import (

@@ -14,7 +14,7 @@ import uvloop
 
 from sharegroup.broker.app import start
 from sharegroup.broker.clock import SystemClock
-from sharegroup.broker.config import Config
+from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.server import Server
 from sharegroup.errors import InvalidConfig
 

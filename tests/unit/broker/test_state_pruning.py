@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from sharegroup.broker import state_pruning
-from sharegroup.broker.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.share_state_records import decode
-from sharegroup.broker.state_pruning import SPARE_BYTES
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
+from sharegroup.broker.share import state_pruning
+from sharegroup.broker.share.share_state_records import decode
+from sharegroup.broker.share.state_pruning import SPARE_BYTES
 from sharegroup.core.delivery import Delta, RecordState, StateBatch
 from sharegroup.core.share_state import PersistedState
 from sharegroup.core.share_state_records import ShareSnapshot, ShareStateRecord

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.broker.config import Config
-from sharegroup.broker.live_config import LiveConfig
-from sharegroup.broker.producer_ids import BLOCK_IDS, ProducerIds
-from sharegroup.broker.topics import Topics
+from sharegroup.broker.cluster.producer_ids import BLOCK_IDS, ProducerIds
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.errors import InvalidPartitions, PolicyViolation, UnknownTopicOrPartition
 from sharegroup.ids import TopicId, TopicName
 from sharegroup.storage.log_directory import LogDirectory

@@ -11,7 +11,7 @@ from kio.schema.alter_share_group_offsets.v0.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
-from sharegroup.broker.catalog import Topic
+from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts

@@ -12,8 +12,8 @@ from kio.schema.api_versions.v4.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
+from sharegroup.broker.cluster.features import FEATURES
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.features import FEATURES
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError

@@ -13,10 +13,10 @@ from kio.schema.create_topics.v7.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32
 
+from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.settings import describe_topic
 from sharegroup.errors import (
     InvalidConfig,
     InvalidPartitions,

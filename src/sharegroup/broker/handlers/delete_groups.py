@@ -10,7 +10,7 @@ from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGro
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.group_log import Kind
+from sharegroup.broker.groups.group_log import Kind
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError

@@ -9,7 +9,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 
-from sharegroup.broker.catalog import Topic
+from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.catalog import Topic
+from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts

@@ -19,9 +19,9 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.groups.share_group_coordinator import OffsetListing
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.share_group_coordinator import OffsetListing
 from sharegroup.errors import KafkaError, KafkaStorageError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
 from sharegroup.storage.tickets import Ticket

@@ -15,10 +15,10 @@ from kio.schema.incremental_alter_configs.v1.response import (
 )
 
 from sharegroup.broker.alteration import alter_each
+from sharegroup.broker.configuration.setting_changes import Change
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.setting_changes import Change
 from sharegroup.errors import KafkaError
 
 

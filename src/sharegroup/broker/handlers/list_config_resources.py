@@ -12,10 +12,10 @@ from kio.schema.list_config_resources.v1.response import (
 )
 from kio.static.primitive import i8
 
+from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.settings import BROKER, GROUP, TOPIC
 from sharegroup.errors import KafkaError, UnsupportedVersion
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16

@@ -10,7 +10,7 @@ from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId as WireGroupId
 
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.group_log import Kind
+from sharegroup.broker.groups.group_log import Kind
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError

@@ -18,12 +18,12 @@ from kio.schema.types import BrokerId
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
-from sharegroup.broker.catalog import Topic
+from sharegroup.broker.cluster.catalog import Topic
+from sharegroup.broker.configuration.topic_name import check_topic_name
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import ON_TOPIC
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.topic_name import check_topic_name
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,

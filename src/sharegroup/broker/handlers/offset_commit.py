@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.catalog import Topic
+from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts

@@ -12,7 +12,7 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from sharegroup.broker.catalog import Catalog
+from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts

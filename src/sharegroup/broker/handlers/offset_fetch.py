@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.catalog import Catalog
+from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts

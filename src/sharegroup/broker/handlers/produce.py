@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from sharegroup.broker.cluster.topics import LogSettings
 from sharegroup.broker.dispatch import NO_REPLY, CloseConnection, Context, Encoded, error_code
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.topics import LogSettings
 from sharegroup.errors import (
     InvalidRecord,
     InvalidRequest,

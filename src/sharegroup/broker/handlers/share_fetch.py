@@ -24,9 +24,9 @@ from kio.schema.share_fetch.v2.response import ShareFetchResponse
 from sharegroup.broker import share_requests
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
-from sharegroup.broker.live_share_partition import LiveSharePartition
 from sharegroup.broker.parts import Node, Parts
-from sharegroup.broker.share_reading import Fetched
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.broker.share.share_reading import Fetched
 from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.delivery import AcquireMode, Wanted
 from sharegroup.core.share_session import Closed, Fetching, SessionKey

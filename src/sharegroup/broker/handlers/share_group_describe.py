@@ -15,7 +15,7 @@ from kio.schema.types import GroupId as WireGroupId
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
-from sharegroup.broker.catalog import Catalog
+from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import NOT_ASKED, ON_GROUP

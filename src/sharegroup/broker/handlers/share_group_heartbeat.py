@@ -14,7 +14,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
 from kio.static.primitive import i32
 
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.group_log import as_a_coordinator
+from sharegroup.broker.groups.group_log import as_a_coordinator
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from sharegroup.broker.cluster.features import Update, UpgradeType
 from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.features import Update, UpgradeType
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharegroup.broker.catalog import Catalog, decode_event
+from sharegroup.broker.cluster.catalog import Catalog, decode_event
 from sharegroup.errors import KafkaError
 from sharegroup.ids import topic_id_text
 from sharegroup.storage.folders import partition_of

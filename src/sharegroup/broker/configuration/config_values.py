@@ -1,0 +1,244 @@
+"""How a configuration key is declared, parsed, checked and shown.
+
+A key is a field of a frozen class (`config`); its name, range and text are
+the field's metadata.  This module turns text into typed values by that metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, field, fields
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.errors import InvalidConfig, InvalidTopic
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+_NUMBER = {
+    True: re.compile(r"[+-]?\d{1,19}", re.ASCII),
+    False: re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII),
+}
+"""By whether the number is a whole one."""
+
+_BY_DURATION = re.compile(
+    r"by_duration:(?i:\+?P(?=.)(?:(\d{1,9})D)?"
+    r"(?:T(?=.)(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,9})?)S)?)?)",
+    re.ASCII,
+)
+
+Part = TypeVar("Part")
+
+
+class Kind(IntEnum):
+    """What a value is (DescribeConfigs' ConfigType)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+
+
+_KINDS = {
+    "bool": Kind.BOOLEAN,
+    "int": Kind.INT,
+    "float": Kind.DOUBLE,
+    "str": Kind.STRING,
+    "tuple": Kind.LIST,
+}
+_LIMITS = {
+    Kind.SHORT: (-(2**15), 2**15 - 1),
+    Kind.INT: (-INT_MAX - 1, INT_MAX),
+    Kind.LONG: (-LONG_MAX - 1, LONG_MAX),
+}
+
+
+def key(
+    name: str,
+    default: object,
+    text: str,
+    *,
+    kind: Kind | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    synonym: str = "",
+    fallbacks: tuple[tuple[str, int], ...] = (),
+    effect: bool = True,
+    internal: bool = False,
+    fixed: bool = False,
+) -> Any:
+    """A field of a configuration class.
+
+    ``kind`` is what Kafka calls the type, where the field's own does not say it.
+    ``low`` and ``high`` bound a number, or the length of a list.
+    ``synonym`` names the broker key whose value holds while this one is not set, ``fallbacks``
+    the keys of the same part that do, with how many units of this key theirs has.
+    ``effect=False`` marks a key that is accepted for compatibility and changes nothing on a
+    single node.  ``internal`` ones are not listed by DescribeConfigs.  ``fixed`` ones hold from
+    start to stop, also in a part whose others can be changed while the broker runs.
+    """
+    metadata = {
+        "name": name,
+        "text": text,
+        "kind": kind,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "synonym": synonym,
+        "fallbacks": fallbacks,
+        "effect": effect,
+        "internal": internal,
+        "fixed": fixed,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def kind_of(entry: Field[Any]) -> Kind:
+    """What Kafka calls the type of a key."""
+    declared: Kind | None = entry.metadata["kind"]
+    return _KINDS[_type_name(entry)] if declared is None else declared
+
+
+def parse_part(part: type[Part], values: Mapping[str, str]) -> Part:
+    """One configuration class from text values; every name must be one of its keys."""
+    by_name = {entry.metadata["name"]: entry for entry in entries(part)}
+    typed = {}
+    for name, text in values.items():
+        if name not in by_name:
+            raise InvalidConfig(f"unknown configuration {name}={text!r}")
+        typed[by_name[name].name] = parse_value(by_name[name], text)
+    return part(**typed)
+
+
+def parse_value(entry: Field[Any], text: str) -> object:
+    """The typed value of ``text``, or InvalidConfig that names key, value and what is allowed."""
+    text = text.strip()
+    match _type_name(entry):
+        case "bool":
+            return _parse_bool(entry, text)
+        case "int" | "float":
+            return _parse_number(entry, text)
+        case "tuple":
+            return _parse_list(entry, text)
+    return _parse_text(entry, text)
+
+
+def _parse_bool(entry: Field[Any], text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InvalidConfig(f"{entry.metadata['name']} must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _parse_number(entry: Field[Any], text: str) -> int | float:
+    name, low, high = (entry.metadata[part] for part in ("name", "low", "high"))
+    whole = _type_name(entry) == "int"
+    if not _NUMBER[whole].fullmatch(text):
+        raise InvalidConfig(f"{name} must be a {'whole ' * whole}number, not {text[:100]!r}")
+    number = int(text) if whole else float(text)
+    for least, most in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):
+        if (least is not None and number < least) or (most is not None and number > most):
+            raise InvalidConfig(f"{name} must be {_range_text(least, most)}, not {number}")
+    return number
+
+
+def _parse_list(entry: Field[Any], text: str) -> tuple[str, ...]:
+    name, low, high = (entry.metadata[part] for part in ("name", "low", "high"))
+    values = list_values(text)
+    for value in values:
+        _check_choice(entry, value)
+    if len(values) < (low or 0) or (high is not None and len(values) > high):
+        raise InvalidConfig(f"{name} must have {_range_text(low, high)} entries, not {text!r}")
+    return values
+
+
+def _parse_text(entry: Field[Any], text: str) -> str:
+    _check_choice(entry, text)
+    match entry.metadata["name"]:
+        case "share.auto.offset.reset":
+            check_offset_reset(text)
+        case "errors.deadletterqueue.topic.name":
+            check_dead_letter_topic(text)
+    return text
+
+
+def _check_choice(entry: Field[Any], text: str) -> None:
+    choices = entry.metadata["choices"]
+    if choices and text not in choices:
+        allowed = ", ".join(choice or "empty" for choice in choices)
+        raise InvalidConfig(f"{entry.metadata['name']} must be one of {allowed}, not {text!r}")
+
+
+def check_offset_reset(text: str) -> None:
+    """`latest`, `earliest` or `by_duration:` with an ISO-8601 duration."""
+    if text not in ("latest", "earliest") and not _BY_DURATION.fullmatch(text):
+        raise InvalidConfig(
+            "share.auto.offset.reset must be latest, earliest or by_duration:PnDTnHnMn.nS, "
+            f"not {text!r}"
+        )
+
+
+def check_dead_letter_topic(text: str) -> None:
+    """A topic's name that is not one of the internal ones, or nothing."""
+    if not text:
+        return
+    try:
+        check_topic_name(text)
+    except InvalidTopic as error:
+        raise InvalidConfig(f"errors.deadletterqueue.topic.name={text!r}: {error}") from error
+    if text.startswith("__"):
+        raise InvalidConfig(
+            f"errors.deadletterqueue.topic.name must not start with '__', not {text!r}: "
+            "those are internal topics"
+        )
+
+
+def list_values(text: str) -> tuple[str, ...]:
+    """The entries of a list, which stand between commas, once each."""
+    return tuple(dict.fromkeys(value.strip() for value in text.split(",") if value.strip()))
+
+
+def reset_duration_ms(text: str) -> int:
+    """How far back a ``by_duration`` reset reaches."""
+    match = _BY_DURATION.fullmatch(text)
+    assert match is not None, "checked when it was set"
+    days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+def entries(part: Any) -> tuple[Field[Any], ...]:
+    """The keys of a configuration class, in the order of their declaration."""
+    listed = fields(part)
+    assert all(entry.default is not MISSING for entry in listed)
+    return listed
+
+
+def value_text(value: object) -> str:
+    """A typed value as Kafka's tools show it."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def shown(entry: Field[Any], text: str) -> str:
+    """A value that was set, as Kafka's tools show it: " +7 " is 7."""
+    return value_text(parse_value(entry, text))
+
+
+def _type_name(entry: Field[Any]) -> str:
+    """`int` of `int | None`: None is what a key is that nobody set."""
+    return str(entry.type).removesuffix(" | None").partition("[")[0]
+
+
+def _range_text(low: int | None, high: int | None) -> str:
+    if low is not None and low == high:
+        return f"exactly {low}"
+    if low is not None and high is not None:
+        return f"between {low} and {high}"
+    return f"at least {low}" if low is not None else f"at most {high}"

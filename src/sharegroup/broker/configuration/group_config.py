@@ -1,0 +1,444 @@
+"""Configuration of groups: what holds for all share groups, for one of them, for consumer
+groups, and for the two internal topics that remember them.
+
+A share group's own value is bounded by the broker's pair of a least and a most (KIP-1240):
+the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sharegroup.broker.configuration.config_values import Kind, entries, key
+from sharegroup.errors import InvalidConfig
+
+DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"
+NO_OP_PERSISTER = "org.apache.kafka.server.share.persister.NoOpStatePersister"
+DEFAULT_DEAD_LETTERS = "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager"
+NO_OP_DEAD_LETTERS = "org.apache.kafka.server.share.dlq.NoOpShareGroupDLQManager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupConfig:
+    """What holds for every share group that does not set its own."""
+
+    session_timeout_ms: int = key(
+        "group.share.session.timeout.ms", 45_000, "A silent member is removed after this.", low=1
+    )
+    session_timeout_ms_min: int = key(
+        "group.share.min.session.timeout.ms", 45_000, "The least a group may set.", low=1
+    )
+    session_timeout_ms_max: int = key(
+        "group.share.max.session.timeout.ms", 60_000, "The most a group may set.", low=1
+    )
+    heartbeat_interval_ms: int = key(
+        "group.share.heartbeat.interval.ms", 5_000, "How often members report.", low=1
+    )
+    heartbeat_interval_ms_min: int = key(
+        "group.share.min.heartbeat.interval.ms", 5_000, "The least a group may set.", low=1
+    )
+    heartbeat_interval_ms_max: int = key(
+        "group.share.max.heartbeat.interval.ms", 15_000, "The most a group may set.", low=1
+    )
+    members_max: int = key("group.share.max.size", 200, "Members of a group.", low=1, high=1_000)
+    assignors: tuple[str, ...] = key(
+        "group.share.assignors",
+        ("simple",),
+        "Who divides partitions among members; there is one.",
+        choices=("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
+        low=1,
+        high=1,
+        fixed=True,
+    )
+    assignment_interval_ms: int = key(
+        "group.share.assignment.interval.ms", 1_000, "The least time between assignments.", low=0
+    )
+    assignment_interval_ms_min: int = key(
+        "group.share.min.assignment.interval.ms", 0, "The least a group may set.", low=0
+    )
+    assignment_interval_ms_max: int = key(
+        "group.share.max.assignment.interval.ms", 15_000, "The most a group may set.", low=0
+    )
+    assignor_offload: bool = key(
+        "group.share.assignor.offload.enable",
+        True,
+        "An assignment takes milliseconds and is made at once.",
+        internal=True,
+        effect=False,
+    )
+    initialize_retry_ms: int = key(
+        "group.share.initialize.retry.interval.ms",
+        30_000,
+        "Share state is initialised in the same step that a group subscribes in.",
+        low=1,
+        internal=True,
+        effect=False,
+    )
+    delivery_count_max: int = key(
+        "group.share.delivery.count.limit",
+        5,
+        "A record is archived after this many deliveries.",
+        low=2,
+        high=10,
+    )
+    delivery_count_max_min: int = key(
+        "group.share.min.delivery.count.limit", 2, "The least a group may set.", low=2, high=5
+    )
+    delivery_count_max_max: int = key(
+        "group.share.max.delivery.count.limit", 10, "The most a group may set.", low=5, high=25
+    )
+    lock_ms: int = key(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        "How long a delivered record is locked.",
+        low=1_000,
+        high=3_600_000,
+    )
+    lock_ms_min: int = key(
+        "group.share.min.record.lock.duration.ms",
+        15_000,
+        "The least a group may set.",
+        low=1_000,
+        high=30_000,
+    )
+    lock_ms_max: int = key(
+        "group.share.max.record.lock.duration.ms",
+        60_000,
+        "The most a group may set.",
+        low=30_000,
+        high=3_600_000,
+    )
+    in_flight_max: int = key(
+        "group.share.partition.max.record.locks",
+        2_000,
+        "Records of one share partition that may be locked or wait for redelivery.",
+        low=100,
+        high=1_000_000,
+    )
+    in_flight_max_min: int = key(
+        "group.share.min.partition.max.record.locks",
+        100,
+        "The least a group may set.",
+        low=100,
+        high=2_000,
+    )
+    in_flight_max_max: int = key(
+        "group.share.max.partition.max.record.locks",
+        1_000_000,
+        "The most a group may set (Kafka: 4,000).",
+        low=2_000,
+        high=1_000_000,
+    )
+    runs_max: int = key(
+        "sharegroup.share.partition.runs.max",
+        20_000,
+        "Changes of delivery state that one share partition holds; at the limit it takes no "
+        "new records until some settle.",
+        low=100,
+        high=1_000_000,
+    )
+    sessions_max: int = key(
+        "group.share.max.share.sessions",
+        2_000,
+        "Share sessions of this broker; at least `group.share.max.size`.",
+        low=1,
+        fixed=True,
+    )
+    remote_wait_ms: int = key(
+        "remote.fetch.max.wait.ms",
+        500,
+        "All of a log is on this disk.",
+        low=1,
+        effect=False,
+    )
+    purge_interval: int = key(
+        "share.fetch.purgatory.purge.interval.requests",
+        1_000,
+        "A long poll that has ended is forgotten at once.",
+        effect=False,
+    )
+    persister: str = key(
+        "group.share.persister.class.name",
+        DEFAULT_PERSISTER,
+        "Where share state is kept: its topic, or (`NoOpStatePersister`) nowhere.",
+        choices=(DEFAULT_PERSISTER, NO_OP_PERSISTER, ""),
+        internal=True,
+        fixed=True,
+    )
+    dead_letter_writer: str = key(
+        "group.share.dlq.manager.class.name",
+        DEFAULT_DEAD_LETTERS,
+        "Who writes dead letters: this broker, or (`NoOpShareGroupDLQManager`) nobody.",
+        choices=(DEFAULT_DEAD_LETTERS, NO_OP_DEAD_LETTERS, ""),
+        internal=True,
+        fixed=True,
+    )
+    dead_letter_auto_create: bool = key(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        False,
+        "Create a group's dead letter topic when it is first needed (KIP-1191).",
+    )
+    dead_letter_prefix: str = key(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        "What the name of a dead letter topic must begin with; empty: anything.",
+    )
+
+
+BOUNDED = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "assignment_interval_ms",
+    "delivery_count_max",
+    "lock_ms",
+    "in_flight_max",
+)
+"""The fields that have a least and a most beside them."""
+
+
+def check_share_groups(config: ShareGroupConfig) -> None:
+    """Raise InvalidConfig when values contradict each other, each of them in its own range."""
+    names = {entry.name: entry.metadata["name"] for entry in entries(type(config))}
+    for field in BOUNDED:
+        for lower, higher in ((f"{field}_min", field), (field, f"{field}_max")):
+            _check_order(config, names, lower, higher)
+    _check_order(config, names, "members_max", "sessions_max")
+    if config.session_timeout_ms <= config.heartbeat_interval_ms:
+        raise InvalidConfig(
+            f"{names['session_timeout_ms']}={config.session_timeout_ms} must be larger than "
+            f"{names['heartbeat_interval_ms']}={config.heartbeat_interval_ms}"
+        )
+
+
+def _check_order(
+    config: ShareGroupConfig, names: Mapping[str, str], lower: str, higher: str
+) -> None:
+    low, high = getattr(config, lower), getattr(config, higher)
+    if low > high:
+        raise InvalidConfig(f"{names[lower]}={low} must not be larger than {names[higher]}={high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """What a share group may set for itself; None means: the broker's value holds."""
+
+    session_timeout_ms: int | None = key(
+        "share.session.timeout.ms",
+        None,
+        "A silent member is removed after this.",
+        low=1,
+        synonym="group.share.session.timeout.ms",
+    )
+    heartbeat_interval_ms: int | None = key(
+        "share.heartbeat.interval.ms",
+        None,
+        "How often members report.",
+        low=1,
+        synonym="group.share.heartbeat.interval.ms",
+    )
+    lock_ms: int | None = key(
+        "share.record.lock.duration.ms",
+        None,
+        "How long a delivered record is locked.",
+        low=1_000,
+        synonym="group.share.record.lock.duration.ms",
+    )
+    delivery_count_max: int | None = key(
+        "share.delivery.count.limit",
+        None,
+        "A record is archived after this many deliveries.",
+        low=2,
+        synonym="group.share.delivery.count.limit",
+    )
+    in_flight_max: int | None = key(
+        "share.partition.max.record.locks",
+        None,
+        "Records that may be locked or wait for redelivery.",
+        low=100,
+        synonym="group.share.partition.max.record.locks",
+    )
+    assignment_interval_ms: int | None = key(
+        "share.assignment.interval.ms",
+        None,
+        "The least time between assignments.",
+        low=0,
+        synonym="group.share.assignment.interval.ms",
+    )
+    assignor_offload: bool | None = key(
+        "share.assignor.offload.enable",
+        None,
+        "An assignment takes milliseconds and is made at once.",
+        synonym="group.share.assignor.offload.enable",
+        internal=True,
+        effect=False,
+    )
+    renewal: bool = key(
+        "share.renew.acknowledge.enable",
+        True,
+        "Whether members may renew their locks (KIP-1222).",
+    )
+    auto_offset_reset: str = key(
+        "share.auto.offset.reset",
+        "latest",
+        "Where a new group starts: latest, earliest or by_duration:PnDTnHnMn.nS.",
+    )
+    isolation_level: str = key(
+        "share.isolation.level",
+        "read_uncommitted",
+        "Whether records of transactions that are open or aborted are delivered, too.",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    dead_letter_topic: str = key(
+        "errors.deadletterqueue.topic.name",
+        "",
+        "The topic for records that nobody could process; empty: they are only archived.",
+    )
+    dead_letter_copy: bool = key(
+        "errors.deadletterqueue.copy.record.enable",
+        False,
+        "Whether a dead letter has the record's key, value and headers, or only says where it is.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupConfig:
+    """What holds for consumer groups, and for the offsets that they commit."""
+
+    protocols: tuple[str, ...] = key(
+        "group.coordinator.rebalance.protocols",
+        ("classic", "consumer", "streams"),
+        "Consumer groups have the classic protocol; `share.version` switches share groups.",
+        choices=("classic", "consumer", "streams", "share"),
+        low=1,
+        effect=False,
+        fixed=True,
+    )
+    session_timeout_ms_min: int = key(
+        "group.min.session.timeout.ms", 6_000, "The least session timeout of a member.", low=0
+    )
+    session_timeout_ms_max: int = key("group.max.session.timeout.ms", 1_800_000, "The most.", low=0)
+    members_max: int = key("group.max.size", 1_000, "Members of a consumer group.", low=1)
+    rebalance_delay_ms: int = key(
+        "group.initial.rebalance.delay.ms",
+        0,
+        "How long a new group waits for more members before its first assignment.",
+        low=0,
+    )
+    offset_metadata_bytes_max: int = key(
+        "offset.metadata.max.bytes", 4_096, "The longest note beside a committed offset.", low=0
+    )
+    offsets_retention_minutes: int = key(
+        "offsets.retention.minutes",
+        10_080,
+        "How long the offsets of a group without members are kept.",
+        low=1,
+    )
+    offsets_check_ms: int = key(
+        "offsets.retention.check.interval.ms",
+        600_000,
+        "How often offsets are looked through for what need not be kept.",
+        kind=Kind.LONG,
+        low=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorConfig:
+    """The two internal topics that hold group state and delivery state."""
+
+    state_partitions: int = key(
+        "share.coordinator.state.topic.num.partitions",
+        50,
+        "Partitions of `__share_group_state`, fixed when it is created.",
+        low=1,
+    )
+    state_segment_bytes: int = key(
+        "share.coordinator.state.topic.segment.bytes", 104_857_600, "Its segment size.", low=1_024
+    )
+    updates_per_snapshot: int = key(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        "Updates of one share partition between two snapshots.",
+        low=0,
+        high=500,
+    )
+    prune_interval_ms: int = key(
+        "share.coordinator.state.topic.prune.interval.ms",
+        300_000,
+        "How often records that nobody needs are deleted from `__share_group_state`.",
+        low=1,
+        internal=True,
+    )
+    cold_snapshot_ms: int = key(
+        "share.coordinator.cold.partition.snapshot.interval.ms",
+        300_000,
+        "A share partition that was not written for so long gets a new snapshot, so that what "
+        "came before it can be deleted.",
+        low=1,
+        internal=True,
+    )
+    state_replicas: int = key(
+        "share.coordinator.state.topic.replication.factor",
+        3,
+        "One node has one replica.",
+        kind=Kind.SHORT,
+        low=1,
+        effect=False,
+    )
+    state_insync_replicas: int = key(
+        "share.coordinator.state.topic.min.isr",
+        2,
+        "One node has one replica.",
+        kind=Kind.SHORT,
+        low=1,
+        effect=False,
+    )
+    state_compression: int = key(
+        "share.coordinator.state.topic.compression.codec",
+        0,
+        "Share state is written without compression.",
+        low=0,
+        high=4,
+        effect=False,
+    )
+    state_threads: int = key(
+        "share.coordinator.threads", 1, "There is one event loop.", low=1, effect=False
+    )
+    state_write_timeout_ms: int = key(
+        "share.coordinator.write.timeout.ms",
+        5_000,
+        "A write is answered when the disk has it, or has failed.",
+        low=1,
+        effect=False,
+    )
+    state_load_bytes: int = key(
+        "share.coordinator.load.buffer.size",
+        5_242_880,
+        "Share state is loaded in pieces of the broker's own size.",
+        low=1,
+        effect=False,
+    )
+    state_linger_ms: int = key(
+        "share.coordinator.append.linger.ms",
+        -1,
+        "Writes share a flush as they come; none waits for others.",
+        low=-1,
+        effect=False,
+    )
+    state_buffer_bytes: int = key(
+        "share.coordinator.cached.buffer.max.bytes",
+        1_048_588,
+        "No buffer is kept between writes.",
+        low=524_288,
+        effect=False,
+    )
+    offsets_partitions: int = key(
+        "offsets.topic.num.partitions",
+        50,
+        "Partitions of `__consumer_offsets`, fixed when it is created.",
+        low=1,
+    )
+    offsets_segment_bytes: int = key(
+        "offsets.topic.segment.bytes", 104_857_600, "Its segment size.", low=1_024
+    )

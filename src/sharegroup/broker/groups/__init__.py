@@ -1,0 +1,1 @@
+"""The two coordinators of groups, and the one log that both keep."""

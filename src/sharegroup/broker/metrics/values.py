@@ -1,0 +1,321 @@
+"""Gives every metric of `families` its values, when somebody asks for them.
+
+Nothing is kept for it but plain numbers that the parts of the broker count anyway.  An answer
+may be long: 10,000 share partitions have 120,000 lines.  So it is made in slices of a few
+milliseconds, between which others are served.  Its numbers are therefore not of one moment; each
+share partition's are.  What was read is put into text at once: ten thousand small objects that
+live for as long as the answer takes would bring about a full collection of garbage now and then,
+which stops everybody.
+
+Whoever can name groups and topics could make the answer as long as he likes.  Only so many have
+series of their own, the oldest first; how many were left out is a metric, too, and what is
+summed is summed over all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
+from sharegroup.broker.metrics import families as names
+from sharegroup.broker.metrics.families import Family
+from sharegroup.broker.metrics.loop_lag import LoopLag
+from sharegroup.broker.metrics.text import Value, head, label_pairs, lines
+from sharegroup.broker.parts import Parts
+from sharegroup.broker.server import Server
+from sharegroup.broker.share.dead_letters import DeadLetterCounts
+from sharegroup.broker.share.live_share_partition import LiveSharePartition
+from sharegroup.core.delivery import Ack
+from sharegroup.errors import KafkaStorageError
+from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.wire.apis import APIS
+
+SHARE_PARTITIONS_MAX = 10_000
+GROUPS_MAX = 1_000
+TOPICS_MAX = 1_000
+"""With series of their own."""
+
+SLICE = 50
+"""Share partitions, or logs, that are looked at before others of this process have a turn."""
+
+PIECES = 500
+"""What so many of them have to say about one metric is given out at once."""
+
+Sample = tuple[Family, tuple[str, ...], Value]
+
+
+class _Row(NamedTuple):
+    """What one share partition says; ``pairs`` are its labels as text."""
+
+    pairs: str
+    timed_out: int
+    in_flight: int
+    runs: int
+    batches: int
+    records: int
+    looks: int
+    look_seconds: float
+    available: int
+    acquired: int
+    archiving: int
+    lag: int
+    full: int
+
+
+_OF_ROW: dict[Family, Callable[[_Row], Value]] = {
+    names.LOCK_TIMEOUTS: lambda row: row.timed_out,
+    names.IN_FLIGHT: lambda row: row.in_flight,
+    names.IN_FLIGHT_RUNS: lambda row: row.runs,
+    names.BATCH_MESSAGES: lambda row: (row.batches, row.records),
+    names.FETCH_LOCK: lambda row: (row.looks, row.look_seconds),
+    names.LAG: lambda row: row.lag,
+    names.FULL: lambda row: row.full,
+}
+"""Those with one value for each share partition; `names.RECORDS` has three."""
+
+
+class _Totals:
+    """What is summed while the share partitions and topics are looked at."""
+
+    __slots__ = ("archiving", "full", "loaded", "log_bytes")
+
+    def __init__(self) -> None:
+        self.loaded = self.full = self.archiving = self.log_bytes = 0
+
+
+class Metrics:
+    """See the module's text."""
+
+    __slots__ = (
+        "_directory",
+        "_loop_lag",
+        "_parts",
+        "_server",
+        "_share_partitions_max",
+        "_topics_max",
+    )
+
+    def __init__(
+        self,
+        parts: Parts,
+        server: Server,
+        directory: LogDirectory,
+        loop_lag: LoopLag,
+        *,
+        share_partitions_max: int = SHARE_PARTITIONS_MAX,
+        topics_max: int = TOPICS_MAX,
+    ) -> None:
+        self._parts = parts
+        self._server = server
+        self._directory = directory
+        self._loop_lag = loop_lag
+        self._share_partitions_max = share_partitions_max
+        self._topics_max = topics_max
+
+    async def text(self) -> AsyncIterator[str]:
+        """The whole answer, piece by piece; the one who takes it lets others have their turn."""
+        totals = _Totals()
+        by_family: dict[Family, list[str]] = {family: [] for family in names.FAMILIES}
+        await self._share_partitions(totals, by_family)
+        samples = [sample async for sample in self._topics(totals)]
+        for family, labels, value in [*samples, *self._samples(totals)]:
+            by_family[family].append(lines(family, label_pairs(family.labels, labels), value))
+        for family, found in by_family.items():
+            yield head(family)
+            for first in range(0, len(found), PIECES):
+                yield "".join(found[first : first + PIECES])
+
+    async def _share_partitions(self, totals: _Totals, by_family: dict[Family, list[str]]) -> None:
+        """The share partitions in memory; as many as may be have series of their own."""
+        for number, live in enumerate(self._parts.share_partitions, start=1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            if live.fenced:
+                continue  # It was dropped while others had their turn.
+            row = self._row(live)
+            totals.loaded += 1
+            totals.full += row.full
+            totals.archiving += row.archiving
+            if totals.loaded <= self._share_partitions_max:
+                for family in names.EACH_SHARE_PARTITION:
+                    by_family[family].append(_lines_of(family, row))
+
+    def _row(self, live: LiveSharePartition) -> _Row:
+        group_id, _, partition = live.key
+        counts = live.state.snapshot()
+        settled = counts.start_offset + counts.delivery_complete_count
+        return _Row(
+            label_pairs(names.FULL.labels, (group_id, live.topic_name, str(partition))),
+            timed_out=live.timed_out_count,
+            in_flight=counts.end_offset - counts.start_offset,
+            runs=counts.run_count,
+            batches=live.delivered_batches,
+            records=live.delivered_records,
+            looks=live.look_count,
+            look_seconds=live.look_seconds,
+            available=counts.available_count,
+            acquired=counts.acquired_count,
+            archiving=counts.archiving_count,
+            lag=max(0, live.log.high_watermark - settled),
+            full=int(live.state.is_full(self._parts.group_settings.limits(group_id))),
+        )
+
+    async def _topics(self, totals: _Totals) -> AsyncIterator[Sample]:
+        """What there is to say by topic, and the size of all logs."""
+        looked_at = 0
+        for number, topic in enumerate(list(self._parts.topics.catalog.topics())):
+            size = offsets = 0
+            for log_ in self._parts.topics.opened(topic):
+                size += log_.size
+                offsets += log_.high_watermark - log_.start_offset
+                looked_at += 1
+                if looked_at % SLICE == 0:
+                    await asyncio.sleep(0)
+            totals.log_bytes += size
+            if number >= self._topics_max:
+                continue
+            yield names.TOPIC_LOG_BYTES, (topic.name,), size
+            yield names.TOPIC_LOG_OFFSETS, (topic.name,), offsets
+            for sample in self._share_requests(topic):
+                yield sample
+
+    def _share_requests(self, topic: Topic) -> Iterator[Sample]:
+        counters = self._parts.share_partitions.counters.topics.get(topic.topic_id)
+        if counters is not None:
+            labels = (topic.name,)
+            yield names.SHARE_FETCHES, labels, counters.fetch_count
+            yield names.SHARE_FETCHES_FAILED, labels, counters.fetch_failed
+            yield names.ACKNOWLEDGEMENTS, labels, counters.acknowledge_count
+            yield names.ACKNOWLEDGEMENTS_FAILED, labels, counters.acknowledge_failed
+
+    def _samples(self, totals: _Totals) -> Iterator[Sample]:
+        """All that does not grow with share partitions and topics."""
+        yield from self._requests()
+        yield from self._share_groups(totals)
+        yield from self._sessions()
+        yield from self._coordinators()
+        yield from self._process(totals)
+
+    def _requests(self) -> Iterator[Sample]:
+        for key, counters in self._parts.requests.by_api.items():
+            request = (APIS[key].name,)
+            yield names.REQUEST_SECONDS, request, counters.seconds
+            yield names.REQUEST_LOCAL, request, counters.local_seconds
+            yield names.REQUEST_BYTES, request, counters.request_bytes
+            yield names.RESPONSE_BYTES, request, counters.response_bytes
+            for error, count in counters.errors.items():
+                yield names.REQUEST_ERRORS, (*request, error), count
+
+    def _share_groups(self, totals: _Totals) -> Iterator[Sample]:
+        share_partitions, letters = self._parts.share_partitions, self._parts.dead_letters
+        counters = share_partitions.counters
+        for ack in Ack:
+            yield names.RECORD_ACKNOWLEDGEMENTS, (ack.name.lower(),), counters.acknowledged[ack]
+        yield names.PARTITION_LOAD, (), counters.load_seconds
+        for group_id, group in islice(counters.groups.items(), GROUPS_MAX):
+            yield names.FETCH_RATIO, (group_id,), group.fetch_ratio
+            yield names.ACQUIRE_SECONDS, (group_id,), group.fetch_seconds
+        for group_id, counts in islice(letters.counts.items(), GROUPS_MAX):
+            yield from _dead_letters(group_id, counts)
+        yield names.DEAD_LETTERS_WAITING, (), totals.archiving
+        yield names.DEAD_LETTER_PARTITIONS, ("pending",), letters.pending_count
+        yield names.DEAD_LETTER_PARTITIONS, ("stalled",), letters.stalled_count
+        yield names.SHARE_PARTITIONS_LOADED, ("loaded",), totals.loaded
+        yield names.SHARE_PARTITIONS_LOADED, ("full",), totals.full
+        yield names.LOCKS_TIMED_OUT, (), counters.timed_out_count
+        yield names.LOCK_LATENESS, (), share_partitions.lock_lateness
+
+    def _sessions(self) -> Iterator[Sample]:
+        sessions, counters = self._parts.share_sessions, self._parts.share_partitions.counters
+        yield names.SESSION_EVICTIONS, (), counters.sessions_lost
+        yield names.SESSION_PARTITIONS, (), sessions.partition_count()
+        yield names.SESSIONS_OPEN, (), len(sessions)
+        yield names.DELAYED, (), counters.waiting_count
+        yield names.DELAYED_WATCHES, (), counters.watch_count
+        yield names.DELAYED_EXPIRED, (), counters.waits_expired
+        yield names.WAITING, (), len(self._parts.waiting)
+
+    def _coordinators(self) -> Iterator[Sample]:
+        shares = Counter(one.state for one in self._parts.share_group_coordinator.list_groups())
+        classic = Counter(
+            str(one.state) for one in self._parts.consumer_group_coordinator.list_groups()
+        )
+        yield names.GROUPS, ("share",), shares.total()
+        yield names.GROUPS, ("classic",), classic.total()
+        for state in ("Empty", "Stable", "Dead"):
+            yield names.GROUP_STATES, (state,), shares[state]
+        for state, count in classic.items():
+            yield names.CONSUMER_GROUP_STATES, (state,), count
+        yield names.REBALANCES, (), self._parts.share_group_coordinator.rebalance_count
+        coordinator = self._parts.share_coordinator
+        yield names.STATE_LOAD, (), coordinator.load_ms / 1000
+        yield names.STATE_WRITES, (), coordinator.write_count
+        yield names.STATE_WRITE_SECONDS, (), self._parts.share_partitions.counters.write_seconds
+        active, failed = self._state_partitions()
+        yield names.STATE_PARTITIONS, ("loading",), 0
+        yield names.STATE_PARTITIONS, ("active",), active
+        yield names.STATE_PARTITIONS, ("failed",), failed
+        for partition, offset in self._parts.state_pruning.last_pruned.items():
+            yield names.LAST_PRUNED, (SHARE_GROUP_STATE, str(partition)), offset
+
+    def _state_partitions(self) -> tuple[int, int]:
+        """How many partitions of the state topic take writes, and how many do not."""
+        active = failed = 0
+        for log_ in self._parts.topics.opened(self._parts.topics.catalog.topic(SHARE_GROUP_STATE)):
+            try:
+                log_.check_writable()
+            except KafkaStorageError:
+                failed += 1
+            else:
+                active += 1
+        return active, failed
+
+    def _process(self, totals: _Totals) -> Iterator[Sample]:
+        server, requests = self._server, self._parts.requests
+        yield names.LOOP_LAG, (), self._loop_lag.lateness
+        yield names.SYNCS, (), (self._directory.sync_rounds, self._directory.sync_seconds)
+        yield names.LOG_BYTES, (), totals.log_bytes
+        yield names.CONNECTIONS, (), server.connection_count
+        yield names.CONNECTIONS_OPENED, (), server.opened_count
+        yield names.CONNECTIONS_REFUSED, (), server.refused_count
+        yield names.BAD_REQUESTS, (), requests.bad_count
+        times = os.times()
+        yield names.CPU, (), times.user + times.system
+        groups = max(
+            len(self._parts.share_partitions.counters.groups), len(self._parts.dead_letters.counts)
+        )
+        topics = sum(1 for _ in self._parts.topics.catalog.topics())
+        for of, count, most in (
+            ("share_partitions", totals.loaded, self._share_partitions_max),
+            ("groups", groups, GROUPS_MAX),
+            ("topics", topics, self._topics_max),
+        ):
+            yield names.LEFT_OUT, (of,), max(0, count - most)
+
+
+def _dead_letters(group_id: str, counts: DeadLetterCounts) -> Iterator[Sample]:
+    labels = (group_id,)
+    yield names.DEAD_LETTERS, labels, counts.record_count
+    yield names.DEAD_LETTER_WRITES, labels, counts.write_count
+    yield names.DEAD_LETTER_FAILURES, labels, counts.failure_count
+    yield names.DEAD_LETTERS_NOT_COPIED, labels, counts.not_copied_count
+    yield names.DEAD_LETTERS_GIVEN_UP, labels, counts.given_up_count
+
+
+def _lines_of(family: Family, row: _Row) -> str:
+    """What one metric says of a share partition."""
+    if family is not names.RECORDS:
+        return lines(family, row.pairs, _OF_ROW[family](row))
+    return "".join(
+        lines(family, f'{row.pairs},state="{state}"', count)
+        for state, count in (
+            ("available", row.available),
+            ("acquired", row.acquired),
+            ("archiving", row.archiving),
+        )
+    )

@@ -1,0 +1,1 @@
+"""Share partitions in use: who runs them, who keeps their state, where dead letters go."""
