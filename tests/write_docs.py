@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from sharegroup.broker.config import (
+from sharegroup.broker.configuration.config import (
     COMPATIBLE,
     ConsumerGroupConfig,
     CoordinatorConfig,
@@ -21,10 +21,9 @@ from sharegroup.broker.config import (
     ShareGroupConfig,
     TopicConfig,
 )
-from sharegroup.broker.config_values import entries, value_text
+from sharegroup.broker.configuration.config_values import entries, value_text
 from sharegroup.broker.dispatch import MODULES
-from sharegroup.broker.metrics import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
-from sharegroup.broker.metrics_families import (
+from sharegroup.broker.metrics.families import (
     COORDINATORS,
     EACH_SHARE_PARTITION,
     NOT_HERE,
@@ -34,6 +33,7 @@ from sharegroup.broker.metrics_families import (
     SHARE_GROUPS,
     TOPICS,
 )
+from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
