@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -93,9 +94,16 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _run(values: dict[str, str], *, insecure: bool) -> None:
+    # What is imported here stays as long as the process: to look through it for garbage, now and
+    # at each collection from now on, is in vain.
+    gc.disable()
+    import uvloop
+
     from sharegroup.broker.app import run_until
     from sharegroup.broker.configuration.config import Config
 
+    gc.freeze()
+    gc.enable()
     try:
         config = Config.parse(values)
     except InvalidConfig as error:
@@ -107,8 +115,6 @@ def _run(values: dict[str, str], *, insecure: bool) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         await run_until(stop, config, insecure=insecure, ready=_say_ready)
-
-    import uvloop
 
     uvloop.run(serve())
 
