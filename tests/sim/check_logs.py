@@ -63,14 +63,14 @@ class LogView:
     def may_be_deleted(self, offset: int) -> bool:
         return offset < self.deletable_to
 
-    def may_be_no_record(self, offset: int) -> bool:
-        """Whether it was deleted, is a marker, or for those who read committed records nothing."""
+    def may_be_no_record(self, offset: int, *, reads_committed: bool) -> bool:
+        """Whether it was deleted, is a marker, or for who reads committed records nothing."""
         if self.may_be_deleted(offset):
             return True
         value = self.records.get(offset)
         if value is None:
             return self.has_markers
-        return self.outcomes.get(value, Outcome.COMMITTED) is not Outcome.COMMITTED
+        return reads_committed and self.outcomes.get(value) in (Outcome.OPEN, Outcome.ABORTED)
 
 
 class LogChecks:

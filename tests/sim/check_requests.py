@@ -125,7 +125,9 @@ class ShareRequests:
                     ack_type=ack_type,
                     incarnation=incarnation,
                 )
-                ack.may_be_over |= self.logs.view(where).may_be_no_record(offset)
+                ack.may_be_over |= self.logs.view(where).may_be_no_record(
+                    offset, reads_committed=self._reads_committed
+                )
                 asked.acks.append((where, ack))
 
     def _note_incarnations(self, group: str, asked: Asked) -> None:

@@ -282,9 +282,11 @@ class ShareChecks:
         if not ack.may_be_over:
             self._check_right(ack, named, member_id, arrived_us)
         if hold is not None and hold.member_id == member_id:
-            if ack.ack_type == RENEW and not ack.may_be_over:
+            if ack.ack_type == RENEW:
+                # The broker says yes, too, where there is nothing left to renew.
+                until_us = _whole_ms(arrived_us) + limits.lock_ms[0] * 1000
+                hold.until_us = 0 if ack.may_be_over else until_us
                 hold.ending = False
-                hold.until_us = _whole_ms(arrived_us) + limits.lock_ms[0] * 1000
                 hold.ends_us = now_us + limits.lock_ms[1] * 1000 + 1000
                 return
             if view.held.get(offset) is hold:
