@@ -1,0 +1,234 @@
+"""As `test_found_by_mutants`: what consumer groups count, and what several members do together."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.core import consumer_group_members
+from sharegroup.core.consumer_group_offsets import CommittedOffsets
+from sharegroup.core.consumer_group_records import CommittedOffset, OffsetCommit, OffsetTombstone
+from sharegroup.errors import GroupSubscribedToTopic, InconsistentGroupProtocol, MessageTooLarge
+from sharegroup.ids import GroupId, MemberId, TopicName
+from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene
+
+T, U, V = TopicName("t"), TopicName("u"), TopicName("v")
+
+MEMBER_BYTES = 106
+"""What a member with `Scene.request`'s protocol takes: 100, and «range», and one byte."""
+
+
+class TestProtocol:
+    @pytest.mark.parametrize(
+        ("likes", "chosen"),
+        [
+            (("b a", "a b", "a b"), "a"),
+            (("a b", "b a", "b a"), "b"),
+            (("b a", "a b"), "b"),
+            (("a b", "b a"), "a"),
+            (("a b c", "b a c", "c a b", "b a c"), "b"),
+        ],
+        ids=["a later one has more", "likewise", "as many", "likewise as many", "of three"],
+    )
+    def test_most_votes_win_and_of_as_many_the_first(
+        self, likes: tuple[str, ...], chosen: str
+    ) -> None:
+        """Whatever their names."""
+        assert protocol_of(likes) == chosen
+
+    @pytest.mark.parametrize(
+        "likes",
+        [
+            ("ours", "theirs ours", "theirs ours"),
+            ("theirs ours", "ours", "theirs ours"),
+            ("theirs ours", "theirs ours", "ours"),
+        ],
+        ids=["first", "middle", "last"],
+    )
+    def test_what_one_does_not_know_is_not_chosen_whoever_it_is(
+        self, likes: tuple[str, ...]
+    ) -> None:
+        assert protocol_of(likes) == "ours"
+
+    @pytest.mark.parametrize("likes", [("ours", "mine ours"), ("mine ours", "ours")])
+    def test_who_shares_a_protocol_with_some_of_the_members_only_is_refused(
+        self, likes: tuple[str, ...]
+    ) -> None:
+        scene = Scene(initial_delay_ms=10)
+        for name, liked in zip("ab", likes, strict=True):
+            scene.knock(name, protocols=dict.fromkeys(liked.split(), b""))
+        with pytest.raises(InconsistentGroupProtocol, match=r"know \['ours'\]; .* \['mine'\]$"):
+            scene.ask_to_join("c", protocols={"mine": b""})
+
+
+def protocol_of(likes: tuple[str, ...]) -> str | None:
+    """What members agree upon, who like these protocols, the best first."""
+    scene = Scene(initial_delay_ms=10)
+    calls = [
+        scene.knock(f"m{number}", protocols=dict.fromkeys(liked.split(), b""))[1]
+        for number, liked in enumerate(likes)
+    ]
+    scene.pass_ms(10 * len(likes))
+    (chosen,) = {scene.joined(call).protocol for call in calls}
+    return chosen
+
+
+class TestMemory:
+    def test_assignment_takes_the_place_of_the_one_before(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", MEMBER_BYTES + 20)
+        scene = Scene()
+        (a,) = scene.stable("a")
+        for generation in (2, 3, 4):
+            assert assigned(scene, a, generation, b"x" * 20) == b"x" * 20
+        scene.ask_to_join("a", a)
+        with pytest.raises(MessageTooLarge, match="would take 127 bytes, more than 126"):
+            scene.sync(a, 5, {a: b"x" * 21})
+
+    def test_smaller_assignment_leaves_room_for_metadata(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", MEMBER_BYTES + 20)
+        scene = Scene()
+        (a,) = scene.stable("a")
+        assigned(scene, a, 2, b"x" * 20)
+        with pytest.raises(MessageTooLarge):
+            scene.ask_to_join("a", a, protocols={"range": b"tt"})
+        assigned(scene, a, 3, b"x" * 5)
+        with pytest.raises(MessageTooLarge):
+            scene.ask_to_join("a", a, protocols={"range": b"t" * 17})
+        call = scene.ask_to_join("a", a, protocols={"range": b"t" * 16})
+        assert scene.joined(call).generation == 4
+
+    def test_rebalance_before_the_assignment_takes_the_old_one_back(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was of a generation that two others have followed."""
+        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 2 * MEMBER_BYTES + 10)
+        scene = Scene()
+        (a,) = scene.stable("a")
+        assigned(scene, a, 2, b"x" * 10)
+        scene.ask_to_join("a", a)
+        scene.knock("b")
+        assert [one.assignment for one in scene.groups.describe(GROUP).members] == [b"", b""]
+        with pytest.raises(MessageTooLarge):
+            scene.ask_to_join("a", a, protocols={"range": b"t" * 12})
+        call = scene.ask_to_join("a", a, protocols={"range": b"t" * 11})
+        assert scene.joined(call).generation == 4
+
+
+def assigned(scene: Scene, leader: MemberId, generation: int, assignment: bytes) -> bytes:
+    """The only member joins again, and gives itself something else."""
+    scene.ask_to_join("a", leader)
+    return scene.synced(scene.sync(leader, generation, {leader: assignment}))
+
+
+class TestOffsets:
+    OTHERS = GroupId("others")
+
+    def offsets(self) -> CommittedOffsets:
+        """Three of one group, in two topics; one of another."""
+        offsets = CommittedOffsets()
+        for group_id, topic, partition in (
+            (GROUP, T, 0),
+            (GROUP, T, 1),
+            (GROUP, U, 0),
+            (self.OTHERS, T, 0),
+        ):
+            committed = CommittedOffset(7, -1, "", 0, None, TOPIC_ID)
+            offsets.put(OffsetCommit(group_id, topic, partition, committed))
+        return offsets
+
+    def test_offset_counts_once_however_often_it_is_committed(self) -> None:
+        offsets = self.offsets()
+        for record in list(offsets):
+            offsets.put(record)
+        assert len(offsets) == 4
+
+    def test_each_that_goes_counts_and_leaves_the_others(self) -> None:
+        offsets = self.offsets()
+        left = []
+        for group_id, topic, partition in (
+            (GROUP, T, 0),
+            (GROUP, U, 0),
+            (GROUP, T, 1),
+            (self.OTHERS, T, 0),
+        ):
+            offsets.remove(OffsetTombstone(group_id, topic, partition))
+            there = [(one.group_id, one.topic, one.partition) for one in offsets]
+            left.append((len(offsets), there))
+        assert left == [
+            (3, [(GROUP, T, 1), (GROUP, U, 0), (self.OTHERS, T, 0)]),
+            (2, [(GROUP, T, 1), (self.OTHERS, T, 0)]),
+            (1, [(self.OTHERS, T, 0)]),
+            (0, []),
+        ]
+
+    def test_nothing_is_left_of_a_topic_or_group_without_offsets(self) -> None:
+        offsets = self.offsets()
+        offsets.remove(OffsetTombstone(GROUP, U, 0))
+        assert list(offsets.of_group(GROUP)) == [T]
+        offsets.remove(OffsetTombstone(self.OTHERS, T, 0))
+        assert offsets.of_group(self.OTHERS) == {}
+
+    def test_group_that_was_left_without_offsets_begins_anew(self) -> None:
+        """That it comes last now shows that nothing was kept of it; such groups add up."""
+        offsets = self.offsets()
+        (first, *_), before = offsets, list(offsets.commits(GROUP))
+        for one in before:
+            offsets.remove(OffsetTombstone(GROUP, one.topic, one.partition))
+        offsets.put(first)
+        assert [one.group_id for one in offsets] == [self.OTHERS, GROUP]
+
+    @pytest.mark.parametrize(
+        ("group_id", "topic", "partition"),
+        [(GroupId("strangers"), T, 0), (GROUP, V, 0), (GROUP, T, 2), (OTHERS, U, 0)],
+    )
+    def test_tombstone_of_what_is_not_there_changes_nothing(
+        self, group_id: GroupId, topic: TopicName, partition: int
+    ) -> None:
+        """The log was compacted: what it took back is not there any more."""
+        offsets = self.offsets()
+        before = list(offsets)
+        offsets.remove(OffsetTombstone(group_id, topic, partition))
+        assert (len(offsets), list(offsets)) == (4, before)
+
+
+class TestTopicsRead:
+    def scene(self, first: bytes, second: bytes) -> Scene:
+        """A stable group of two, with an offset in each of the topics t, u and v."""
+        scene = Scene(initial_delay_ms=10)
+        members = [
+            scene.knock(name, protocols={"range": metadata})
+            for name, metadata in (("a", first), ("b", second))
+        ]
+        scene.pass_ms(20)
+        for member_id, call in members:
+            assert scene.joined(call).generation == 1
+            scene.sync(member_id, 1)
+        assert scene.state == "Stable"
+        for topic in (T, U, V):
+            scene.commit(7, member_id=members[0][0], generation=1, topic=topic)
+        return scene
+
+    @pytest.mark.parametrize(("first", "second"), [(b"t", b"u"), (b"u", b"t"), (b"t u", b"t")])
+    def test_offsets_stay_of_what_any_member_reads(self, first: bytes, second: bytes) -> None:
+        scene = self.scene(first, second)
+        records, refused = scene.groups.delete_offsets(GROUP, {T: [0], U: [0], V: [0]})
+        assert records == (OffsetTombstone(GROUP, V, 0),)
+        assert {topic: type(error) for topic, error in refused.items()} == {
+            T: GroupSubscribedToTopic,
+            U: GroupSubscribedToTopic,
+        }
+        scene.expire(0)
+        assert [scene.offset(topic) for topic in (T, U, V)] == [7, 7, None]
+
+    @pytest.mark.parametrize(("first", "second"), [(b"?", b"u"), (b"u", b"?")])
+    def test_one_that_cannot_be_understood_keeps_them_all(
+        self, first: bytes, second: bytes
+    ) -> None:
+        scene = self.scene(first, second)
+        records, refused = scene.groups.delete_offsets(GROUP, {T: [0], V: [0]})
+        assert (records, list(refused)) == ((), [T, V])
+        scene.expire(0)
+        assert [scene.offset(topic) for topic in (T, U, V)] == [7, 7, 7]
