@@ -28,7 +28,14 @@ def keeper(**newest: int) -> Keeper:
 
 @pytest.mark.parametrize(
     ("key", "offset", "stays"),
-    [(b"a", 40, True), (b"a", 39, False), (b"a", 41, True), (b"other", 3, True), (None, 3, False)],
+    [
+        (b"a", 40, True),
+        (b"a", 39, False),
+        (b"a", 41, True),
+        (b"other", 3, True),
+        (b"other", 0, True),
+        (None, 3, False),
+    ],
 )
 def test_the_newest_record_of_a_key_stays(key: bytes | None, offset: int, stays: bool) -> None:
     assert keeper(a=40).keeps(key, offset=offset, is_tombstone=False, horizon=None) is stays
@@ -56,6 +63,13 @@ def test_memory_bounds_the_keys_but_never_stops_a_pass() -> None:
     assert (newest.has_room(2), newest.has_room(3)) == (True, False)
     newest.learn(b"a", 1)
     assert len(newest) == 1
+
+
+@pytest.mark.parametrize("memory_bytes", [0, ENTRY_BYTES - 1, ENTRY_BYTES, 2 * ENTRY_BYTES - 1])
+def test_a_single_key_goes_into_the_least_memory(memory_bytes: int) -> None:
+    newest = NewestOffsets(memory_bytes, end_offset=0)
+    newest.learn(b"a", 0)
+    assert (newest.has_room(0), newest.has_room(1)) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +133,29 @@ def test_a_producers_next_transaction_is_another() -> None:
     assert not transactions.records(1, end_offset=21, is_transactional=True)
     assert not transactions.marker(1, end_offset=22, is_commit=True)
     assert transactions.records(1, end_offset=31, is_transactional=True)
+
+
+def test_transactions_begin_in_the_order_of_their_offsets() -> None:
+    """Whatever their producers' ids, and in whichever order the log's index names them."""
+    for aborted in (
+        [Aborted(2, 10, 14), Aborted(1, 20, 21)],
+        [Aborted(1, 20, 21), Aborted(2, 10, 14)],
+    ):
+        transactions = Transactions(aborted)
+        assert not transactions.records(1, end_offset=11, is_transactional=True)
+        assert transactions.records(2, end_offset=12, is_transactional=True)
+        assert not transactions.marker(2, end_offset=15, is_commit=False)
+        assert transactions.records(1, end_offset=21, is_transactional=True)
+
+
+def test_aborted_transaction_right_after_another_one_is_known_too() -> None:
+    transactions = Transactions([Aborted(1, 10, 14), Aborted(1, 15, 18)])
+    assert transactions.records(1, end_offset=12, is_transactional=True)
+    assert not transactions.marker(1, end_offset=15, is_commit=False)
+    assert transactions.records(1, end_offset=17, is_transactional=True)
+    assert not transactions.marker(1, end_offset=19, is_commit=False)
+
+
+def test_marker_of_a_transaction_that_nobody_knows_is_not_needed() -> None:
+    assert Transactions([]).marker(1, end_offset=15, is_commit=False)
+    assert Transactions([]).marker(1, end_offset=15, is_commit=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sharegroup.core import fetch_session
 from sharegroup.core.fetch_session import FetchKey, FetchSessions, Picture, Wanted
 from sharegroup.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, InvalidRequest
 
@@ -82,3 +83,41 @@ def test_session_ends_with_its_connection() -> None:
     sessions.release_connection(1)
     with pytest.raises(FetchSessionIdNotFound):
         sessions.plan(session_id, 1, connection_id=2, named={}, forgotten=())
+
+
+def test_session_of_another_connection_stays() -> None:
+    sessions = FetchSessions(10)
+    first, second = opened(sessions, connection_id=1), opened(sessions, connection_id=2)
+    sessions.release_connection(1)
+    assert len(sessions) == 1
+    assert sessions.plan(second, 1, connection_id=2, named={}, forgotten=()).session_id == second
+    with pytest.raises(FetchSessionIdNotFound):
+        sessions.plan(first, 1, connection_id=1, named={}, forgotten=())
+
+
+def test_request_that_names_nothing_opens_no_session() -> None:
+    sessions = FetchSessions(10)
+    assert sessions.plan(0, 0, connection_id=1, named={}, forgotten=()) == (0, {}, False)
+    assert len(sessions) == 0
+
+
+def test_epoch_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 and -1 mean something else."""
+    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 3)
+    sessions = FetchSessions(10)
+    session_id = opened(sessions)
+    for epoch in (1, 2, 3, 1, 2, 3, 1):
+        sessions.plan(session_id, epoch, connection_id=1, named={}, forgotten=())
+    with pytest.raises(InvalidFetchSessionEpoch, match="expected epoch 2, got 4"):
+        sessions.plan(session_id, 4, connection_id=1, named={}, forgotten=())
+
+
+def test_session_id_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 means that there is no session."""
+    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 3)
+    sessions = FetchSessions(10)
+    found = []
+    for connection_id in range(5):
+        found.append(opened(sessions, connection_id))
+        sessions.release_connection(connection_id)
+    assert found == [1, 2, 3, 1, 2]
