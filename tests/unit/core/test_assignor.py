@@ -132,6 +132,17 @@ def test_place_whose_next_in_line_has_the_partition_goes_to_another() -> None:
     assert assigned == {"m": has(A, 0), "n": has(A, 0, 1), "o": has(A, 1)}
 
 
+def test_place_that_nobody_below_quota_can_take_goes_to_who_has_fewest() -> None:
+    """The place in 2, which d alone, below quota, holds already; and a comes first by name."""
+    before = dict(zip(members("a b c d"), [has(A, 0), has(A), has(A), has(A, 2)], strict=True))
+    assert assign(everybody_wants("a b c d", A), before, {A: numbers(3)}) == {
+        "a": has(A, 0, 1),
+        "b": has(A, 0, 2),
+        "c": has(A, 1),
+        "d": has(A, 2),
+    }
+
+
 def test_unequal_subscriptions_are_served_topic_by_topic() -> None:
     wants = {
         MemberId("m"): frozenset({A}),
