@@ -50,13 +50,16 @@ class ConsumerChecks:
         self._groups: dict[str, ConsumerGroupView] = {}
         self._commits: dict[Where, list[Commit]] = {}
         self._in_doubt: set[str] = set()
+        self._forgotten_us: dict[str, int] = {}
         self._by_exchange: dict[Exchange, dict[Where, Commit]] = {}
         self._generation_then: dict[Exchange, int] = {}
 
-    def forget_topic(self, name: str, *, later: bool) -> None:
-        """Its offsets go with it: now, or nobody knows when."""
-        if later:
+    def forget_topic(self, name: str, now_us: int | None) -> None:
+        """Its offsets go with it, and with them what is being committed; None: who knows when."""
+        if now_us is None:
             self._in_doubt.add(name)
+        else:
+            self._forgotten_us[name] = now_us
         for where in [where for where in self._commits if where[1] == name]:
             for commit in self._commits[where]:
                 commit.is_confirmed = False
@@ -111,7 +114,8 @@ class ConsumerChecks:
             for one in topic.partitions:
                 commit = commits[str(request.group_id), str(topic.name), one.partition_index]
                 code = int(one.error_code)
-                commit.is_confirmed = code == 0
+                forgotten_us = self._forgotten_us.get(str(topic.name), -1)
+                commit.is_confirmed = code == 0 and forgotten_us < exchange.arrived_us
                 commit.is_refused = code not in (0, *IN_DOUBT)
                 if code == 0 and request.generation_id_or_member_epoch < newest:
                     self._report(

@@ -363,7 +363,8 @@ class ShareChecks:
             for offset in range(max(before, log_start), start_offset):
                 if offset in confirmed and not self.may_be_over(view, limits, offset):
                     self._report(f"S5: {named} start is {start_offset}, {offset} is not settled")
-        view.start_offset = start_offset
+        if view.counts or self._from_earliest:
+            view.start_offset = start_offset
         if lag >= 0:
             self._check_lag(view, named, limits, start_offset, lag, log_start, log_end, confirmed)
 

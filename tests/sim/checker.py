@@ -315,11 +315,11 @@ class Checker:
 
     def _DeleteTopics_answered(self, exchange: Exchange) -> None:  # noqa: N802
         for one in exchange.request.topics:
-            self.consumers.forget_topic(str(one.name), later=False)
+            self.consumers.forget_topic(str(one.name), exchange.answered_us)
 
     def _DeleteTopics_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
         for one in exchange.request.topics:
-            self.consumers.forget_topic(str(one.name), later=True)
+            self.consumers.forget_topic(str(one.name), None)
 
     # Members
 
