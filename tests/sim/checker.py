@@ -278,8 +278,12 @@ class Checker:
 
     # What our own clients tell their users
 
-    def told_durable(self, group: str, partition: Partition, offsets: Iterable[int]) -> None:
+    def told_durable(self, group: str, name: str, index: int, offsets: Iterable[int]) -> None:
         """K1: an application was told that its accepts of these are durable."""
+        ids = self._ids_of(name)
+        if len(ids) != 1:
+            return  # Of which topic with this name nobody can tell.
+        partition = Partition(ids[0], index)
         view = self.shares.view(group, partition)
         if view.is_unsure or view.was_reset:
             return
@@ -288,10 +292,11 @@ class Checker:
             if offset not in view.settled and not deleted:
                 self.problems.append(f"K1: {group} {partition}-{offset} is told to be accepted")
 
-    def told_delivered(self, partition: Partition, offset: int, value: bytes) -> None:
+    def told_delivered(self, name: str, index: int, offset: int, value: bytes) -> None:
         """K2: an application was told that its record is in the log."""
-        if self.logs.view(partition).confirmed.get(offset) != value:
-            self.problems.append(f"K2: {partition}-{offset} is told to be {value[:20]!r}")
+        logs = [self.logs.view(Partition(one, index)) for one in self._ids_of(name)]
+        if not any(log.confirmed.get(offset) == value for log in logs):
+            self.problems.append(f"K2: {name}-{index}-{offset} is told to be {value[:20]!r}")
 
     # Ordinary consumer groups
 

@@ -17,7 +17,6 @@ from sharegroup.errors import KafkaError
 from tests.sim.board import Board
 from tests.sim.checker import Checker
 from tests.sim.client import PORT
-from tests.sim.messages import Partition
 
 BOOTSTRAP = f"127.0.0.1:{PORT}"
 REQUEST_TIMEOUT_MS = 4_000
@@ -82,16 +81,14 @@ class OwnConsumer:
         return False
 
     async def _commit(self, consumer: ShareConsumer, accepted: list[Record]) -> None:
-        topics = dict(self.board.topics)
         for where, error in (await consumer.commit()).items():
             offsets = [
                 record.offset
                 for record in accepted
                 if (record.topic, record.partition) == (where.topic, where.partition)
             ]
-            if error is None and where.topic in topics:
-                partition = Partition(topics[where.topic].topic_id, where.partition)
-                self.checker.told_durable(self.group, partition, offsets)
+            if error is None:
+                self.checker.told_durable(self.group, where.topic, where.partition, offsets)
 
 
 @dataclass
@@ -127,6 +124,4 @@ class OwnProducer:
             self.count += 1
             value = b"%s/%d" % (self.name.encode(), self.count)
             done = await producer.send_and_wait(topic.name, value)
-            if self.board.topics.get(topic.name) == topic:
-                where = Partition(topic.topic_id, done.partition)
-                self.checker.told_delivered(where, done.offset, value)
+            self.checker.told_delivered(topic.name, done.partition, done.offset, value)
