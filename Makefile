@@ -32,8 +32,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## Run the main job on real data and check that the counts add up.
 	@$(BIN)/python -m sharegroup demo
 
-test: setup ## Run the test suite.
-	@$(BIN)/python -m pytest -q
+test: setup ## Run the test suite, half of its files beside the other half.
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/ruff check .

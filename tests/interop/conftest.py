@@ -6,8 +6,10 @@ is then Kafka's behaviour and not only ours.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -22,6 +24,18 @@ from tests.processes import ServeProcess
 # Short locks make short tests; both brokers refuse less than a second.
 SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
 _names = count(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def left_sockets() -> Iterator[None]:
+    """Take away what a module's clients left open, lest another test answers for it.
+
+    kafka-python and aiokafka leave sockets to the garbage collector when their broker goes.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 class RunningBroker(NamedTuple):

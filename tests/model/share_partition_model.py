@@ -141,6 +141,8 @@ class PartitionModel:
         for ack in acks:
             if ack.end <= ack.first or len(ack.types) not in (1, ack.end - ack.first):
                 return InvalidRequest
+            if ack.first < 0:
+                return InvalidRequest
             if any(kind not in (0, 1, 2, 3, 4) for kind in ack.types):
                 return InvalidRequest
             if reached is not None and ack.first < reached - 1:
