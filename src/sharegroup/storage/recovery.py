@@ -297,8 +297,10 @@ def _producers(
     states, known_to, damaged = ProducerStates(), scan.first_offset, False
     for name in reversed([name for name in names if name.endswith(SNAPSHOT_SUFFIX)]):
         offset = int(name.removesuffix(SNAPSHOT_SUFFIX))
-        if offset > end_offset:
-            files.remove(f"{folder}/{name}")  # What it was made of is lost with the log's end.
+        if offset > scan.first_offset:
+            # Its recovery point never became durable.  The scan tells all that it knows, and what
+            # it does not: which transactions of the scanned part were aborted.
+            files.remove(f"{folder}/{name}")
             continue
         try:
             found = decode_producers(read_file(files, f"{folder}/{name}"))
