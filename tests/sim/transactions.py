@@ -39,6 +39,8 @@ class Transaction:
     producer_id: int
     commits: bool
     values: list[bytes] = field(default_factory=list)
+    is_ending: bool = False
+    """A marker was sent, and perhaps it is there: nothing is added, and it ends no other way."""
 
 
 @dataclass
@@ -64,10 +66,11 @@ class Transactor:
                 if self.running:
                     await self._end(self.running[0])
             elif self.running and (len(self.running) >= OPEN_MAX or self.chance.random() < 0.5):
-                if self.chance.random() < 0.5:
-                    await self._write(self.chance.choice(self.running))
+                one = self.chance.choice(self.running)
+                if self.chance.random() < 0.5 and not one.is_ending:
+                    await self._write(one)
                 else:
-                    await self._end(self.chance.choice(self.running))
+                    await self._end(one)
             else:
                 await self._begin()
 
@@ -106,6 +109,7 @@ class Transactor:
 
     async def _end(self, one: Transaction) -> None:
         """Write the marker, again and again until it is there."""
+        one.is_ending = True
         view = self.logs.view(one.partition)
         for value in one.values:
             view.outcomes[value] = Outcome.COMMITTED if one.commits else Outcome.ABORTED
