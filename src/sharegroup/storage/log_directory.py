@@ -321,13 +321,17 @@ class LogDirectory:
             [file for checkpoint in begun for file in checkpoint.files],
             [name for checkpoint in begun for name in checkpoint.directories],
         )
+        folders = []
         for checkpoint in begun:
             if checkpoint.producers is not None:
                 folder = f"{root}/{folder_name(checkpoint.log.key)}"
                 name = segment_name(checkpoint.point, SNAPSHOT_SUFFIX)
                 replace_file(files, folder, name, checkpoint.producers)
-                _remove_old_snapshots(files, folder)
+                folders.append(folder)
         write_checkpoint(files, root, RECOVERY_POINTS_FILE, points)
+        for folder in folders:
+            # Only now: until the new points are durable, recovery needs the snapshot of the old.
+            _remove_old_snapshots(files, folder)
 
     def _appended(self, size: int) -> None:
         self._bytes_since_checkpoint += size

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Mapping
+
 import pytest
 
 from sharegroup.errors import (
@@ -10,7 +14,10 @@ from sharegroup.errors import (
     KafkaStorageError,
     TransactionCoordinatorFenced,
 )
+from sharegroup.ids import TopicPartition
+from sharegroup.storage import log_directory
 from sharegroup.storage.compaction import CompactionLimits
+from sharegroup.storage.files import Files
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -160,6 +167,60 @@ def test_transactions_are_the_same_after_a_crash(
         await append(log, abort(B))
         assert log.last_stable_offset == 10
         assert log.aborted_transactions(5, 10) == ((A, 0, 7), (B, 5, 9))
+
+    run(main())
+
+
+def test_an_aborted_transaction_is_known_wherever_power_is_lost_in_a_checkpoint() -> None:
+    """Found by the simulation: a snapshot without its recovery point hid what was aborted."""
+
+    async def main() -> None:
+        cut_after = 0
+        while True:
+            disk = PowerLossDisk(cut_after)
+            directory, log = open_log(disk)
+            await append(log, transactional(2, producer=A))
+            await directory.checkpoint()
+            await append(log, abort(A), batch(1))
+            disk.cut_power_after(cut_after)
+            with contextlib.suppress(OSError):
+                await directory.checkpoint()
+            is_whole = disk.has_power
+            directory.abandon()
+            disk.cut_power()
+            _, log = open_log(disk)
+            assert log.last_stable_offset == 4
+            assert log.aborted_transactions(0, 3) == ((A, 0, 2),)
+            if is_whole:
+                return
+            cut_after += 1
+
+    run(main())
+
+
+def test_an_open_transaction_is_known_after_checkpoints_that_failed_at_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each leaves a snapshot that recovery must not trust; the one to trust stays beside them."""
+
+    def full(files: Files, folder: str, name: str, points: Mapping[TopicPartition, int]) -> None:
+        raise OSError(errno.ENOSPC, "no room for", name)
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await append(log, transactional(2, producer=A))
+        await directory.checkpoint()
+        with monkeypatch.context() as patched:
+            patched.setattr(log_directory, "write_checkpoint", full)
+            for _ in range(3):
+                await append(log, batch(1))
+                with contextlib.suppress(OSError):
+                    await directory.checkpoint()
+        directory.abandon()
+        disk.cut_power()
+        _, log = open_log(disk)
+        assert (log.last_stable_offset, log.end_offset) == (0, 5)
 
     run(main())
 
