@@ -10,6 +10,10 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
+from tests.interop.foreign_clients import LEAVES_SOCKETS
+
+pytestmark = LEAVES_SOCKETS
+
 VALUES = [b"%d:" % number + bytes(range(256)) for number in range(100)]
 WAIT_SECONDS_MAX = 15.0
 Result = TypeVar("Result")

@@ -19,7 +19,10 @@ from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.testing import TestBroker, broker
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import NewRecord, encode_batch
+from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.kafka_tools import run_tool, why_missing
+
+pytestmark = LEAVES_SOCKETS
 
 TOPIC = TopicName("balances")
 NOW_MS = 1_700_000_000_000

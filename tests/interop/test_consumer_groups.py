@@ -26,6 +26,7 @@ from tests.confluent_calls import (
     share_consumer,
     take_shared,
 )
+from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.interop.group_members import (
     AiokafkaMember,
     ConfluentMember,
@@ -36,6 +37,8 @@ from tests.interop.group_members import (
 )
 from tests.kafka_tools import formatted, run_tool, tool_in_background, why_missing
 from tests.processes import ServeProcess
+
+pytestmark = LEAVES_SOCKETS
 
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

@@ -10,6 +10,10 @@ from kafka.admin import NewPartitions, NewTopic
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import TopicAlreadyExistsError
 
+from tests.interop.foreign_clients import LEAVES_SOCKETS
+
+pytestmark = LEAVES_SOCKETS
+
 VALUES = [b"%d:" % number + bytes(range(256)) for number in range(100)]
 WAIT_SECONDS_MAX = 10.0
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,8 @@ pytestmark = [
 ]
 RECORDS = 800
 PRUNED_SECONDS_MAX = 15.0
-FIRST_SEGMENT = "00000000000000000000.log"
+FIRST_SEGMENT_STEM = "0" * 20
+FIRST_SEGMENT = f"{FIRST_SEGMENT_STEM}.log"
 FORMATTER = "group.share.ShareGroupStateMessageFormatter"
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
@@ -36,7 +39,7 @@ def pruning(tmp_path: Path) -> Iterator[ServeProcess]:
 
 
 def test_kafkas_tools_read_the_state_topic_after_a_prune(
-    pruning: ServeProcess, topic: str, group: str
+    pruning: ServeProcess, topic: str, group: str, tmp_path: Path
 ) -> None:
     """Every second record is accepted by a write of its own, so the state is long and scattered."""
     create_topic(pruning.bootstrap, topic)
@@ -47,7 +50,7 @@ def test_kafkas_tools_read_the_state_topic_after_a_prune(
             if message.offset() % 2:
                 consumer.acknowledge(message)
                 consumer.commit_sync()
-        logs = moved(pruning.data, group)
+        logs = moved(pruning.data, group, tmp_path / "moved")
         dumped = run_tool(
             "org.apache.kafka.tools.DumpLogSegments",
             *("--deep-iteration", "--share-group-state-decoder", "--files", ",".join(logs)),
@@ -70,14 +73,23 @@ def test_kafkas_tools_read_the_state_topic_after_a_prune(
     assert sorted(accepted) == list(range(1, RECORDS, 2)), "all of it, and nothing twice"
 
 
-def moved(data: Path, group: str) -> list[str]:
-    """The files of the state topic once its first segment is gone; no other log begins later."""
+def moved(data: Path, group: str, into: Path) -> list[str]:
+    """The files of the state topic once its first segment is gone; no other log begins later.
+
+    They are linked from ``into``: the next prune takes the originals away, maybe while we look.
+    """
     limit = time.monotonic() + PRUNED_SECONDS_MAX
     while True:
-        later = [path for path in data.rglob("*.log") if path.name > FIRST_SEGMENT]
-        folders = {path.parent for path in later if group.encode() in path.read_bytes()}
-        for folder in folders:
-            if not (folder / FIRST_SEGMENT).exists():
-                return [str(path) for path in sorted(folder.iterdir()) if path.name[0] == "0"]
-        assert time.monotonic() < limit, f"not pruned within {PRUNED_SECONDS_MAX} s: {later}"
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            later = [path for path in data.rglob("*.log") if path.name > FIRST_SEGMENT]
+            folders = {path.parent for path in later if group.encode() in path.read_bytes()}
+            for folder in folders:
+                files = [path for path in sorted(folder.iterdir()) if path.name[0] == "0"]
+                if not any(path.stem == FIRST_SEGMENT_STEM for path in files):
+                    for path in files:
+                        (into / path.name).hardlink_to(path)
+                    return [str(into / path.name) for path in files]
+        assert time.monotonic() < limit, f"not pruned within {PRUNED_SECONDS_MAX} s"
         time.sleep(0.05)
