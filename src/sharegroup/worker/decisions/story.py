@@ -1,0 +1,54 @@
+"""What is known of a record beside its content: where it came from, and what was tried.
+
+A record that waits for a retry, lies with the dead letters, or was sent back from there is
+another record in Kafka's eyes: another topic, another offset, a delivery count of 1.  Its story
+goes with it, in headers (`story_headers`), so that a budget of attempts is the record's own and
+not that of one delivery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Origin(NamedTuple):
+    """Where the application's own record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Attempt(NamedTuple):
+    """One failed run of the handler."""
+
+    number: int
+    at_ms: int
+    error: str
+    """The class of the exception with its module, as ``builtins.TimeoutError``."""
+    message: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """See the module's text."""
+
+    origin: Origin | None = None
+    """None: it is the original, and its own place is its origin."""
+    failures: int = 0
+    """Failed runs so far; deliveries without a run, or that a crash ended, don't count."""
+    attempts: tuple[Attempt, ...] = ()
+    """The last of the failed runs."""
+    due_ms: int | None = None
+    """When it is to be run, in milliseconds since 1970; None: now."""
+    redrives: int = 0
+    """How often it was sent back from the dead letters."""
+    redrive_id: str | None = None
+    """The same for each copy of one redrive of one dead letter."""
+
+
+NEW = Story()
+"""Of a record that the application itself sent."""

@@ -1,0 +1,67 @@
+"""One handler and everything declared about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declared.handler import HandlerShape
+from sharegroup.worker.declared.rate import RateLimit
+from sharegroup.worker.declared.retry import Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """How much may wait here for a short retry; what finds no room goes to a retry topic."""
+
+    longest_seconds: float = 5.0
+    records: int = 10_000
+    bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """A batch handler is called with up to ``size`` records, or fewer after ``wait_seconds``."""
+
+    size: int = 100
+    wait_seconds: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What `App.share_group` declares."""
+
+    group: str
+    topics: tuple[str, ...]
+    shape: HandlerShape
+    concurrency: int | Literal["auto"] = 32
+    """Handlers that run at a time in this process."""
+    processes: int = 0
+    """0: coroutines on the loop, plain functions in threads.  Else: in so many processes."""
+    retry: Retry | None = Retry()
+    dead_letter: DeadLetter | BrokerDeadLetter | None = None
+    order_by: Callable[[Any], Any] | Literal["key"] | None = None
+    max_handling_seconds: float | None = 300.0
+    """A handler that runs longer is cancelled and has failed; its lock is renewed until then."""
+    rate_limit: RateLimit | None = None
+    batching: Batching | None = None
+    """For handlers of a list only."""
+    holding: Holding = Holding()
+    in_flight_bytes: int = 64 * 1024 * 1024
+    unreadable: Literal["dead_letter", "reject", "release"] = "dead_letter"
+    start_from: Literal["earliest", "latest"] = "earliest"
+    """Where a new group begins."""
+    group_configs: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of the share group, by Kafka's names."""
+
+    @property
+    def own_topic(self) -> str:
+        """Records of this group alone: retries that are due, and what was redriven."""
+        return f"{self.group}.retry"
+
+    @property
+    def scheduler_group(self) -> str:
+        """The consumer group whose members move what is due to `own_topic`."""
+        return f"{self.group}.retry-scheduler"
