@@ -1,0 +1,74 @@
+"""What a worker counts: plain numbers that the hot path adds to and a scrape reads.
+
+One `HandlerCounts` for each route.  Counting a record costs two additions and two looks into a
+histogram's bounds, well below a microsecond, whether anybody reads them or not; there is no
+lock, because only the event loop's thread counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+SECONDS_BOUNDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
+)  # fmt: skip
+"""Upper bounds of the histograms: from what a handler that does nothing takes to half an hour."""
+
+
+class Histogram:
+    """How many values were at most as large as each bound; ``counts`` has one more, for the rest.
+
+    >>> some = Histogram()
+    >>> some.observe(0.002)
+    >>> some.counts[SECONDS_BOUNDS.index(0.0025)], some.total
+    (1, 0.002)
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS_BOUNDS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """One more value."""
+        self.counts[bisect_left(SECONDS_BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
+class HandlerCounts:
+    """What became of one route's records in this process, from its start."""
+
+    __slots__ = (
+        "dead_lettered", "failed", "group", "handler", "handling", "held", "lock_lost",
+        "postponed", "queued", "rejected", "released", "running", "succeeded", "timed_out",
+        "unreadable",
+    )  # fmt: skip
+
+    def __init__(self, group: str, handler: str) -> None:
+        self.group = group
+        self.handler = handler
+        self.running = 0
+        """Records in a handler now."""
+        self.succeeded = 0
+        self.failed: dict[str, int] = {}
+        """Runs that failed, by the error's class with its module."""
+        self.rejected = 0
+        self.released = 0
+        self.held = 0
+        """Retries that began to wait here, locked."""
+        self.postponed = 0
+        """Retries that were written to a retry topic."""
+        self.dead_lettered = 0
+        self.unreadable = 0
+        self.timed_out = 0
+        self.lock_lost = 0
+        self.handling = Histogram()
+        """How long handlers ran."""
+        self.queued = Histogram()
+        """From a record's timestamp to the begin of its handler."""
+
+    def failed_with(self, error: str) -> None:
+        """One more run that failed, with an error of this class."""
+        self.failed[error] = self.failed.get(error, 0) + 1
