@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -89,8 +89,7 @@ class CloseConnection(Exception):
     """The peer sent what cannot be answered; its text says what."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a handler knows about the request besides its message."""
 
     connection_id: int
@@ -127,6 +126,17 @@ class _Handler:
     native: bool
     from_older: Callable[[Any, type[Any]], Any]
     to_older: Callable[[Any, type[Any]], Any]
+
+
+class _Call(NamedTuple):
+    """One request on its way to a reply."""
+
+    parts: Parts
+    handler: _Handler
+    header: RequestHeader
+    request: Any
+    counters: ApiCounters
+    began: float
 
 
 def dispatch(
@@ -167,14 +177,13 @@ def dispatch(
     handler = handler_of(header.api_key)
     if header.api_version != api.newest and not handler.native:
         request = handler.from_older(request, newest_request_class(header.api_key))
-    reply = _answer(parts, handler, header, context, request)
     counters = parts.requests.of(header.api_key)
+    reply = _answer(_Call(parts, handler, header, request, counters, began), context)
+    seconds = parts.requests.clock() - began
     counters.request_bytes += len(frame)
-    counters.local_seconds += parts.requests.clock() - began
-    if isinstance(reply, asyncio.Future):
-        reply.add_done_callback(lambda ended: _count_later(parts, counters, ended, began=began))
-    else:
-        _count(parts, counters, reply, began=began)
+    counters.local_seconds += seconds
+    if isinstance(reply, list):
+        counters.answered(reply, seconds)
     return reply
 
 
@@ -183,83 +192,67 @@ def error_code(error: KafkaError) -> ErrorCode:
     return ErrorCode(error.code)
 
 
-def _count_later(
-    parts: Parts, counters: ApiCounters, reply: asyncio.Future[Reply], *, began: float
-) -> None:
-    if not reply.cancelled() and reply.exception() is None:
-        _count(parts, counters, reply.result(), began=began)
-
-
-def _count(parts: Parts, counters: ApiCounters, reply: Reply, *, began: float) -> None:
-    counters.response_bytes += sum(map(len, reply))
-    counters.seconds.observe(parts.requests.clock() - began)
-
-
-def _answer(
-    parts: Parts, handler: _Handler, header: RequestHeader, context: Context, request: Any
-) -> Reply | asyncio.Future[Reply]:
+def _answer(call: _Call, context: Context) -> Reply | asyncio.Future[Reply]:
     try:
-        parts.features.check_served(header.api_key)
-        result = handler.handle(parts, context, request)
+        call.parts.features.check_served(call.header.api_key)
+        result = call.handler.handle(call.parts, context, call.request)
     except KafkaError as error:
-        result = _refuse(parts, handler, header, request, error)
+        result = _refuse(call, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        result = _unexpected(parts, handler, header, request, error)
-    if isinstance(result, Awaitable):
-        return asyncio.ensure_future(_later(parts, result, handler, header, request))
-    return _encode(handler, header, result)
+        result = _unexpected(call, error)
+    if hasattr(result, "__await__"):
+        return asyncio.get_running_loop().create_task(_later(call, result))
+    return _encode(call, result)
 
 
-async def _later(
-    parts: Parts, result: Awaitable[Any], handler: _Handler, header: RequestHeader, request: Any
-) -> Reply:
+async def _later(call: _Call, result: Awaitable[Any]) -> Reply:
     try:
         response = await result
     except KafkaError as error:
-        response = _refuse(parts, handler, header, request, error)
+        response = _refuse(call, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        response = await _unexpected(parts, handler, header, request, error)
-    return _encode(handler, header, response)
+        response = await _unexpected(call, error)
+    reply = _encode(call, response)
+    call.counters.answered(reply, call.parts.requests.clock() - call.began)
+    return reply
 
 
-async def _unexpected(
-    parts: Parts, handler: _Handler, header: RequestHeader, request: Any, error: Exception
-) -> Any:
+async def _unexpected(call: _Call, error: Exception) -> Any:
     """What nobody expected is logged, and answered after a pause.
 
     Some clients ask again at once, for ever; the pause keeps them from filling the log.
     """
     log.error(
         "event=request_failed api=%s version=%d client=%r",
-        MODULES[header.api_key],
-        header.api_version,
-        header.client_id,
+        MODULES[call.header.api_key],
+        call.header.api_version,
+        call.header.client_id,
         exc_info=error,
     )
+    parts = call.parts
     deadline_ms = parts.clock.now_ms() + UNEXPECTED_PAUSE_MS
     await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
     text = f"{type(error).__name__}; the broker's log has the trace"
-    return _refuse(parts, handler, header, request, UnknownServerError(text))
+    return _refuse(call, UnknownServerError(text))
 
 
-def _refuse(
-    parts: Parts, handler: _Handler, header: RequestHeader, request: Any, error: KafkaError
-) -> Any:
-    parts.requests.of(header.api_key).refused(error)
-    return handler.refuse(request, error)
+def _refuse(call: _Call, error: KafkaError) -> Any:
+    call.counters.refused(error)
+    return call.handler.refuse(call.request, error)
 
 
-def _encode(handler: _Handler, header: RequestHeader, response: Any) -> Reply:
+def _encode(call: _Call, response: Any) -> Reply:
     if isinstance(response, Encoded):
         return response.chunks
+    header = call.header
     wanted = response_class(header.api_key, header.api_version)
     try:
         if type(response) is not wanted:
-            response = handler.to_older(response, wanted)
+            response = call.handler.to_older(response, wanted)
         return encode_response_chunks(header.correlation_id, response)
     except Exception as error:
         # Our own mistake.  Later replies of this connection must not overtake the one missing.

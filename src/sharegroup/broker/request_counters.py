@@ -8,12 +8,13 @@ the sum of these says which API the broker works for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.distribution import Distribution
 from sharegroup.errors import KafkaError
+from sharegroup.wire.encoder import Chunk
 
 
 class ApiCounters:
@@ -29,6 +30,11 @@ class ApiCounters:
         self.response_bytes = 0
         self.errors: dict[str, int] = {}
         """Requests that were refused as a whole, by the error's name in Kafka."""
+
+    def answered(self, reply: Sequence[Chunk], seconds: float) -> None:
+        """The reply to a request is ready, so long after the request came."""
+        self.response_bytes += sum(map(len, reply))
+        self.seconds.observe(seconds)
 
     def refused(self, error: KafkaError) -> None:
         """A request is answered with this error and nothing else."""
