@@ -7,7 +7,7 @@ leaves the other partitions alone (KIP-932 «ShareAcknowledge»).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sharegroup.broker.parts import Parts
@@ -34,8 +34,14 @@ from sharegroup.ids import (
 ZERO_ID = UUID(int=0)
 
 Acks = Mapping[TopicPartition, tuple[AckBatch, ...]]
-Started = dict[TopicPartition, "Awaitable[None] | KafkaError"]
 Outcomes = dict[TopicPartition, "KafkaError | None"]
+
+
+class Started(NamedTuple):
+    """Acknowledgements that are decided: what went wrong, and what has yet to become durable."""
+
+    outcomes: Outcomes
+    waiting: list[tuple[TopicPartition, Awaitable[None]]]
 
 
 class WireAckBatch(Protocol):
@@ -102,34 +108,37 @@ def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> S
     """
     for topic in parts.share_partitions.counters.of_topics(acks):
         topic.acknowledge_count += 1
-    started: Started = {}
+    started = Started({}, [])
     for partition, batches in acks.items():
+        started.outcomes[partition] = None
         try:
             if not renewing:
                 _check_no_renewal(parts, session, partition, batches)
-            started[partition] = _start_one(parts, session, partition, batches)
+            durable = _start_one(parts, session, partition, batches)
         except KafkaError as error:
-            started[partition] = error
+            started.outcomes[partition] = error
+        else:
+            if durable is not None:
+                started.waiting.append((partition, durable))
     return started
 
 
-async def outcomes(parts: Parts, started: Started) -> Outcomes:
+async def durable(parts: Parts, started: Started) -> Outcomes:
     """Wait until every acknowledgement is durable or has failed."""
-    found: Outcomes = {}
-    for partition, result in started.items():
-        if isinstance(result, KafkaError):
-            found[partition] = result
-            continue
+    for partition, acknowledged in started.waiting:
         try:
-            await result
+            await acknowledged
         except KafkaError as error:
-            found[partition] = error
-        else:
-            found[partition] = None
-    failed = [partition for partition, error in found.items() if error is not None]
+            started.outcomes[partition] = error
+    return counted(parts, started.outcomes)
+
+
+def counted(parts: Parts, outcomes: Outcomes) -> Outcomes:
+    """The outcomes of a request's acknowledgements, now that no more is to become of them."""
+    failed = [partition for partition, error in outcomes.items() if error is not None]
     for topic in parts.share_partitions.counters.of_topics(failed):
         topic.acknowledge_failed += 1
-    return found
+    return outcomes
 
 
 def release(parts: Parts, closed: Closed) -> None:
@@ -175,7 +184,7 @@ def _check_no_renewal(
 
 def _start_one(
     parts: Parts, session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
-) -> Awaitable[None]:
+) -> Awaitable[None] | None:
     key = SharePartitionKey(session.group_id, *partition)
     live = parts.share_partitions.loaded(key)
     if live is not None:

@@ -21,8 +21,10 @@ from kio.static.primitive import i8
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.configuration.settings import BROKER, GROUP
+from sharegroup.broker.dispatch import dispatch
 from sharegroup.core.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
+from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import NewRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 
@@ -313,3 +315,25 @@ def test_unknown_acquire_mode_is_an_invalid_request(tmp_path: Path) -> None:
             assert f"ShareAcquireMode is {mode}" in answer.error_message
 
     run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("durability", "at_once"), [("os", True), ("fsync", False)])
+def test_acknowledgement_that_is_durable_at_once_is_answered_at_once(
+    durability: str, at_once: bool, tmp_path: Path
+) -> None:
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        await broker.produce("orders", 0, encode_batch([NewRecord(None, b"a", 0)]))
+        assert records(await broker.ask(request(member))) == [(0, 0, 1)]
+        member.session_epoch += 1
+        accept = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=(i8(1),))
+        named = WirePartition(partition_index=0, acknowledgement_batches=(accept,))
+        topic = FetchTopic(topic_id=await broker.topic_id("orders"), partitions=(named,))
+        message = request(member, topics=(topic,), max_wait=timedelta(0))
+        frame = memoryview(b"".join(encode_request(1, "test", message))[4:])
+        parts = broker.running.parts
+        reply = dispatch(parts, frame, connection_id=1, peer_host="127.0.0.1")
+        assert isinstance(reply, list) == at_once
+        if isinstance(reply, asyncio.Future):
+            await reply
+
+    run(scenario, tmp_path, sharegroup_durability=durability)

@@ -48,11 +48,13 @@ async def write(broker: Broker, *keys: bytes) -> None:
     assert (await broker.produce(TOPIC, 0, batch))[0] == 0
 
 
-async def taken(broker: Broker, member: ShareMember, fetches: int) -> list[tuple[int, int, int]]:
+async def taken(
+    broker: Broker, member: ShareMember, fetches: int, *, records_max: int = 10
+) -> list[tuple[int, int, int]]:
     """First and last offset and delivery count of all that so many fetches acquire."""
     found: list[tuple[int, int, int]] = []
     for _ in range(fetches):
-        message = request(member, share_session_epoch=member.session_epoch, max_wait=timedelta(0))
+        message = request(member, max_wait=timedelta(0), max_records=records_max)
         found += records(await broker.ask(message))
         member.session_epoch += 1
     return found
@@ -88,6 +90,19 @@ def test_removed_records_are_settled_when_they_are_met(tmp_path: Path) -> None:
         assert await broker.group_offsets("g", TOPIC, 1) == [(9, 6)]
         [live] = broker.running.parts.share_partitions
         live.state.check()
+
+    run(tmp_path, scenario)
+
+
+def test_hole_is_passed_by_whoever_wants_fewer_records_than_it_is_long(tmp_path: Path) -> None:
+    """Of 0 to 5 only 2 and 5 are left, which end their segments."""
+
+    async def scenario(broker: Broker, member: ShareMember) -> None:
+        for number in range(12):
+            await write(broker, b"%d" % (number % 3))
+        await compacted(broker)
+        found = await taken(broker, member, 3, records_max=1)
+        assert found == [(2, 2, 1), (5, 5, 1), (6, 6, 1)]
 
     run(tmp_path, scenario)
 

@@ -33,7 +33,7 @@ NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
 
 def handle(
     parts: Parts, context: Context, request: ShareAcknowledgeRequest
-) -> Awaitable[ShareAcknowledgeResponse]:
+) -> Awaitable[ShareAcknowledgeResponse] | ShareAcknowledgeResponse:
     key = share_requests.session_key(request.group_id, request.member_id)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
     acks = share_requests.acks_of(request.topics)
@@ -41,17 +41,28 @@ def handle(
     if closed is not None:
         share_requests.release(parts, closed)
     named = [partition for partition, _ in share_requests.requested(request.topics)]
-    return _respond(parts, key.group_id, named, started)
+    if started.waiting:
+        return _respond_later(parts, key.group_id, named, started)
+    return _respond(parts, key.group_id, named, share_requests.counted(parts, started.outcomes))
 
 
-async def _respond(
+async def _respond_later(
     parts: Parts,
     group_id: GroupId,
     named: list[TopicPartition],
     started: share_requests.Started,
 ) -> ShareAcknowledgeResponse:
+    return _respond(parts, group_id, named, await share_requests.durable(parts, started))
+
+
+def _respond(
+    parts: Parts,
+    group_id: GroupId,
+    named: list[TopicPartition],
+    acks: share_requests.Outcomes,
+) -> ShareAcknowledgeResponse:
     outcomes: share_requests.Outcomes = dict.fromkeys(named)
-    outcomes.update(await share_requests.outcomes(parts, started))
+    outcomes.update(acks)
     lock_ms = parts.group_settings.limits(group_id).lock_ms
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,

@@ -70,16 +70,14 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
-        return reply.when_durable(started, None)
+        return reply.of(started, Found())
     fetch = _Fetch(parts, context, request, key=key, mode=mode, outcome=outcome)
     parts.waiting.serve_woken(fetch.keys())
     found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
     if found is None:
         found = fetch.wait()
     reply.every_partition = outcome.partitions if outcome.opened else ()
-    if not started and isinstance(found, Found):
-        return reply.build({}, found)
-    return reply.when_durable(started, found)
+    return reply.of(started, found)
 
 
 def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -314,17 +312,21 @@ class _Reply:
         self.every_partition: tuple[TopicPartition, ...] = ()
         """The reply that opens a session names all its partitions."""
 
-    async def when_durable(
-        self,
-        started: share_requests.Started,
-        found: Found | asyncio.Future[Found] | None,
-    ) -> Any:
-        outcomes = await share_requests.outcomes(self._parts, started)
-        if isinstance(found, asyncio.Future):
-            found = await found
-        return self.build(outcomes, found or Found())
+    def of(
+        self, started: share_requests.Started, found: Found | asyncio.Future[Found]
+    ) -> Awaitable[Any] | Any:
+        """The response, later if there is anything to wait for."""
+        if started.waiting or not isinstance(found, Found):
+            return self._later(started, found)
+        return self._build(share_requests.counted(self._parts, started.outcomes), found)
 
-    def build(self, acks: share_requests.Outcomes, found: Found) -> Any:
+    async def _later(
+        self, started: share_requests.Started, found: Found | asyncio.Future[Found]
+    ) -> Any:
+        outcomes = await share_requests.durable(self._parts, started)
+        return self._build(outcomes, found if isinstance(found, Found) else await found)
+
+    def _build(self, acks: share_requests.Outcomes, found: Found) -> Any:
         """The response in the client's version: a path where every microsecond counts."""
         messages = response_module(78, self._context.api_version)
         node = self._parts.node

@@ -27,7 +27,13 @@ from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import RUNS_AT_ONCE, LockExpiry
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_counters import ShareCounters
-from sharegroup.broker.share.share_reading import Fetched, deliverable, read_acquired
+from sharegroup.broker.share.share_reading import (
+    LOG_BATCHES_MAX,
+    Fetched,
+    deliverable,
+    log_batches,
+    read_acquired,
+)
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.core.delivery import (
     AckBatch,
@@ -54,9 +60,6 @@ from sharegroup.storage.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
-
-LOG_BATCHES_MAX = 2_000
-"""Log batches that one look of a fetch finds; each takes at least one offset."""
 
 LOOKS_MAX = 16
 """How often one fetch looks further where what it found was for no member."""
@@ -183,12 +186,7 @@ class SharePartitions:
             end = self._readable_end(live)
             if live.fenced or position >= end or not self._can_take(live, limits):
                 return None
-            found = live.log.batches(
-                position,
-                end=end,
-                bytes_max=bytes_max,
-                count_max=min(wanted.records_max, LOG_BATCHES_MAX),
-            )
+            found = log_batches(live, wanted, position=position, end=end, bytes_max=bytes_max)
             own = _limits_of_one(live, limits, sharers)
             fetched = self._acquire(
                 live, member_id, wanted, limits=own, position=position, found=found
@@ -246,9 +244,10 @@ class SharePartitions:
 
     def acknowledge(
         self, live: LiveSharePartition, member_id: MemberId, acks: Sequence[AckBatch]
-    ) -> Awaitable[None]:
-        """Settle, give back or keep records: decided now, done when it is durable."""
+    ) -> Awaitable[None] | None:
+        """Settle, give back or keep records: decided now, done when it is durable (None: it is)."""
         assert not live.fenced, f"{live}: nothing was awaited since it was looked up"
+        began = self.counters.clock()
         try:
             delta = live.state.acknowledge(
                 member_id,
@@ -262,7 +261,11 @@ class SharePartitions:
         self._append(live, delta)
         # Where nothing changed, because the records had settled before, that may still be on
         # its way to the disk: a yes that comes sooner would be lost with it.
-        return self._acknowledged(live, live.last_write, acks, began=self.counters.clock())
+        ticket = live.last_write
+        if ticket is None or (ticket.done and not ticket.failed):
+            self._count_acknowledged(acks, began)
+            return None
+        return self._acknowledged(live, ticket, acks, began=began)
 
     def release(self, key: SharePartitionKey, member_id: MemberId) -> None:
         """The member's session ended: whatever it holds here goes back."""
@@ -390,12 +393,15 @@ class SharePartitions:
     async def _acknowledged(
         self,
         live: LiveSharePartition,
-        ticket: Ticket | None,
+        ticket: Ticket,
         acks: Sequence[AckBatch],
         *,
         began: float,
     ) -> None:
         await self._durable(live, ticket)
+        self._count_acknowledged(acks, began)
+
+    def _count_acknowledged(self, acks: Sequence[AckBatch], began: float) -> None:
         self.counters.write_seconds.observe(self.counters.clock() - began)
         self.counters.count(acks)
 

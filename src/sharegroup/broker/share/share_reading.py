@@ -22,12 +22,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.delivery import Acquired, LogBatches
+from sharegroup.core.delivery import Acquired, LogBatches, Wanted
 from sharegroup.errors import CorruptMessage, KafkaError, KafkaStorageError
 from sharegroup.storage.boundaries import BatchSpans
 from sharegroup.wire.batches import BatchHeader, parse_header, scan
 
 log = logging.getLogger(__name__)
+
+LOG_BATCHES_MAX = 2_000
+"""Log batches that one look of a fetch finds; each takes at least one offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,23 @@ class ReadAcquired(NamedTuple):
     fetched: Fetched
     unreadable: tuple[Acquired, ...] = ()
     error: KafkaError | None = None
+
+
+def log_batches(
+    live: LiveSharePartition, wanted: Wanted, *, position: int, end: int, bytes_max: int
+) -> BatchSpans:
+    """The log batches from ``position`` on, below ``end``, in which to look for records.
+
+    Where nobody has been yet, as many offsets as records are wanted are nearly always enough, and
+    to look at a single batch takes a tenth of looking at hundreds.  Only a hole can be as long.
+    """
+    count_max = min(wanted.records_max, LOG_BATCHES_MAX)
+    if position == live.state.end_offset:
+        near = min(end, position + wanted.records_max)
+        found = live.log.batches(position, end=near, bytes_max=bytes_max, count_max=count_max)
+        if found.firsts:
+            return found
+    return live.log.batches(position, end=end, bytes_max=bytes_max, count_max=count_max)
 
 
 def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -> LogBatches:
