@@ -67,6 +67,9 @@ class Journal:
             self._unsynced_names = (root,)
             self._file.fd(create=True)
         self._payloads, self._size = self._load()
+        if self._size:
+            # After `kill -9` it may be in the system's memory only, and it counts from now on.
+            self._file.sync_now()
         self._durable = self._syncing = (len(self._payloads), self._size)
 
     @property

@@ -51,6 +51,10 @@ class Segments:
         self.unsynced: dict[StoredFile, None] = {}
         self.new_names: dict[str, None] = {}
         """Folders with names that are not durable."""
+        if loaded and not loaded[-1].size:
+            # Recovery had nothing to sync there.  After `kill -9` the name of an empty file may be
+            # in the system's memory only, and what will be written to it must not go with it.
+            self.new_names[folder] = None
 
     @property
     def active(self) -> Segment | None:

@@ -48,6 +48,60 @@ def test_damage_before_the_last_payload_is_refused(byte: int) -> None:
         payloads(disk)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_killed_process_left_in_memory_is_durable_before_anybody_is_told(seed: int) -> None:
+    """A topic that could be written to was forgotten, and its records with it."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory = open_directory(disk)
+        journal = directory.journal("catalog")
+        await journal.append(b"one")
+        journal.append(b"two")  # Written, not synced: the process dies here.
+        directory.abandon()
+        directory = open_directory(disk)
+        assert tuple(directory.journal("catalog").payloads()) == (b"one", b"two")
+        directory.abandon()
+        disk.cut_power()
+        assert payloads(disk) == (b"one", b"two")
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_loss_of_power_after_a_kill_is_not_taken_for_damage(seed: int) -> None:
+    """What is appended behind says that all before it was durable, and so it has to be."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory = open_directory(disk)
+        directory.journal("catalog").append(b"one")
+        directory.abandon()
+        directory = open_directory(disk)
+        directory.journal("catalog").append(b"two")
+        directory.abandon()
+        disk.cut_power()
+        assert payloads(disk) in ((b"one",), (b"one", b"two"))
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_empty_journal_that_a_killed_process_left_keeps_its_name(seed: int) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory = open_directory(disk)
+        directory.journal("catalog")
+        directory.abandon()
+        directory = open_directory(disk)
+        await directory.journal("catalog").append(b"one")
+        directory.abandon()
+        disk.cut_power()
+        assert payloads(disk) == (b"one",)
+
+    run(main())
+
+
 def test_rewrite_replaces_everything_and_appends_go_on_behind_it() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicId, TopicPartition
 from sharegroup.storage.checkpoint_files import read_checkpoint, write_checkpoint
 from sharegroup.storage.files import RealFiles
@@ -124,6 +125,56 @@ def test_a_checkpoint_survives_power_loss_whole_or_not_at_all() -> None:
         seen.append(found == new)
     assert seen[0] is False
     assert seen[-1] is True
+
+
+def revived(disk: PowerLossDisk) -> PowerLossDisk:
+    """A process whose operations failed from one on was killed there; the system lives on."""
+    disk.release_locks()
+    disk.cut_power_after(1 << 60)
+    return disk
+
+
+@pytest.mark.parametrize("operation", range(8))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_start_that_was_read_once_is_there_after_power_loss(operation: int, seed: int) -> None:
+    """The process is killed somewhere in the saving of a new one."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory = open_directory(disk)
+        log = directory.create(TOPIC, 0)
+        await log.append(batch(5), now_ms=NOW_MS)
+        await directory.checkpoint()  # What recovery has to read it makes durable anyway.
+        disk.cut_power_after(operation)
+        try:
+            await log.delete_before(3)
+        except KafkaStorageError:
+            assert not disk.has_power
+        directory.abandon()
+        directory = open_directory(revived(disk))
+        seen = directory.create(TOPIC, 0).start_offset
+        assert seen in (0, 3)
+        directory.abandon()
+        disk.cut_power()
+        assert open_directory(disk).create(TOPIC, 0).start_offset == seen
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_directory_that_a_killed_process_had_just_made_keeps_its_name(seed: int) -> None:
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        disk.cut_power_after(1)
+        with pytest.raises(OSError, match="sync"):
+            open_directory(disk)
+        directory = open_directory(revived(disk))
+        await directory.create(TOPIC, 0).append(batch(5), now_ms=NOW_MS)
+        directory.abandon()
+        disk.cut_power()
+        assert open_directory(disk).create(TOPIC, 0).end_offset == 5
+
+    run(main())
 
 
 def test_deleting_a_topic_removes_its_partitions_and_no_others() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.errors import CorruptMessage
+from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
@@ -227,6 +227,30 @@ def test_what_a_killed_process_left_in_memory_is_synced_before_it_is_readable() 
             disk.cut_power()
         _, last = open_log(disk)
         assert last.read(0, bytes_max=1) == readable
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_file_that_a_killed_process_left_empty_keeps_what_is_written_to_it(seed: int) -> None:
+    """Found by the simulation: the folder and the file had names in the system's memory only."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory, log = open_log(disk)
+        disk.fill_up()
+        with pytest.raises(KafkaStorageError, match="a write failed"):
+            log.append(batch(2), now_ms=NOW_MS)
+        directory.abandon()
+        disk.make_room()
+        directory, again = open_log(disk)
+        await again.append(batch(3), now_ms=NOW_MS)
+        promised = again.read(0, bytes_max=1)
+        directory.abandon()
+        disk.cut_power()
+        _, last = open_log(disk)
+        assert (last.start_offset, last.end_offset) == (0, 3)
+        assert last.read(0, bytes_max=1) == promised
 
     run(main())
 
