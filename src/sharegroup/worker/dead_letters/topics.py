@@ -1,0 +1,59 @@
+"""What must exist for the dead letters of a route: topics, and settings of its group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declared.route import Route
+
+RETENTION_FOR_EVER = "-1"
+LETTER_BYTES_MAX = 1_048_588 + 64 * 1024
+"""What any topic takes by default, and room for what is said of it."""
+
+
+class DeclaredTopic(NamedTuple):
+    """A topic that a route needs."""
+
+    name: str
+    partitions: int
+    configs: dict[str, str]
+
+
+def letters_topic(route: Route) -> str | None:
+    """The topic that the worker itself writes this route's letters to."""
+    if isinstance(route.dead_letter, DeadLetter):
+        return route.dead_letter.topic or f"{route.group}.dead"
+    return None
+
+
+def topics_of(route: Route) -> list[DeclaredTopic]:
+    """What the letters of this route need to exist."""
+    from sharegroup.worker.declared.durations import seconds
+
+    match route.dead_letter:
+        case None:
+            return []
+        case BrokerDeadLetter(topic):
+            return [DeclaredTopic(topic, 1, {"errors.deadletterqueue.group.enable": "true"})]
+        case DeadLetter() as letters:
+            name = letters_topic(route)
+            assert name is not None, "a worker's letters have a topic"
+            kept = letters.retention
+            milliseconds = RETENTION_FOR_EVER if kept is None else str(round(seconds(kept) * 1000))
+            configs = {
+                "cleanup.policy": "delete",
+                "max.message.bytes": str(LETTER_BYTES_MAX),
+                "retention.ms": milliseconds,
+            }
+            return [DeclaredTopic(name, letters.partitions, configs)]
+
+
+def group_configs_of(route: Route) -> dict[str, str]:
+    """What the group must be told, for the broker to write its letters, copies and all."""
+    if isinstance(route.dead_letter, BrokerDeadLetter):
+        return {
+            "errors.deadletterqueue.topic.name": route.dead_letter.topic,
+            "errors.deadletterqueue.copy.record.enable": "true",
+        }
+    return {}
