@@ -1,0 +1,230 @@
+"""One member of a share group in memory.
+
+A source keeps the locks of what it handed out as the client does with ``auto_renew``: when a
+third of a lock's time is gone, it begins anew.  It stops doing so for a delivery that was told
+to `lose` its lock, and for all of them when its process is `cut` off: then nothing that the
+process still does has any effect, as after ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from sharegroup.client import IllegalStateError
+from sharegroup.core.delivery import Ack
+from sharegroup.errors import InvalidRecordState
+from sharegroup.ids import MemberId
+from sharegroup.worker.ports import Header
+from sharegroup.worker.transport.memory_clock import Alarm
+from sharegroup.worker.transport.memory_group import MemoryGroup, Place
+from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
+
+log = logging.getLogger(__name__)
+
+
+class MemoryDelivery:
+    """A `ports.Delivery`."""
+
+    __slots__ = ("_record", "_source", "deadline", "delivery_count", "is_lost")
+
+    def __init__(
+        self, source: MemorySource, record: MemoryRecord, delivery_count: int, deadline: float
+    ) -> None:
+        self._source = source
+        self._record = record
+        self.delivery_count = delivery_count
+        self.deadline = deadline
+        self.is_lost = False
+
+    @property
+    def topic(self) -> str:
+        return self._record.topic
+
+    @property
+    def partition(self) -> int:
+        return self._record.partition
+
+    @property
+    def offset(self) -> int:
+        return self._record.offset
+
+    @property
+    def timestamp_ms(self) -> int:
+        return self._record.timestamp_ms
+
+    @property
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    @property
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        return self._record.headers
+
+    @property
+    def place(self) -> Place:
+        """Where the record lies."""
+        return Place(self.topic, self.partition, self.offset)
+
+    def accept(self) -> None:
+        self._source.settle(self, Ack.ACCEPT)
+
+    def release(self) -> None:
+        self._source.settle(self, Ack.RELEASE)
+
+    def reject(self) -> None:
+        self._source.settle(self, Ack.REJECT)
+
+    def renew(self) -> None:
+        self._source.renew(self)
+
+    def __repr__(self) -> str:
+        return f"MemoryDelivery({self.place}, delivery_count={self.delivery_count})"
+
+
+class MemorySource:
+    """A `ports.Source`."""
+
+    __slots__ = (
+        "_arrived",
+        "_group",
+        "_held",
+        "_is_cut",
+        "_log",
+        "_renewal",
+        "_topics",
+        "member_id",
+    )
+
+    def __init__(
+        self, member_id: str, group: MemoryGroup, topics: Sequence[str], log: MemoryLog
+    ) -> None:
+        self.member_id = member_id
+        self._group = group
+        self._topics = tuple(topics)
+        self._log = log
+        self._held: dict[Place, MemoryDelivery] = {}
+        self._arrived = asyncio.Event()
+        self._renewal: Alarm | None = None
+        self._is_cut = False
+        log.on_append(self._appended)
+        group.on_available(self._arrived.set)
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """How long a lock lives."""
+        return self._group.limits.lock_ms / 1000
+
+    async def take(self, room: int, wait_seconds: float) -> Sequence[MemoryDelivery]:
+        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``."""
+        clock = self._log.clock
+        over = clock.now() + wait_seconds
+        alarm = clock.call_at(over, self._arrived.set, is_idle=True)
+        try:
+            while True:
+                self._arrived.clear()
+                if taken := self._take(room):
+                    return taken
+                if clock.now() >= over and not self._is_cut:
+                    return ()
+                await self._arrived.wait()
+        finally:
+            alarm.cancel()
+
+    def flush(self) -> None:
+        """Nothing waits to be sent here."""
+
+    async def close(self, within_seconds: float) -> int:  # noqa: ARG002  It takes no time.
+        """Give back what is held and leave the group; how many records went back."""
+        if self._is_cut:
+            return 0
+        self._leave()
+        return self._group.release_member(MemberId(self.member_id))
+
+    def cut(self) -> None:
+        """The process is dead; the broker sees its connection break."""
+        self._leave()
+        self._is_cut = True
+        self._group.release_member(MemberId(self.member_id))
+
+    def lose(self, place: Place) -> None:
+        """The broker gives this record to somebody else: its lock ends now."""
+        delivery = self._held[place]
+        self._group.acknowledge(MemberId(self.member_id), place, Ack.RELEASE)
+        delivery.is_lost = True
+        delivery.deadline = self._log.clock.now()
+
+    def settle(self, delivery: MemoryDelivery, ack: Ack) -> None:
+        """Acknowledge what was handed out; what a lost lock makes of it is logged."""
+        if self._is_cut:
+            return
+        self._check_held(delivery, ack)
+        del self._held[delivery.place]
+        try:
+            self._group.acknowledge(MemberId(self.member_id), delivery.place, ack)
+        except InvalidRecordState as error:
+            log.warning("event=acknowledgement_refused group=%s: %s", self._group.name, error)
+
+    def renew(self, delivery: MemoryDelivery) -> None:
+        """Let the lock begin anew, if it is still held."""
+        if self._is_cut or delivery.is_lost:
+            return
+        self._check_held(delivery, Ack.RENEW)
+        try:
+            self._group.acknowledge(MemberId(self.member_id), delivery.place, Ack.RENEW)
+        except InvalidRecordState as error:
+            log.warning("event=renewal_refused group=%s: %s", self._group.name, error)
+        else:
+            delivery.deadline = self._deadline()
+
+    def _take(self, room: int) -> list[MemoryDelivery]:
+        if self._is_cut:
+            return []
+        taken = []
+        for record, count in self._group.acquire(MemberId(self.member_id), self._topics, room):
+            delivery = MemoryDelivery(self, record, count, self._deadline())
+            self._held[delivery.place] = delivery
+            taken.append(delivery)
+        if taken and self._renewal is None:
+            self._renew_later()
+        return taken
+
+    def _renew_later(self) -> None:
+        lock_seconds = self._group.limits.lock_ms / 1000
+        when = self._log.clock.now() + lock_seconds / 3
+        self._renewal = self._log.clock.call_at(when, self._renew_all)
+
+    def _renew_all(self) -> None:
+        self._renewal = None
+        if self._group.limits.renewal:
+            for delivery in tuple(self._held.values()):
+                self.renew(delivery)
+        if self._held:
+            self._renew_later()
+
+    def _check_held(self, delivery: MemoryDelivery, ack: Ack) -> None:
+        if self._held.get(delivery.place) is not delivery:
+            raise IllegalStateError(
+                f"group {self._group.name!r}: {delivery} can't be settled with {ack.name}: "
+                "it was settled before, or delivered again"
+            )
+
+    def _deadline(self) -> float:
+        return self._log.clock.now() + self._group.limits.lock_ms / 1000
+
+    def _appended(self, topic: str) -> None:
+        if topic in self._topics:
+            self._arrived.set()
+
+    def _leave(self) -> None:
+        self._held.clear()
+        self._log.forget(self._appended)
+        self._group.forget(self._arrived.set)
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
