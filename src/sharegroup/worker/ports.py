@@ -41,6 +41,10 @@ class Delivery(Protocol):
     def deadline(self) -> float:
         """When its lock ends, in the seconds of `Clock.now`; a renewal moves it."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its lock is known to be gone, whatever the deadline says."""
+
     def accept(self) -> None: ...
     def release(self) -> None: ...
     def reject(self) -> None: ...
@@ -57,8 +61,31 @@ class Source(Protocol):
     def lock_seconds(self) -> float | None:
         """How long a lock lives; None before the first record."""
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the group's coordinator knows this member."""
+
+    @property
+    def renews(self) -> bool:
+        """Whether locks are renewed; off when the broker or the group's settings forbid it."""
+
     async def take(self, room: int, wait_seconds: float) -> Sequence[Delivery]:
-        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``."""
+        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``.
+
+        Raises KafkaError when this member can never take any; what passes is only logged.
+        """
+
+    def pause(self, topics: frozenset[str]) -> None:
+        """Fetch nothing of these topics for now, and of all others; what came already comes."""
+
+    async def quiet(self) -> None:
+        """Take nothing more, so that others get it: what was fetched ahead goes back.
+
+        What was handed out stays locked and is renewed.
+        """
+
+    def resume(self) -> None:
+        """Take records again."""
 
     def flush(self) -> None:
         """Let what was settled leave soon, without waiting for an answer."""

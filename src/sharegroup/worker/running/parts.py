@@ -1,0 +1,43 @@
+"""What a worker is made of that touches the world: real in `transport.kafka`, or a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sharegroup.client import AdminClient
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.ports import Clock, Outbox, Source
+
+if TYPE_CHECKING:
+    from sharegroup.worker.retrying.tier_log import TierLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """What the broker allows a share group; Kafka's defaults."""
+
+    deliveries: int = 5
+    """After so many a record is archived: share.delivery.count.limit."""
+    locks: int = 2000
+    """Of one partition, over all members: share.partition.max.record.locks."""
+    renewal: bool = True
+    """share.renew.acknowledge.enable."""
+
+
+class WorkerParts(NamedTuple):
+    """See the module's text."""
+
+    open_source: Callable[[str, Sequence[str], Sequence[Route]], Source]
+    """A member of this group, reading these topics, for these routes; joins when first asked."""
+    outbox: Outbox
+    clock: Clock
+    open_tier_log: Callable[[str], TierLog]
+    """The retry tiers of this group."""
+    admin: AdminClient | None
+    """None: there is nothing to be prepared or asked."""
+    group_limits: Callable[[str], Awaitable[GroupLimits]]
+    """Asked at the start and now and then; raises KafkaError when nobody knows."""
+    close: Callable[[], Awaitable[None]]
+    """The last call."""
