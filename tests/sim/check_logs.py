@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sharegroup.wire.batches import parse_header, scan
@@ -33,6 +33,18 @@ class Outcome(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
+
+
+class Told(NamedTuple):
+    """What anybody had been told of a log when a request arrived: its answer may not be older.
+
+    It may be older than other answers written meanwhile: one that is decided, and waits to be
+    written, is overtaken by those of other connections.
+    """
+
+    start_offset: int
+    high_watermark: int
+    last_stable_offset: int
 
 
 @dataclass(slots=True)
@@ -59,6 +71,10 @@ class LogView:
     start_offset: int = 0
     deletable_to: int = 0
     """Somebody asked for records below this offset to be deleted; -1 means: up to the end."""
+
+    @property
+    def told(self) -> Told:
+        return Told(self.start_offset, self.high_watermark, self.last_stable_offset)
 
     def may_be_deleted(self, offset: int) -> bool:
         return offset < self.deletable_to
@@ -125,15 +141,15 @@ class LogChecks:
             self._seen(partition, view, offset, value)
         return values
 
-    def fetched(self, partition: Partition, answer: Any, fetch_offset: int) -> None:
-        """The answer to a plain Fetch."""
+    def fetched(self, partition: Partition, answer: Any, fetch_offset: int, told: Told) -> None:
+        """The answer to a plain Fetch; ``told`` is of when it arrived."""
         if int(answer.error_code) != 0:
             return
         view = self.view(partition)
-        self.watermarks(partition, answer.log_start_offset, answer.high_watermark)
+        self._watermarks(partition, answer.log_start_offset, answer.high_watermark, told)
         values = self.delivered(partition, answer.records or b"")
         if answer.aborted_transactions is not None:
-            self.fetched_committed(partition, answer)
+            self._fetched_committed(partition, answer, told)
             return
         for offset in values:
             if offset >= answer.high_watermark:
@@ -145,12 +161,12 @@ class LogChecks:
                         f"L1: {partition}-{offset} is below the high watermark and missing"
                     )
 
-    def fetched_committed(self, partition: Partition, answer: Any) -> None:
+    def _fetched_committed(self, partition: Partition, answer: Any, told: Told) -> None:
         """The answer to a Fetch by who reads committed records only."""
         view = self.view(partition)
-        if answer.last_stable_offset < view.last_stable_offset:
+        if answer.last_stable_offset < told.last_stable_offset:
             self._report(
-                f"L4: {partition} last stable offset went from {view.last_stable_offset} to "
+                f"L4: {partition} last stable offset went from {told.last_stable_offset} to "
                 f"{answer.last_stable_offset}"
             )
         view.last_stable_offset = max(view.last_stable_offset, answer.last_stable_offset)
@@ -165,15 +181,16 @@ class LogChecks:
         if outcome is not Outcome.COMMITTED:
             self._report(f"L4: {partition}-{offset} is of a transaction that is {outcome.value}")
 
-    def watermarks(self, partition: Partition, start: int, end: int) -> None:
+    def _watermarks(self, partition: Partition, start: int, end: int, told: Told) -> None:
         view = self.view(partition)
-        if end < view.high_watermark:
-            self._report(f"L2: {partition} high watermark went from {view.high_watermark} to {end}")
-        if start < view.start_offset:
-            self._report(f"L2: {partition} log start went from {view.start_offset} to {start}")
+        if end < told.high_watermark:
+            self._report(f"L2: {partition} high watermark went from {told.high_watermark} to {end}")
+        if start < told.start_offset:
+            self._report(f"L2: {partition} log start went from {told.start_offset} to {start}")
         if start > view.start_offset and not view.may_be_deleted(start - 1):
             self._report(f"L1: {partition} begins at {start}: nobody asked for that")
-        view.high_watermark, view.start_offset = max(end, view.high_watermark), start
+        view.high_watermark = max(end, view.high_watermark)
+        view.start_offset = max(start, view.start_offset)
 
     def delete_asked(self, partition: Partition, offset: int) -> None:
         view = self.view(partition)

@@ -13,7 +13,7 @@ from uuid import UUID
 from tests.sim.admins import PARTITIONS_MAX
 from tests.sim.check_consumers import ConsumerChecks
 from tests.sim.check_letters import Letter, check_letters
-from tests.sim.check_logs import LogChecks
+from tests.sim.check_logs import LogChecks, Told
 from tests.sim.check_requests import ShareRequests
 from tests.sim.check_shares import GroupView, ShareChecks
 from tests.sim.messages import GROUP_RESOURCE, IN_DOUBT, Partition
@@ -59,6 +59,7 @@ class Checker:
         self._retained: set[str] = set()
         self._topic_ids: dict[str, list[Any]] = {}
         self._ends: dict[Exchange, dict[Partition, int]] = {}
+        self._told: dict[Exchange, dict[Partition, Told]] = {}
         self._life = 0
 
     def group(self, name: str) -> GroupView:
@@ -118,16 +119,20 @@ class Checker:
                     where = Partition(topic.topic_id, one.index)
                     self.logs.produce_confirmed(where, records[where], one.base_offset)
 
-    def _Fetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        offsets = {
-            Partition(topic.topic_id, one.partition): one.fetch_offset
-            for topic in exchange.request.topics
-            for one in topic.partitions
+    def _Fetch_asked(self, exchange: Exchange) -> None:  # noqa: N802
+        self._told[exchange] = {
+            where: self.logs.view(where).told for where in _fetch_offsets(exchange.request)
         }
+
+    def _Fetch_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
+        del self._told[exchange]
+
+    def _Fetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
+        offsets, told = _fetch_offsets(exchange.request), self._told.pop(exchange)
         for topic in exchange.answer.responses:
             for one in topic.partitions:
                 where = Partition(topic.topic_id, one.partition_index)
-                self.logs.fetched(where, one, offsets[where])
+                self.logs.fetched(where, one, offsets[where], told[where])
 
     def _DeleteRecords_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for topic in exchange.request.topics:
@@ -348,6 +353,14 @@ def _produced(request: Any) -> Iterator[tuple[Partition, Any]]:
     for topic in request.topic_data:
         for one in topic.partition_data:
             yield Partition(topic.topic_id, one.index), one
+
+
+def _fetch_offsets(request: Any) -> dict[Partition, int]:
+    return {
+        Partition(topic.topic_id, one.partition): one.fetch_offset
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 def _extended(limits: tuple[int, int], value: int) -> tuple[int, int]:
