@@ -41,12 +41,23 @@ Partition = list[MemoryRecord]
 class MemoryLog:
     """See the module's text."""
 
-    __slots__ = ("_appended", "_failing", "_stamped", "_topics", "_turn", "clock", "committed")
+    __slots__ = (
+        "_appended",
+        "_failing",
+        "_stamped",
+        "_topics",
+        "_turn",
+        "clock",
+        "committed",
+        "written",
+    )
 
     def __init__(self, clock: MemoryClock) -> None:
         self.clock = clock
         self.committed: dict[tuple[str, str, int], Committed] = {}
         """By consumer group, topic and partition."""
+        self.written: list[MemoryRecord] = []
+        """All records of all topics, as they came."""
         self._topics: dict[str, tuple[Partition, ...]] = {}
         self._stamped: set[str] = set()
         self._failing: dict[str, KafkaError] = {}
@@ -103,6 +114,7 @@ class MemoryLog:
         log = lying[partition]
         record = MemoryRecord(topic, partition, len(log), timestamp_ms, key, value, tuple(headers))
         log.append(record)
+        self.written.append(record)
         for callback in tuple(self._appended):
             callback(topic)
         return record

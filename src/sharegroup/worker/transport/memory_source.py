@@ -95,7 +95,9 @@ class MemorySource:
         "_group",
         "_held",
         "_is_cut",
+        "_is_quiet",
         "_log",
+        "_paused",
         "_renewal",
         "_topics",
         "member_id",
@@ -111,6 +113,8 @@ class MemorySource:
         self._held: dict[Place, MemoryDelivery] = {}
         self._arrived = asyncio.Event()
         self._renewal: Alarm | None = None
+        self._paused: frozenset[str] = frozenset()
+        self._is_quiet = False
         self._is_cut = False
         log.on_append(self._appended)
         group.on_available(self._arrived.set)
@@ -119,6 +123,16 @@ class MemorySource:
     def lock_seconds(self) -> float | None:
         """How long a lock lives."""
         return self._group.limits.lock_ms / 1000
+
+    @property
+    def is_joined(self) -> bool:
+        """Nobody has to be asked."""
+        return not self._is_cut
+
+    @property
+    def renews(self) -> bool:
+        """Whether locks are renewed, as the group's settings say."""
+        return self._group.limits.renewal
 
     async def take(self, room: int, wait_seconds: float) -> Sequence[MemoryDelivery]:
         """Up to ``room`` records as soon as there are some; none after ``wait_seconds``."""
@@ -135,6 +149,20 @@ class MemorySource:
                 await self._arrived.wait()
         finally:
             alarm.cancel()
+
+    def pause(self, topics: frozenset[str]) -> None:
+        """Take nothing of these topics for now, and of all others."""
+        self._paused = topics
+        self._arrived.set()
+
+    async def quiet(self) -> None:
+        """Take nothing more; nothing is ever fetched ahead here."""
+        self._is_quiet = True
+
+    def resume(self) -> None:
+        """Take records again."""
+        self._is_quiet = False
+        self._arrived.set()
 
     def flush(self) -> None:
         """Nothing waits to be sent here."""
@@ -183,10 +211,11 @@ class MemorySource:
             delivery.deadline = self._deadline()
 
     def _take(self, room: int) -> list[MemoryDelivery]:
-        if self._is_cut:
+        if self._is_cut or self._is_quiet:
             return []
         taken = []
-        for record, count in self._group.acquire(MemberId(self.member_id), self._topics, room):
+        topics = [one for one in self._topics if one not in self._paused]
+        for record, count in self._group.acquire(MemberId(self.member_id), topics, room):
             delivery = MemoryDelivery(self, record, count, self._deadline())
             self._held[delivery.place] = delivery
             taken.append(delivery)
