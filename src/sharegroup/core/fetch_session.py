@@ -105,7 +105,7 @@ class FetchSessions:
                     f"fetch session {session_id} would have {count} partitions, "
                     f"{PARTITIONS_MAX} are allowed"
                 )
-        session.expected_epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        session.expected_epoch = _after(epoch)
         for key in forgotten:
             session.wanted.pop(key, None)
             session.told.pop(key, None)
@@ -144,6 +144,13 @@ class FetchSessions:
         if not named or len(self._sessions) >= self._sessions_max:
             return NO_SESSION
         session_id = self._next_id
-        self._next_id = 1 if session_id == EPOCH_MAX else session_id + 1
+        while session_id in self._sessions:  # It lives on since the numbers began anew.
+            session_id = _after(session_id)
+        self._next_id = _after(session_id)
         self._sessions[session_id] = _Session(connection_id, named)
         return session_id
+
+
+def _after(number: int) -> int:
+    """The next epoch or session id: 0 and what is below mean something else."""
+    return 1 if number == EPOCH_MAX else number + 1

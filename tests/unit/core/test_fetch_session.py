@@ -121,3 +121,12 @@ def test_session_id_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> 
         found.append(opened(sessions, connection_id))
         sessions.release_connection(connection_id)
     assert found == [1, 2, 3, 1, 2]
+
+
+def test_session_that_lives_on_keeps_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 4)
+    sessions = FetchSessions(10)
+    assert [opened(sessions, connection_id) for connection_id in (1, 2, 3, 4)] == [1, 2, 3, 4]
+    sessions.release_connection(3)
+    assert opened(sessions, 5) == 3
+    assert len(sessions) == 4
