@@ -128,6 +128,10 @@ class HeldRecords:
         if self._lost is None:
             yield from (lock for lock in self._locks if not lock.is_done)
 
+    def is_superseded(self, lock: AcquisitionLock, offset: int) -> bool:
+        """Whether the record was delivered here again since it was handed out under this lock."""
+        return (lock, offset) in self._superseded
+
     # Records come and go.
 
     def acquired(self, lock: AcquisitionLock) -> None:

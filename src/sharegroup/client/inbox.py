@@ -100,6 +100,21 @@ class Parcel:
         """Whether one of its locks has not ended."""
         return any(now < lock.deadline for lock in self.locks)
 
+    def give_back(self, *, delivered_below: int) -> None:
+        """Release what is under locks of fewer deliveries; nobody will be handed that."""
+        assert self.pieces is None, "only records are given back, not columns"
+        kept = []
+        for lock in self.locks:
+            if lock.delivery_count >= delivered_below:
+                kept.append(lock)
+                continue
+            for first, end in lock.waiting_ranges():
+                lock.held.settle_unseen(lock, first, end, AcknowledgeType.RELEASE)
+            lock.waiting_from = lock.end
+        self.locks = kept
+        if self.deliveries is not None:
+            self.deliveries = deque(one for one in self.deliveries if one.lock in kept)
+
     def discard(self) -> None:
         """Nobody will be handed what is left."""
         for lock in self.locks:
@@ -150,6 +165,12 @@ class Inbox:
             one.discard()
         self._parcels = deque(one for one in self._parcels if id(one.held) not in tables)
         return dropped
+
+    def give_back(self, *, delivered_below: int) -> None:
+        """Release what was delivered less often than that; the rest stays."""
+        for parcel in self._parcels:
+            parcel.give_back(delivered_below=delivered_below)
+        self._parcels = deque(one for one in self._parcels if one.locks)
 
     def take(self, count: int, *, now: float) -> list[Record]:
         """Up to ``count`` records, handed out; raises the failure that stands at the head.

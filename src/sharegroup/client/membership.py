@@ -92,6 +92,8 @@ class Membership:
         self.assignment: frozenset[TopicPartition] = frozenset()
         self.active = True
         """Whether it wants to be a member; off while the application does not poll."""
+        self.quiet = False
+        """Whether it wants to be assigned nothing and stay a member."""
         self._rack_id = rack_id
         self._epoch = JOIN_EPOCH
         self._subscription: tuple[str, ...] = ()
@@ -107,6 +109,12 @@ class Membership:
         """The topics subscribed to; empty means: no member."""
         return self._subscription
 
+    @property
+    def wants_heartbeat(self) -> bool:
+        """Whether it is to be a member; one that is quiet does not join."""
+        joins = self._epoch == JOIN_EPOCH
+        return bool(self._subscription) and self.active and not (self.quiet and joins)
+
     def subscribe(self, topics: tuple[str, ...]) -> None:
         """Replace the subscription; the next heartbeat says so."""
         self._subscription = topics
@@ -114,13 +122,14 @@ class Membership:
     def request(self) -> ShareGroupHeartbeatRequest:
         """The next heartbeat."""
         joins = self._epoch == JOIN_EPOCH
-        tells = joins or self._told != self._subscription
+        topics = () if self.quiet else self._subscription
+        tells = joins or self._told != topics
         return ShareGroupHeartbeatRequest(
             group_id=KioGroupId(self.group_id),
             member_id=self.member_id,
             member_epoch=i32(self._epoch),
             rack_id=self._rack_id if joins else None,
-            subscribed_topic_names=tuple(map(KioTopicName, self._subscription)) if tells else None,
+            subscribed_topic_names=tuple(map(KioTopicName, topics)) if tells else None,
         )
 
     def leave_request(self) -> ShareGroupHeartbeatRequest:
@@ -200,7 +209,7 @@ class Heartbeats:
         backoff = self._cluster.backoff()
         while self.failure is None:
             self._wake.clear()
-            if self._left or not (self._membership.subscription and self._membership.active):
+            if self._left or not self._membership.wants_heartbeat:
                 await self._wake.wait()
                 continue
             reaction = await self._beat()

@@ -147,6 +147,12 @@ class Record:
         """
         return self._lock.deadline_of(self.offset)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its lock is known to be gone, whatever its deadline says."""
+        lock = self._lock
+        return lock.held.lost is not None or lock.held.is_superseded(lock, self.offset)
+
     def accept(self) -> None:
         """Acknowledge it as done."""
         lock = self._lock

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from sharegroup.client.config import config_from
 from sharegroup.client.consumer_config import ShareConsumerConfig, ShareConsumerOptions
+from sharegroup.client.flow import Flow
 from sharegroup.client.membership import new_member_id
 from sharegroup.client.outcomes import AcknowledgementCallback as AcknowledgementCallback
 from sharegroup.client.records import (
@@ -81,6 +82,8 @@ class ShareConsumer:
         self._wake = asyncio.Event()
         self._member = ShareMember(self._config, self._member_id, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.flow = Flow(self._member)
+        """How much it takes, changed while it runs."""
         self._outcomes = self._member.outcomes
         self._polling = False
         self._poll_ended_at = 0.0
@@ -454,7 +457,7 @@ class ShareConsumer:
     async def _go_on_in_the_background(self, fetched: int) -> None:
         """Fetch ahead if that helps, and send what no fetch takes along."""
         member, config = self._member, self._config
-        strict = config.share_acquire_mode == "record_limit"
+        strict = member.window.acquire_mode == "record_limit"
         if self._was_quick and not strict and not len(member.inbox) and config.fetch_ahead_ms:
             member.ask_fetches(fetched, ahead=True)
             # The application may not yield for long; this sends the requests before.

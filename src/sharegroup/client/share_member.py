@@ -60,11 +60,13 @@ class ShareMember:
         self.failure: KafkaError | None = None
         """Something for the application to know once."""
         self.lock_ms: int | None = None
+        self.give_back_below = 0
+        """`give_back` keeps what was delivered so often."""
         self._wake = wake
         self._nodes: dict[int, ShareNode] = {}
         self._lock_known = asyncio.Event()
         self._ahead = AheadOf()
-        self._renews = config.auto_renew
+        self.renews = config.auto_renew
         self._tasks: asyncio.TaskGroup | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -113,7 +115,7 @@ class ShareMember:
                 tasks.create_task(self.heartbeats.run()),
                 tasks.create_task(self._watch_polls()),
             ]
-            if self._renews:
+            if self.renews:
                 running.append(tasks.create_task(self._renew_locks()))
             self._ready.set()
             await self._stop.wait()
@@ -147,10 +149,12 @@ class ShareMember:
         """
         assert self._tasks is not None
         wanted = self.assigned.by_leader(self._tasks, self._wake.set)
+        if self.membership.quiet:
+            wanted = {}
         for node_id in wanted:
             if node_id not in self._nodes:
                 self._add_node(node_id)
-        one_at_a_time = self.config.share_acquire_mode == "record_limit"
+        one_at_a_time = self.window.acquire_mode == "record_limit"
         asked = sum(node.asked_records for node in self._nodes.values())
         for node_id, node in tuple(self._nodes.items()):
             node.wanted = wanted.get(node_id, ())
@@ -162,7 +166,7 @@ class ShareMember:
             if one_at_a_time and asked:
                 node.flush()
                 continue
-            max_wait_ms = 0 if ahead else self.config.fetch_max_wait_ms
+            max_wait_ms = 0 if ahead else self.window.max_wait_ms
             limits = self.window.to_fetch(records, self.tables(), asked, max_wait_ms)
             if limits is None:
                 node.flush()
@@ -176,6 +180,11 @@ class ShareMember:
         for node in self._nodes.values():
             if node.has_settled:
                 node.flush()
+
+    def give_back(self) -> None:
+        """Release what waits in the inbox and may well be delivered again."""
+        self.inbox.give_back(delivered_below=self.give_back_below)
+        self.flush()
 
     def tickets(self) -> list[Ticket]:
         """Have everything that is settled sent; follows it and all that is under way."""
@@ -224,6 +233,8 @@ class ShareMember:
             if dropped:
                 log.info("inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
+        if self.membership.quiet and outcome.parcels:
+            self.give_back()
         self.outcomes.add(outcome.results)
         if answer.lock_ms is not None:
             self.lock_ms = answer.lock_ms
@@ -265,7 +276,7 @@ class ShareMember:
     async def _renew_locks(self) -> None:
         config = self.config
         await self._lock_known.wait()
-        while self._renews:
+        while self.renews:
             assert self.lock_ms is not None
             await asyncio.sleep(tick_seconds(self.lock_ms))
             for node in self._nodes.values():
@@ -287,11 +298,11 @@ class ShareMember:
                 *unit.held.topic_partition,
                 error,
             )
-            if error.retriable or not self._renews:
+            if error.retriable or not self.renews:
                 continue
             if isinstance(error, UnsupportedVersion) or _is_switched_off(error):
                 # It will not work: say so once and go on without.
-                self._renews = False
+                self.renews = False
                 self.failure = self.failure or type(error)(
                     f"auto_renew is off from now on: {error} (the group config "
                     "share.renew.acknowledge.enable allows renewal, Apache Kafka has it since 4.2)"

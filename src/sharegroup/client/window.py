@@ -23,11 +23,15 @@ from sharegroup.client.share_requests import FetchLimits
 class Window:
     """See the module's text."""
 
-    __slots__ = ("_config", "_inbox")
+    __slots__ = ("_config", "_inbox", "acquire_mode", "in_flight_max", "max_wait_ms")
 
     def __init__(self, config: ShareConsumerConfig, inbox: Inbox) -> None:
         self._config = config
         self._inbox = inbox
+        self.in_flight_max = config.in_flight_max
+        """These three may change while it runs; None: no limit."""
+        self.acquire_mode = config.share_acquire_mode
+        self.max_wait_ms = config.fetch_max_wait_ms
 
     def to_hand_out(self, wanted: int, tables: Iterable[HeldRecords]) -> int:
         """How many of ``wanted`` records may be handed out now."""
@@ -36,8 +40,8 @@ class Window:
             return wanted
         held = tuple(tables)
         room = wanted
-        if config.in_flight_max is not None:
-            room = min(room, config.in_flight_max - sum(one.open_count for one in held))
+        if self.in_flight_max is not None:
+            room = min(room, self.in_flight_max - sum(one.open_count for one in held))
         if config.in_flight_bytes is not None:
             left = config.in_flight_bytes - sum(one.open_bytes for one in held)
             # A record that is larger than the window goes alone.
@@ -53,9 +57,9 @@ class Window:
         room, room_bytes = wanted, config.fetch_max_bytes
         if config.has_window:
             held = tuple(tables)
-            if config.in_flight_max is not None:
+            if self.in_flight_max is not None:
                 used = sum(one.open_count for one in held) + self._inbox.waiting + asked
-                room = min(room, config.in_flight_max - used)
+                room = min(room, self.in_flight_max - used)
             if config.in_flight_bytes is not None:
                 weight = sum(one.open_bytes for one in held) + self._inbox.waiting_bytes
                 room_bytes = min(room_bytes, int(config.in_flight_bytes - weight))
@@ -66,5 +70,5 @@ class Window:
             max_bytes=room_bytes,
             max_wait_ms=max_wait_ms,
             min_bytes=min(config.fetch_min_bytes, room_bytes),
-            acquire_mode=config.share_acquire_mode,
+            acquire_mode=self.acquire_mode,
         )

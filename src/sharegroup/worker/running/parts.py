@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.client import AdminClient
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Clock, Outbox, Source
 
 if TYPE_CHECKING:
+    from sharegroup.client import AdminClient
     from sharegroup.worker.retrying.tier_log import TierLog
 
 
