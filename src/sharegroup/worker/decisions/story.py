@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sharegroup.worker.ports import Delivery
+
 
 class Origin(NamedTuple):
     """Where the application's own record lies."""
@@ -52,3 +54,10 @@ class Story:
 
 NEW = Story()
 """Of a record that the application itself sent."""
+
+
+def origin_of(delivery: Delivery, story: Story) -> Origin:
+    """Where the application's own record lies: elsewhere than the delivery after a retry."""
+    return story.origin or Origin(
+        delivery.topic, delivery.partition, delivery.offset, delivery.timestamp_ms
+    )

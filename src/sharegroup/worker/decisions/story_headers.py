@@ -1,0 +1,201 @@
+"""A record's story as headers, and back.
+
+    the application's own headers      first, as they came: bytes, order, doubles
+    __sharegroup.origin.topic ...      ours: text in UTF-8, numbers in decimal
+
+Who may write to a topic may write any header, so nothing here is believed.  A story that is not
+whole, doubled, too large or out of range is no story: the record is treated as new, and a line
+in the log says why.  That gives it a fresh budget of attempts and its own place as its origin,
+and the worst that a forger gains is what a plain record would have had.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.ports import Header
+
+log = logging.getLogger(__name__)
+
+PREFIX = "__sharegroup."
+"""Of every header that this framework writes; an application's own must not begin with it."""
+
+ORIGIN_TOPIC = PREFIX + "origin.topic"
+ORIGIN_PARTITION = PREFIX + "origin.partition"
+ORIGIN_OFFSET = PREFIX + "origin.offset"
+ORIGIN_TIMESTAMP = PREFIX + "origin.timestamp"
+FAILURES = PREFIX + "failures"
+ATTEMPTS = PREFIX + "attempts"
+DUE = PREFIX + "due"
+REDRIVES = PREFIX + "redrives"
+REDRIVE_ID = PREFIX + "redrive.id"
+
+ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
+STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID})
+
+ATTEMPTS_MAX = 20
+ATTEMPTS_BYTES_MAX = 256 * 1024
+"""Of what is read; what is written is far below, because messages are cut."""
+TEXT_BYTES_MAX = 1024
+NUMBER_MAX = 2**63 - 1
+NOWHERE = -1
+"""Partition and offset of a record that was sent with a delay, and never lay in its topic."""
+
+T = TypeVar("T")
+
+
+class MalformedStory(Exception):
+    """These headers are not as `story_headers` writes them."""
+
+
+def own_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
+    """The application's headers, without ours."""
+    return tuple(header for header in headers if not header[0].startswith(PREFIX))
+
+
+def story_headers(story: Story, origin: Origin) -> tuple[Header, ...]:
+    """What to write behind `own_headers`; what is as in `NEW` is left out."""
+    headers: list[Header] = [
+        (ORIGIN_TOPIC, origin.topic.encode()),
+        (ORIGIN_PARTITION, _number(origin.partition)),
+        (ORIGIN_OFFSET, _number(origin.offset)),
+        (ORIGIN_TIMESTAMP, _number(origin.timestamp_ms)),
+    ]
+    if story.failures:
+        headers.append((FAILURES, _number(story.failures)))
+    if story.attempts:
+        # ASCII: a message may hold lone surrogates, which UTF-8 has no form for.
+        text = json.dumps(story.attempts[-ATTEMPTS_MAX:], separators=(",", ":"))
+        headers.append((ATTEMPTS, text.encode("ascii")))
+    if story.due_ms is not None:
+        headers.append((DUE, _number(story.due_ms)))
+    if story.redrives:
+        headers.append((REDRIVES, _number(story.redrives)))
+    if story.redrive_id is not None:
+        headers.append((REDRIVE_ID, story.redrive_id.encode()))
+    return tuple(headers)
+
+
+def story_of(headers: Sequence[Header]) -> Story:
+    """What these headers tell; `NEW` where there are none of ours, or they are not sound."""
+    for name, _ in headers:
+        if name.startswith(PREFIX):
+            break
+    else:
+        return NEW
+    try:
+        return _story(_only_once(headers))
+    except MalformedStory as error:
+        log.warning("event=story_refused reason=%r effect=treated_as_new", str(error))
+        return NEW
+
+
+def due_of(headers: Sequence[Header]) -> int | None:
+    """When the record is due, and nothing else; None where that is not said, or not sound."""
+    return number_of(headers, DUE)
+
+
+def number_of(headers: Sequence[Header], name: str) -> int | None:
+    """A number of ours, in a record of which nothing else is wanted."""
+    try:
+        found = [value for one, value in headers if one == name]
+        return _parsed_number(name, found[0]) if len(found) == 1 else None
+    except MalformedStory as error:
+        log.warning("event=header_refused reason=%r effect=ignored", str(error))
+        return None
+
+
+def _only_once(headers: Sequence[Header]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name not in STORY:
+            continue
+        if name in found:
+            raise MalformedStory(f"{name}: expected once, came twice")
+        if value is None:
+            raise MalformedStory(f"{name}: expected a value, got null")
+        found[name] = value
+    return found
+
+
+def _story(found: Mapping[str, bytes]) -> Story:
+    def read(name: str, parse: Callable[[str, bytes], T], otherwise: T) -> T:
+        return parse(name, found[name]) if name in found else otherwise
+
+    due_ms = found.get(DUE)
+    redrive_id = found.get(REDRIVE_ID)
+    return Story(
+        origin=_origin(found),
+        failures=read(FAILURES, _parsed_number, 0),
+        attempts=read(ATTEMPTS, _attempts, ()),
+        due_ms=None if due_ms is None else _parsed_number(DUE, due_ms),
+        redrives=read(REDRIVES, _parsed_number, 0),
+        redrive_id=None if redrive_id is None else _text(REDRIVE_ID, redrive_id),
+    )
+
+
+def _origin(found: Mapping[str, bytes]) -> Origin | None:
+    missing = [name for name in ORIGIN if name not in found]
+    if len(missing) == len(ORIGIN):
+        return None
+    if missing:
+        raise MalformedStory(f"{', '.join(missing)}: missing beside the others of the origin")
+    return Origin(
+        _text(ORIGIN_TOPIC, found[ORIGIN_TOPIC]),
+        _parsed_number(ORIGIN_PARTITION, found[ORIGIN_PARTITION], least=NOWHERE),
+        _parsed_number(ORIGIN_OFFSET, found[ORIGIN_OFFSET], least=NOWHERE),
+        _parsed_number(ORIGIN_TIMESTAMP, found[ORIGIN_TIMESTAMP], least=NOWHERE),
+    )
+
+
+def _attempts(name: str, value: bytes) -> tuple[Attempt, ...]:
+    if len(value) > ATTEMPTS_BYTES_MAX:
+        raise MalformedStory(f"{name}: {len(value)} bytes; expected up to {ATTEMPTS_BYTES_MAX}")
+    try:
+        entries = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedStory(f"{name}: expected JSON, got {value[:40]!r}") from error
+    if not isinstance(entries, list) or len(entries) > ATTEMPTS_MAX:
+        raise MalformedStory(f"{name}: expected a list of up to {ATTEMPTS_MAX}")
+    return tuple(_attempt(name, entry) for entry in entries)
+
+
+def _attempt(name: str, entry: Any) -> Attempt:
+    kinds = (int, int, str, str, str)
+    if (
+        not isinstance(entry, list)
+        or [type(part) for part in entry] != list(kinds)
+        or not all(0 <= number <= NUMBER_MAX for number in entry[:2])
+    ):
+        raise MalformedStory(
+            f"{name}: expected [number, at_ms, error, message, member] in each entry"
+        )
+    return Attempt(*entry)
+
+
+def _number(value: int) -> bytes:
+    return str(value).encode("ascii")
+
+
+def _parsed_number(name: str, value: bytes | None, *, least: int = 0) -> int:
+    digits = (value or b"").removeprefix(b"-")
+    # `int` would also take spaces, underscores, and as many digits as there are.
+    if value is None or not digits.isdigit() or len(digits) > len(str(NUMBER_MAX)):
+        raise MalformedStory(f"{name}: expected a number, got {(value or b'')[:40]!r}")
+    number = int(value)
+    if not least <= number <= NUMBER_MAX:
+        raise MalformedStory(f"{name}: expected {least} to {NUMBER_MAX}, got {number}")
+    return number
+
+
+def _text(name: str, value: bytes) -> str:
+    if not 0 < len(value) <= TEXT_BYTES_MAX:
+        raise MalformedStory(f"{name}: {len(value)} bytes; expected 1 to {TEXT_BYTES_MAX}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedStory(f"{name}: expected UTF-8, got {value[:40]!r}") from error

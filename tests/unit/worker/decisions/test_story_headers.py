@@ -1,0 +1,173 @@
+"""A record's story survives its way through headers, and no header can break its reader."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.decisions.story_headers import (
+    ATTEMPTS_BYTES_MAX,
+    PREFIX,
+    due_of,
+    own_headers,
+    story_headers,
+    story_of,
+)
+
+ORIGIN = Origin("orders", 3, 1_234, 1_767_225_600_000)
+FAILED = Attempt(2, 1_767_225_601_500, "builtins.TimeoutError", "slow", "worker-7")
+
+times = st.integers(0, 2**63 - 1)
+texts = st.text(max_size=60)
+attempts = st.builds(Attempt, st.integers(1, 100), times, texts, texts, texts)
+origins = st.builds(
+    Origin,
+    st.text("abcXYZ019._-", min_size=1, max_size=249),
+    st.integers(-1, 2**31 - 1),
+    st.integers(-1, 2**63 - 1),
+    st.integers(-1, 2**63 - 1),
+)
+stories = st.builds(
+    Story,
+    origin=origins,
+    failures=st.integers(0, 1_000),
+    attempts=st.lists(attempts, max_size=20).map(tuple),
+    due_ms=st.none() | times,
+    redrives=st.integers(0, 1_000),
+    redrive_id=st.none() | st.text("0123456789abcdef-", min_size=1, max_size=60),
+)
+foreign = st.lists(
+    st.tuples(texts.filter(lambda name: not name.startswith(PREFIX)), st.none() | st.binary())
+).map(tuple)
+
+
+@given(story=stories, application=foreign)
+def test_story_and_application_headers_come_back_as_they_went(
+    story: Story, application: tuple[tuple[str, bytes | None], ...]
+) -> None:
+    assert story.origin is not None
+    headers = (*application, *story_headers(story, story.origin))
+    assert story_of(headers) == story
+    assert own_headers(headers) == application
+    assert due_of(headers) == story.due_ms
+
+
+def test_headers_are_text_that_other_tools_can_read() -> None:
+    story = Story(ORIGIN, 2, (FAILED,), 1_767_225_602_000, 1, "r-1")
+    assert story_headers(story, ORIGIN) == (
+        ("__sharegroup.origin.topic", b"orders"),
+        ("__sharegroup.origin.partition", b"3"),
+        ("__sharegroup.origin.offset", b"1234"),
+        ("__sharegroup.origin.timestamp", b"1767225600000"),
+        ("__sharegroup.failures", b"2"),
+        (
+            "__sharegroup.attempts",
+            b'[[2,1767225601500,"builtins.TimeoutError","slow","worker-7"]]',
+        ),
+        ("__sharegroup.due", b"1767225602000"),
+        ("__sharegroup.redrives", b"1"),
+        ("__sharegroup.redrive.id", b"r-1"),
+    )
+
+
+def test_record_without_our_headers_is_new() -> None:
+    assert story_of(()) is NEW
+    assert story_of((("trace", b"1"), ("sharegroup", None))) is NEW
+
+
+def test_header_of_ours_that_is_not_of_the_story_is_passed_over() -> None:
+    headers = (("__sharegroup.dead.reason", b"rejected"), ("__sharegroup.failures", b"3"))
+    assert story_of(headers) == Story(failures=3)
+
+
+def test_message_that_utf8_has_no_form_for_comes_back() -> None:
+    story = Story(ORIGIN, 1, (FAILED._replace(message="\ud800"),))
+    assert story_of(story_headers(story, ORIGIN)) == story
+
+
+def test_only_the_last_attempts_are_written() -> None:
+    many = tuple(FAILED._replace(number=number) for number in range(1, 31))
+    read = story_of(story_headers(Story(ORIGIN, 30, many), ORIGIN))
+    assert read.failures == 30
+    assert [one.number for one in read.attempts] == list(range(11, 31))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([("__sharegroup.failures", b"\xff")], id="not UTF-8"),
+        pytest.param([("__sharegroup.failures", b"")], id="empty"),
+        pytest.param([("__sharegroup.failures", None)], id="null"),
+        pytest.param([("__sharegroup.failures", b"-1")], id="below zero"),
+        pytest.param([("__sharegroup.failures", b"1_000")], id="underscore"),
+        pytest.param([("__sharegroup.failures", b" 1")], id="space"),
+        pytest.param([("__sharegroup.failures", b"9" * 10_000)], id="ten thousand digits"),
+        pytest.param([("__sharegroup.due", b"9223372036854775808")], id="over 63 bits"),
+        pytest.param([("__sharegroup.failures", b"1")] * 2, id="doubled"),
+        pytest.param([("__sharegroup.origin.topic", b"orders")], id="origin in part"),
+        pytest.param([("__sharegroup.redrive.id", b"\xc3")], id="id not UTF-8"),
+        pytest.param([("__sharegroup.redrive.id", b"x" * 1_025)], id="id too long"),
+        pytest.param([("__sharegroup.attempts", b"{}")], id="no list"),
+        pytest.param([("__sharegroup.attempts", b"[1]")], id="no attempt"),
+        pytest.param([("__sharegroup.attempts", b'[[1,2,"a","b"]]')], id="attempt too short"),
+        pytest.param([("__sharegroup.attempts", b'[[true,2,"a","b","c"]]')], id="true"),
+        pytest.param([("__sharegroup.attempts", b'[[1,-2,"a","b","c"]]')], id="time below zero"),
+        pytest.param([("__sharegroup.attempts", b"[" * 100_000)], id="deep"),
+        pytest.param(
+            [("__sharegroup.attempts", b" " * (ATTEMPTS_BYTES_MAX + 1))], id="attempts too large"
+        ),
+        pytest.param(
+            [("__sharegroup.attempts", b"[" + b'[1,2,"a","b","c"],' * 20 + b"[]]")], id="too many"
+        ),
+    ],
+)
+def test_unsound_story_makes_a_new_record_and_a_line_in_the_log(
+    headers: list[tuple[str, bytes | None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert story_of(headers) is NEW
+    assert [one.getMessage().split()[0] for one in caplog.records] == ["event=story_refused"]
+
+
+ours = st.sampled_from(
+    [
+        "__sharegroup.origin.topic",
+        "__sharegroup.origin.partition",
+        "__sharegroup.origin.offset",
+        "__sharegroup.origin.timestamp",
+        "__sharegroup.failures",
+        "__sharegroup.attempts",
+        "__sharegroup.due",
+        "__sharegroup.redrives",
+        "__sharegroup.redrive.id",
+        "__sharegroup.",
+    ]
+)
+values = (
+    st.none()
+    | st.binary(max_size=40)
+    | st.integers().map(lambda number: str(number).encode())
+    | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(repr).map(str.encode)
+)
+
+
+@given(st.lists(st.tuples(ours, values)))
+@example([("__sharegroup.origin.topic", b"t")])
+def test_whatever_the_headers_say_reading_them_does_not_raise(
+    headers: list[tuple[str, bytes | None]],
+) -> None:
+    story = story_of(headers)
+    origin = story.origin or ORIGIN
+    assert story_of(story_headers(story, origin)) == Story(
+        origin, story.failures, story.attempts, story.due_ms, story.redrives, story.redrive_id
+    )
+
+
+def test_due_time_alone_is_ignored_when_it_is_not_sound() -> None:
+    assert due_of([("__sharegroup.due", b"soon")]) is None
+    assert due_of([("__sharegroup.due", b"1"), ("__sharegroup.due", b"2")]) is None
+    assert due_of([]) is None
