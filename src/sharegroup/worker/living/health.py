@@ -1,32 +1,21 @@
 """Health of a worker, for whoever restarts it or sends it work.
 
-    /live     200 while leaving the process alone is right; no answer at all when its loop hangs
-    /ready    200 while it takes records of all its groups; 503 quiet, stopping or not joined yet
-    /status   how everything stands, as JSON
+/live     200 while leaving the process alone is right; no answer at all when its loop hangs
+/ready    200 while it takes records of all its groups; 503 quiet, stopping or not joined yet
+/status   how everything stands, as JSON
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from sharegroup.worker.living.endpoint import Answer, Page
-from sharegroup.worker.seeing.counts import HandlerCounts
-from sharegroup.worker.seeing.state import WorkerState
+from sharegroup.worker.seeing.state import Observed
 
 OK = 200
 UNAVAILABLE = 503
-
-
-class Observed(Protocol):
-    """What health is asked of: a `Worker`."""
-
-    @property
-    def state(self) -> WorkerState: ...
-
-    @property
-    def counts(self) -> tuple[HandlerCounts, ...]: ...
 
 
 def pages(worker: Callable[[], Observed | None], about: Mapping[str, Any]) -> dict[str, Page]:
@@ -81,5 +70,5 @@ def _unready(worker: Observed | None) -> str:
     return f"{worker.state.phase}{joining}"
 
 
-def _said(is_so: bool, text: str) -> Answer:  # noqa: FBT001  One fact, two callers.
+def _said(is_so: bool, text: str) -> Answer:
     return Answer(OK if is_so else UNAVAILABLE, f"{text}\n".encode())

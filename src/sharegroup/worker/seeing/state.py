@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
+
+from sharegroup.worker.seeing.counts import HandlerCounts
 
 
 class Phase(StrEnum):
@@ -54,3 +57,13 @@ class WorkerState:
     def is_alive(self) -> bool:
         """Whether leaving it alone is right; else it is to be started anew."""
         return self.phase is not Phase.FAILED
+
+
+class Observed(Protocol):
+    """What can be seen of a `Worker`."""
+
+    @property
+    def state(self) -> WorkerState: ...
+
+    @property
+    def counts(self) -> tuple[HandlerCounts, ...]: ...

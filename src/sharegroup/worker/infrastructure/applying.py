@@ -1,0 +1,169 @@
+"""Changes carried out, and what is made when a worker starts.
+
+Many workers of one application start at one moment, so whatever is made here may have been made
+by another one a millisecond ago: a topic that exists already is a topic that was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from sharegroup.client.admin import AdminClient
+from sharegroup.client.admin_types import (
+    BROKER_DEFAULT,
+    AlterConfig,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharegroup.worker.events import Event
+from sharegroup.worker.infrastructure.asking import found
+from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, Kind, changes
+from sharegroup.worker.infrastructure.wanted import wanted
+
+if TYPE_CHECKING:
+    from sharegroup.worker.app import App
+
+log = logging.getLogger(__name__)
+
+VISIBLE_SECONDS_MAX = 10.0
+VISIBLE_SECONDS_STEP = 0.05
+
+
+class Applied(NamedTuple):
+    """A change and what became of it; ``error`` None: done."""
+
+    change: Change
+    error: KafkaError | None
+
+
+async def plan(app: App, admin: AdminClient, *, former: Iterable[str] = ()) -> list[Change]:
+    """What to change so that the cluster is as the application's routes declare.
+
+    ``former``: groups that it does not have any more, whose topics are listed as surplus.
+    """
+    needed = wanted(app.route_list)
+    return changes(needed, await found(admin, needed, former=former))
+
+
+async def apply(
+    admin: AdminClient, some: Sequence[Change], *, prune: bool = False
+) -> list[Applied]:
+    """Carry out what can be; nothing is deleted without ``prune``."""
+    done: list[Applied] = []
+    created = [one for one in some if one.topic is not None]
+    if created:
+        done += await _create(admin, created)
+    grown = [one for one in some if one.setting == PARTITIONS and one.kind is Kind.DRIFT]
+    if grown:
+        counts = {one.name: int(one.wanted or 0) for one in grown}
+        results = await admin.create_partitions(counts)
+        done += [Applied(one, results[one.name]) for one in grown]
+    for resource in (ResourceType.TOPIC, ResourceType.GROUP):
+        # Topics first: a group's dead-letter topic must allow it before the group names it.
+        done += await _set(admin, resource, some)
+    deleted = [one for one in some if one.kind is Kind.SURPLUS]
+    if deleted and prune:
+        gone = await admin.delete_topics([one.name for one in deleted])
+        done += [Applied(one, _unless(gone[one.name], UnknownTopicOrPartition)) for one in deleted]
+    return done
+
+
+async def prepare(app: App, admin: AdminClient) -> list[Change]:
+    """Make what is missing, tell of what differs; what was made.
+
+    Raises the error of a topic that can't be made, because its handler would wait for ever.
+    A setting that can't be read or made is told of and left alone.
+    """
+    needed = wanted(app.route_list)
+    there = await found(admin, needed)
+    every = [one for one in changes(needed, there) if one.kind is not Kind.SURPLUS]
+    for one in every:
+        if one.kind is not Kind.MISSING:
+            _tell(app, "infrastructure.drift", one)
+    made = []
+    for change, error in await apply(admin, [one for one in every if one.kind is Kind.MISSING]):
+        if error is None:
+            made.append(change)
+            _tell(app, "infrastructure.created", change)
+        elif change.topic is not None:
+            raise error
+        else:
+            _tell(app, "infrastructure.drift", change, error)
+    return made
+
+
+def _is_setting(change: Change) -> bool:
+    settable = change.kind in (Kind.MISSING, Kind.DRIFT)
+    return settable and change.setting is not None and change.setting != PARTITIONS
+
+
+async def _create(admin: AdminClient, some: Sequence[Change]) -> list[Applied]:
+    new = [
+        NewTopic(
+            topic.name,
+            num_partitions=topic.partitions or BROKER_DEFAULT,
+            configs=topic.configs,
+        )
+        for topic in (one.topic for one in some)
+        if topic is not None
+    ]
+    results = await admin.create_topics(new)
+    done = [Applied(one, _unless(results[one.name], TopicAlreadyExists)) for one in some]
+    await _visible(admin, [change.name for change, error in done if error is None])
+    return done
+
+
+async def _visible(admin: AdminClient, names: Sequence[str]) -> None:
+    """Return when every broker that is asked knows of topics that were just made.
+
+    A controller answers before all brokers have heard of it, and a setting of the topic, or a
+    member's subscription, would be refused until then.
+    """
+    async with asyncio.timeout(VISIBLE_SECONDS_MAX):
+        while names:
+            described = await admin.describe_topics(names)
+            names = [
+                name for name, one in described.items() if not isinstance(one, TopicDescription)
+            ]
+            if names:
+                await asyncio.sleep(VISIBLE_SECONDS_STEP)
+
+
+async def _set(admin: AdminClient, resource: ResourceType, some: Sequence[Change]) -> list[Applied]:
+    by_name: dict[str, list[Change]] = {}
+    for one in some:
+        if _is_setting(one) and one.resource == resource.name.lower():
+            by_name.setdefault(one.name, []).append(one)
+    if not by_name:
+        return []
+    results = await admin.incremental_alter_configs(
+        {
+            ConfigResource(resource, name): [
+                AlterConfig(one.setting or "", one.wanted) for one in ones
+            ]
+            for name, ones in by_name.items()
+        }
+    )
+    return [
+        Applied(one, results[ConfigResource(resource, name)])
+        for name, ones in by_name.items()
+        for one in ones
+    ]
+
+
+def _unless(error: KafkaError | None, fine: type[KafkaError]) -> KafkaError | None:
+    return None if isinstance(error, fine) else error
+
+
+def _tell(app: App, name: str, change: Change, error: KafkaError | None = None) -> None:
+    if app.events.wants(name):
+        group = change.name if change.resource == "group" else ""
+        topic = change.name if change.resource == "topic" else ""
+        text = {"change": str(change)}
+        app.events.tell(Event(name, group=group, topic=topic, error=error, details=text))

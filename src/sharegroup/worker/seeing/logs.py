@@ -1,0 +1,177 @@
+"""Logs of a worker: one line for what happened, as key=value or as JSON.
+
+    2026-11-21T18:00:00.123Z level=warning logger=sharegroup.worker event=record.failed
+        group=billing topic=orders partition=3 offset=1207 attempt=2 error=builtins.TimeoutError ...
+
+`configure` gives the whole process this form, the application's own lines included; and a line
+that is logged inside of a handler, however deep, says which record it is about.  `EventLog` is
+the listener that writes events.  It listens only to what its logger would write, so that a
+worker at level ``info`` builds no event for a record that simply succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, Literal
+
+from sharegroup.worker.events import EVENTS, Event, Events
+from sharegroup.worker.seeing.current import CURRENT
+
+LOGGER = "sharegroup.worker"
+log = logging.getLogger(LOGGER)
+
+Format = Literal["text", "json"]
+
+LEVELS: Mapping[str, int] = {
+    "record.started": logging.DEBUG,
+    "record.succeeded": logging.DEBUG,
+    "record.released": logging.DEBUG,
+    "record.held": logging.DEBUG,
+    "record.postponed": logging.DEBUG,
+    "record.due": logging.DEBUG,
+    "record.failed": logging.WARNING,
+    "record.rejected": logging.WARNING,
+    "record.dead_lettered": logging.WARNING,
+    "record.unreadable": logging.WARNING,
+    "record.unrouted": logging.WARNING,
+    "record.timed_out": logging.WARNING,
+    "record.lock_lost": logging.WARNING,
+    "outbox.blocked": logging.ERROR,
+    "infrastructure.drift": logging.WARNING,
+}
+"""How loud each event is; INFO those that are not here: they are about the worker."""
+
+STANDARD = frozenset(
+    logging.LogRecord("", 0, "", 0, "", (), None).__dict__.keys() | {"message", "asctime"}
+)
+"""Attributes of a log record that are nobody's ``extra``."""
+
+PLACE = ("group", "topic", "partition", "offset", "attempt")
+
+
+class EventLog:
+    """Writes the events that its logger is not too quiet for."""
+
+    def listen(self, events: Events) -> None:
+        """Begin; what the logger's level leaves out is not even asked for."""
+        for name in EVENTS:
+            if log.isEnabledFor(LEVELS.get(name, logging.INFO)):
+                events.on(name, self)
+
+    def __call__(self, event: Event) -> None:
+        """One line."""
+        level = LEVELS.get(event.name, logging.INFO)
+        facts = dict(_facts(event))
+        # The traceback is the dead letter's business, and ours while somebody debugs.
+        trace = event.error if log.isEnabledFor(logging.DEBUG) else None
+        log.log(level, "", exc_info=trace, extra={"event": event.name, "facts": facts})
+
+
+def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
+    """Give the process's log lines this form, on standard error or ``stream``."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
+    handler.addFilter(about_the_record)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def about_the_record(line: logging.LogRecord) -> bool:
+    """Add the record being handled, if there is one, to a log line; every line passes."""
+    record = CURRENT.get()
+    if record is not None and not hasattr(line, "facts"):
+        line.facts = place_of(record)
+    return True
+
+
+def place_of(record: Any) -> dict[str, Any]:
+    """Where a `Record` lies, and the how manieth run this is."""
+    delivery = record.delivery
+    return {
+        "topic": delivery.topic,
+        "partition": delivery.partition,
+        "offset": delivery.offset,
+        "attempt": record.attempt,
+    }
+
+
+class LogfmtFormatter(logging.Formatter):
+    """``time level=... logger=... event=... key=value ...``, then the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and more only for a traceback."""
+        head = f"{_time(record.created)} level={record.levelname.lower()} logger={record.name}"
+        message = record.getMessage()
+        pairs = " ".join(f"{name}={_quoted(value)}" for name, value in _pairs(record))
+        # Lines of this project are key=value already; anybody else's is a sentence.
+        is_event = message.startswith("event=")
+        text = message if is_event or not message else f"message={_quoted(message)}"
+        line = " ".join(part for part in (head, text, pairs) if part)
+        return line + "".join(f"\n{part}" for part in (self._trace(record),) if part)
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info else ""
+
+
+class JsonFormatter(logging.Formatter):
+    """One object to a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        facts: dict[str, Any] = {
+            "time": _time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if message := record.getMessage():
+            facts["message"] = message
+        facts |= dict(_pairs(record))
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(facts, default=str)
+
+
+def _facts(event: Event) -> Iterator[tuple[str, Any]]:
+    if event.group:
+        yield "group", event.group
+    if event.handler:
+        yield "handler", event.handler
+    if event.topic:
+        yield "topic", event.topic
+    if event.offset >= 0:
+        yield from (("partition", event.partition), ("offset", event.offset))
+    if event.attempt:
+        yield "attempt", event.attempt
+    if event.error is not None:
+        kind = type(event.error)
+        yield "error", f"{kind.__module__}.{kind.__qualname__}"
+        yield "reason", str(event.error)
+    yield from event.details.items()
+
+
+def _pairs(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    """What is said beside the message: the event, its facts, and anybody's ``extra``."""
+    given = record.__dict__
+    if "event" in given:
+        yield "event", given["event"]
+    facts = given.get("facts")
+    if isinstance(facts, Mapping):
+        yield from facts.items()
+    for name, value in given.items():
+        if name not in STANDARD and name not in ("event", "facts"):
+            yield name, value
+
+
+def _time(created: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(created))
+    return f"{whole}.{int(created % 1 * 1000):03d}Z"
+
+
+def _quoted(value: Any) -> str:
+    """A value of a pair: bare if it is one plain word, else as JSON writes a text."""
+    text = str(value)
+    plain = text.isprintable() and not any(one in text for one in ' "=')
+    return text if text and plain else json.dumps(text, ensure_ascii=False)
