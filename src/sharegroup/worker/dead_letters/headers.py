@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sharegroup.worker.dead_letters.reasons import REASONS
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import Origin, Story
+from sharegroup.worker.decisions.story import NEW, Origin, Story
 from sharegroup.worker.decisions.story_headers import own_headers, story_headers
 from sharegroup.worker.ports import Delivery, Header
 
@@ -49,9 +49,12 @@ def origin_of(delivery: Delivery, story: Story) -> Origin:
     )
 
 
-def dead_id(group: str, origin: Origin, redrives: int) -> str:
+def dead_id(group: str, delivery: Delivery, story: Story) -> str:
     """The name of one death of one record: the same when its letter is written twice."""
-    return f"{group}/{origin.topic}/{origin.partition}/{origin.offset}/{redrives}"
+    place = origin_of(delivery, story)
+    if place.offset < 0:  # It was sent with a delay, and never lay in its topic.
+        place = origin_of(delivery, NEW)
+    return f"{group}/{place.topic}/{place.partition}/{place.offset}/{story.redrives}"
 
 
 def letter_headers(
@@ -63,14 +66,16 @@ def letter_headers(
     return (
         *own_headers(delivery.headers),
         *story_headers(story, origin),
-        *_ours(step, by, origin, now_ms=now_ms, shrunk=shrunk),
+        *_ours(delivery, step, by, now_ms=now_ms, shrunk=shrunk),
         *_kafkas(delivery, step, by, origin),
     )
 
 
-def _ours(step: Bury, by: Buried, origin: Origin, *, now_ms: int, shrunk: bool) -> Iterator[Header]:
+def _ours(
+    delivery: Delivery, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
+) -> Iterator[Header]:
     attempts = step.story.attempts
-    yield _text("id", dead_id(by.group, origin, step.story.redrives))
+    yield _text("id", dead_id(by.group, delivery, step.story))
     yield _text("reason", step.reason)
     if step.error is not None:
         yield _text("error.class", class_name(step.error))

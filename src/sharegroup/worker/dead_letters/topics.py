@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declared.durations import seconds
 from sharegroup.worker.declared.route import Route
 
 RETENTION_FOR_EVER = "-1"
@@ -29,8 +30,6 @@ def letters_topic(route: Route) -> str | None:
 
 def topics_of(route: Route) -> list[DeclaredTopic]:
     """What the letters of this route need to exist."""
-    from sharegroup.worker.declared.durations import seconds
-
     match route.dead_letter:
         case None:
             return []

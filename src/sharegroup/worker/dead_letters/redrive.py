@@ -1,0 +1,259 @@
+"""Sending dead letters back: to the group that gave them up, and to nobody else.
+
+    letters --chunk--> copies to <group>.retry --durable--> ledger --durable--> next chunk
+
+A copy is the application's record with its story: where it came from and what was tried is kept,
+the count of failures begins at 0, and the count of redrives goes up.  A letter that was sent back
+so often already stays where it is (``redrives_max``), so that nothing runs in a circle.
+
+A chunk's copies are under way while the next one is read; it is noted in the ledger when all of
+them are durable.  So nothing is lost whenever it ends, and what may be sent twice is what was
+under way: two chunks.  All copies of one death carry one id (`Letter.redrive_id`), by which a
+handler can tell.
+
+The group's own topic must exist.  It is not made here: a topic that no worker reads would
+swallow what is sent to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from sharegroup.client.admin_topics import describe_topics
+from sharegroup.client.admin_types import TopicDescription
+from sharegroup.client.producer import Delivery, Producer
+from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.worker.dead_letters.letter import Letter
+from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
+from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.worker.decisions.story_headers import story_headers
+
+RATE_STEPS_PER_SECOND = 10
+"""A limited rate is kept in chunks of this fraction of a second."""
+
+ALREADY = "sent back before"
+LOOPING = "sent back as often as allowed"
+GONE = "the record is gone, and the letter has no copy of it"
+NO_GROUP = "no dead letter: it names no group and no record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveOptions:
+    """What is sent back, where to, and how fast."""
+
+    selection: Selection = EVERYTHING
+    to: Literal["own", "original"] = "own"
+    redrives_max: int = 3
+    limit: int | None = None
+    rate: float | None = None
+    """Records in a second."""
+    again: bool = False
+    """Also what was sent back before."""
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What was done."""
+
+    sent: Counter[str] = field(default_factory=Counter)
+    """Records by the topic that they were sent to."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Letters that match and were left, by why."""
+    without_headers: int = 0
+    """Of those sent: a broker's copies, whose own headers nobody has any more."""
+    interrupted: bool = False
+
+
+class _UnderWay(NamedTuple):
+    """Copies of a chunk that are not known to be durable."""
+
+    partition: int
+    letters: Sequence[Letter]
+    deliveries: Sequence[Delivery]
+    targets: Sequence[str]
+
+
+class Redrive:
+    """One run; see the module's text."""
+
+    def __init__(self, queue: DeadLetterQueue, producer: Producer, options: RedriveOptions) -> None:
+        self._queue = queue
+        self._producer = producer
+        self._options = options
+        self._began = time.monotonic()
+        self._at_ms = time.time_ns() // 1_000_000
+        self._partitions: dict[str, int] = {}
+        self._chosen = 0
+        self.done = Redriven()
+
+    async def run(self, stop: asyncio.Event) -> Redriven:
+        """Send back what is selected, until all is or ``stop`` is set; raises KafkaError.
+
+        After an error `done` says what was sent and noted before.
+        """
+        options = self._options
+        if not options.dry_run:
+            await self._open_ledger()
+        size = CHUNK_LETTERS_MAX
+        if options.rate is not None:
+            size = max(1, min(size, int(options.rate / RATE_STEPS_PER_SECOND)))
+        before: _UnderWay | None = None
+        try:
+            async for chunk in self._queue.chunks(options.selection, size=size, complete=True):
+                some = self._chosen_of(chunk)
+                await self._keep_rate(stop)
+                if stop.is_set():
+                    self.done.interrupted = True
+                    break
+                under_way = await self._send(chunk.partition, some)
+                last, before = before, under_way
+                await self._settle(last)
+                if self._chosen == options.limit:
+                    break
+        finally:
+            # Also after an error: what is durable is to be noted.
+            await self._settle(before)
+        return self.done
+
+    async def _open_ledger(self) -> None:
+        queue = self._queue
+        await queue.ledger.create(queue.cluster)
+        firsts = {span.where.partition: span.first for span in queue.spans}
+        await queue.ledger.prune(queue.cluster, queue.noted, firsts)
+
+    def _chosen_of(self, chunk: Chunk) -> list[Letter]:
+        """What of a chunk is sent back, up to the limit."""
+        chosen = []
+        for letter in chunk.letters:
+            if self._chosen == self._options.limit:
+                break
+            why = self._why_left(letter, again=letter.offset in chunk.redriven)
+            if why is not None:
+                self.done.left[why] += 1
+                continue
+            self._chosen += 1
+            chosen.append(letter)
+        return chosen
+
+    def _why_left(self, letter: Letter, *, again: bool) -> str | None:
+        if not letter.death.group or letter.story.origin is None:
+            return NO_GROUP
+        if again and not self._options.again:
+            return ALREADY
+        if letter.story.redrives >= self._options.redrives_max:
+            return LOOPING
+        if letter.lacks_its_record and not letter.has_payload:
+            return GONE
+        return None
+
+    async def _keep_rate(self, stop: asyncio.Event) -> None:
+        """Wait until what was sent before is no more than the rate allows."""
+        if self._options.rate is None:
+            return
+        due = self._began + sum(self.done.sent.values()) / self._options.rate
+        try:
+            async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                await stop.wait()
+        except TimeoutError:
+            pass
+
+    async def _send(self, partition: int, letters: Sequence[Letter]) -> _UnderWay | None:
+        """Hand a chunk's copies to the producer; None when there is nothing to wait for."""
+        targets = [self._target(letter) for letter in letters]
+        await self._check(targets)
+        self.done.sent.update(targets)
+        self.done.without_headers += sum(letter.lacks_its_record for letter in letters)
+        if self._options.dry_run or not letters:
+            return None
+        deliveries = []
+        for letter, target in zip(letters, targets, strict=True):
+            copy = self._copy_headers(letter)
+            partition_to = self._partition(letter, target)
+            delivery = self._producer.send_now(
+                target, letter.value, key=letter.key, headers=copy, partition=partition_to
+            )
+            if delivery is None or delivery.fills_batch:
+                # No room, or the sender has to get its turn.
+                await asyncio.sleep(0)
+            deliveries.append(
+                delivery
+                or await self._producer.send(
+                    target, letter.value, key=letter.key, headers=copy, partition=partition_to
+                )
+            )
+        return _UnderWay(partition, letters, deliveries, targets)
+
+    async def _settle(self, under_way: _UnderWay | None) -> None:
+        """Wait until a chunk's copies are durable and note them; raise the first that failed."""
+        if under_way is None:
+            return
+        failed: KafkaError | None = None
+        written: list[int] = []
+        for letter, delivery, target in zip(
+            under_way.letters, under_way.deliveries, under_way.targets, strict=True
+        ):
+            try:
+                if not delivery.done():
+                    await delivery
+                delivery.result()
+            except KafkaError as error:
+                failed = failed or error
+                self.done.sent[target] -= 1
+            else:
+                written.append(letter.offset)
+        if written:
+            facts = {"at_ms": self._at_ms, "to": sorted(set(under_way.targets))}
+            await self._queue.ledger.note(self._producer, under_way.partition, written, facts=facts)
+        if failed is not None:
+            raise failed
+
+    def _target(self, letter: Letter) -> str:
+        if self._options.to == "own":
+            return f"{letter.death.group}.retry"
+        assert letter.story.origin is not None, "what has no origin is not chosen"
+        return letter.story.origin.topic
+
+    async def _check(self, targets: Iterable[str]) -> None:
+        """That every target exists, asked once for each."""
+        for target in set(targets).difference(self._partitions):
+            described = (await describe_topics(self._queue.cluster, [target]))[target]
+            if not isinstance(described, TopicDescription):
+                if isinstance(described, UnknownTopicOrPartition) and self._options.to == "own":
+                    raise UnknownTopicOrPartition(
+                        f"topic {target!r} does not exist, so no worker of this group reads it: "
+                        "start the worker once, or send back to the original topic "
+                        "(--to original)"
+                    )
+                raise described
+            self._partitions[target] = described.partition_count
+
+    def _partition(self, letter: Letter, target: str) -> int | None:
+        """In its topic the record goes to its partition, whatever its producer chose it by."""
+        origin = letter.story.origin
+        if self._options.to == "own" or origin is None:
+            return None
+        return origin.partition if 0 <= origin.partition < self._partitions[target] else None
+
+    def _copy_headers(self, letter: Letter) -> list[tuple[str, bytes | None]]:
+        story = letter.story
+        assert story.origin is not None, "what has no origin is not chosen"
+        redrive_id = letter.redrive_id
+        if self._options.again:
+            redrive_id += f"@{self._at_ms}"
+        sent_back = replace(
+            story, failures=0, due_ms=None, redrives=story.redrives + 1, redrive_id=redrive_id
+        )
+        return [*letter.headers, *story_headers(sent_back, story.origin)]
+
+
+async def redrive(
+    queue: DeadLetterQueue, producer: Producer, options: RedriveOptions, stop: asyncio.Event
+) -> Redriven:
+    """Send dead letters back; see the module's text."""
+    return await Redrive(queue, producer, options).run(stop)
