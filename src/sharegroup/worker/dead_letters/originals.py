@@ -82,6 +82,7 @@ def _with_record(letter: Letter, found: dict[tuple[str, int, int], Record]) -> L
         key=record.key,
         value=record.value,
         headers=tuple(own_headers(record.headers)),
+        all_headers=(*record.headers, *letter.all_headers),
         story=story,
         found=True,
     )

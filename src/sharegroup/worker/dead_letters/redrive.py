@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -36,10 +36,18 @@ from sharegroup.worker.decisions.story_headers import story_headers
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
 
-ALREADY = "sent back before"
-LOOPING = "sent back as often as allowed"
-GONE = "the record is gone, and the letter has no copy of it"
-NO_GROUP = "no dead letter: it names no group and no record"
+ALREADY = "redriven-before"
+LOOPING = "redrives-exhausted"
+GONE = "record-gone"
+NO_LETTER = "no-dead-letter"
+
+WHY_LEFT: Mapping[str, str] = {
+    ALREADY: "sent back before (--again sends them once more)",
+    LOOPING: "sent back as often as --max-redrives allows",
+    GONE: "without a copy of their record, which is gone from its topic",
+    NO_LETTER: "not dead letters: they name no group and no record",
+}
+"""What a letter that matches is left for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +151,7 @@ class Redrive:
 
     def _why_left(self, letter: Letter, *, again: bool) -> str | None:
         if not letter.death.group or letter.story.origin is None:
-            return NO_GROUP
+            return NO_LETTER
         if again and not self._options.again:
             return ALREADY
         if letter.story.redrives >= self._options.redrives_max:
@@ -250,10 +258,3 @@ class Redrive:
             story, failures=0, due_ms=None, redrives=story.redrives + 1, redrive_id=redrive_id
         )
         return [*letter.headers, *story_headers(sent_back, story.origin)]
-
-
-async def redrive(
-    queue: DeadLetterQueue, producer: Producer, options: RedriveOptions, stop: asyncio.Event
-) -> Redriven:
-    """Send dead letters back; see the module's text."""
-    return await Redrive(queue, producer, options).run(stop)

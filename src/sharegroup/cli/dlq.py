@@ -1,0 +1,63 @@
+"""``sharegroup dlq``: look at dead letters, send them back, give them up."""
+
+from __future__ import annotations
+
+import click
+
+from sharegroup.cli import dlq_export, dlq_purge, dlq_redrive, dlq_show
+from sharegroup.cli.asking import Access, cluster_options, json_option
+from sharegroup.cli.dlq_options import (
+    moment_text,
+    redriven_option,
+    selection_options,
+    with_queue,
+)
+from sharegroup.cli.naming import naming_one
+from sharegroup.cli.output import Listing, print_listing
+from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.worker.dead_letters.summary import summary
+
+
+@click.group("dlq")
+def command() -> None:
+    """Look at dead letters, send them back, give them up.
+
+    TOPIC is where a worker or a broker wrote them.  Looking takes no lock and changes nothing.
+    """
+
+
+@command.command("list")
+@naming_one("topic")
+@selection_options
+@redriven_option
+@cluster_options
+@json_option
+def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> None:
+    """What went wrong how often, by group, handler, reason and error."""
+    found = with_queue(access, topic, lambda queue: summary(queue, selection))
+    rows = [
+        {
+            "group": kind.group or None,
+            "handler": kind.handler or None,
+            "reason": kind.reason,
+            "error_class": kind.error_class or None,
+            "letters": deaths.letters,
+            "redriven": deaths.redriven,
+            "first_seen": moment_text(deaths.first_ms),
+            "last_seen": moment_text(deaths.last_ms),
+            "last_message": deaths.last_message or None,
+        }
+        for kind, deaths in found.items()
+    ]
+    columns = (
+        "group", "handler", "reason", "error_class", "letters", "redriven", "first_seen",
+        "last_seen",
+    )  # fmt: skip
+    nothing = "There are no dead letters." if selection == Selection() else "None matches."
+    print_listing(Listing(rows, columns, nothing), as_json=as_json)
+
+
+command.add_command(dlq_show.command)
+command.add_command(dlq_export.command)
+command.add_command(dlq_redrive.command)
+command.add_command(dlq_purge.command)

@@ -1,0 +1,59 @@
+"""``sharegroup dlq export``: letters as lines of JSON, whole, to be kept or read back."""
+
+from __future__ import annotations
+
+import sys
+from typing import BinaryIO
+
+import click
+
+from sharegroup.cli.asking import Access, cluster_options
+from sharegroup.cli.dlq_options import (
+    letter_row,
+    record_row,
+    redriven_option,
+    selection_options,
+    with_queue,
+)
+from sharegroup.cli.formats.writing import as_json, json_line
+from sharegroup.cli.naming import naming_one
+from sharegroup.cli.output import complain
+from sharegroup.worker.dead_letters.queue import DeadLetterQueue
+from sharegroup.worker.dead_letters.selection import Selection
+
+
+@click.command("export")
+@naming_one("topic")
+@selection_options
+@redriven_option
+@click.option("--limit", type=click.IntRange(1), help="Up to so many.")
+@click.option(
+    "--output", type=click.File("wb"), default="-", help="A file.  [default: standard output]"
+)
+@cluster_options
+def command(
+    *, topic: str, selection: Selection, limit: int | None, output: BinaryIO, access: Access
+) -> None:
+    """Write letters as JSON, one on a line, with all their headers.
+
+    `sharegroup produce --json` reads the lines back: key, value and headers are the same bytes.
+    What is known of each death stands beside, under "dead".
+    """
+
+    async def export(queue: DeadLetterQueue) -> int:
+        count = 0
+        async for chunk in queue.chunks(selection, complete=True):
+            for letter in chunk.letters:
+                if count == limit:
+                    return count
+                dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
+                document = as_json(record_row(letter, letter.all_headers))
+                known = {name: value for name, value in dead.items() if name not in document}
+                output.write(json_line({**document, "dead": known}))
+                count += 1
+        return count
+
+    count = with_queue(access, topic, export)
+    output.flush()
+    if output is not sys.stdout.buffer:
+        complain(f"wrote {count} letters")

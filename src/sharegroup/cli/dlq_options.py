@@ -1,0 +1,179 @@
+"""What the verbs of ``sharegroup dlq`` share: which letters are meant, and how they are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from sharegroup.cli.asking import Access, Verb, telling_errors
+from sharegroup.cli.formats.writing import Row, as_json, rfc3339
+from sharegroup.cli.reset_plans import parse_moment
+from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
+from sharegroup.worker.dead_letters.letter import Letter
+from sharegroup.worker.dead_letters.queue import DeadLetterQueue
+from sharegroup.worker.dead_letters.reasons import REASONS
+from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.worker.declared.durations import seconds
+
+T = TypeVar("T")
+
+redriven_option = click.option(
+    "--redriven/--not-redriven",
+    default=None,
+    help="Only those that were sent back before, or only the others.",
+)
+
+
+def selection_options(verb: Verb) -> Verb:
+    """Give a verb the options that choose letters; it is called with ``selection``."""
+
+    @functools.wraps(verb)
+    def with_selection(
+        *,
+        error_class: str | None,
+        reason: str | None,
+        letters_group: str | None,
+        handler: str | None,
+        since: str | None,
+        until: str | None,
+        key: str | None,
+        headers: tuple[str, ...],
+        where: str | None,
+        places: tuple[str, ...],
+        redriven: bool | None = None,
+        **rest: Any,
+    ) -> Any:
+        selection = Selection(
+            error_class=error_class,
+            reason=reason,
+            group=letters_group,
+            handler=handler,
+            since_ms=_moment_ms(since, "--since"),
+            until_ms=_moment_ms(until, "--until"),
+            key=None if key is None else key.encode(),
+            headers=tuple(_header(one) for one in headers),
+            where=_expression(where),
+            places=frozenset(_place(one) for one in places),
+            redriven=redriven,
+        )
+        return verb(selection=selection, **rest)
+
+    for option in reversed(OPTIONS):
+        with_selection = option(with_selection)
+    return with_selection
+
+
+OPTIONS = (
+    click.option(
+        "--error-class", metavar="CLASS", help="TimeoutError, with its module, or psycopg.*."
+    ),
+    click.option("--reason", type=click.Choice(list(REASONS)), help="Why it is a dead letter."),
+    click.option("--group", "letters_group", metavar="GROUP", help="Who gave it up."),
+    click.option("--handler", metavar="NAME", help="The handler, or a pattern."),
+    click.option(
+        "--since", metavar="WHEN", help="Buried then or later: a time, or '2h' for 2 hours ago."
+    ),
+    click.option("--until", metavar="WHEN", help="Buried before."),
+    click.option("--key", metavar="TEXT", help="The record's key."),
+    click.option(
+        "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="A header it must have."
+    ),
+    click.option(
+        "--where", metavar="EXPR", help="Of its value as JSON: total < 0 and customer.id == 7."
+    ),
+    click.option(
+        "--at", "places", metavar="PARTITION:OFFSET", multiple=True, help="This one letter."
+    ),
+)
+
+
+def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awaitable[T]]) -> T:
+    """Do something with a topic of dead letters; errors become one line."""
+
+    async def run() -> T:
+        async with DeadLetterQueue(topic, **access.client_options()) as queue:
+            return await work(queue)
+
+    with telling_errors(access):
+        return asyncio.run(run())
+
+
+def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
+    """A letter as JSON has it: the record as ``consume --json`` writes it, and its death."""
+    death, origin = letter.death, letter.story.origin
+    document = as_json(record_row(letter, letter.headers))
+    return {
+        **document,
+        "reason": death.reason,
+        "error_class": death.error_class or None,
+        "error_message": death.error_message or death.message or None,
+        "group": death.group or None,
+        "handler": death.handler or None,
+        "member": death.member or None,
+        "delivery_count": death.delivery_count,
+        "failures": letter.story.failures,
+        "attempts": [one._asdict() for one in letter.story.attempts],
+        "redrives": letter.story.redrives,
+        "redriven": redriven,
+        "redrive_id": letter.redrive_id,
+        "origin": None if origin is None else origin._asdict(),
+        "by_broker": death.by_broker,
+        "record_missing": letter.lacks_its_record and not letter.has_payload,
+        "traceback": death.traceback or None,
+    }
+
+
+def record_row(letter: Letter, headers: Any) -> Row:
+    """The letter as a record, with these headers."""
+    return Row(
+        letter.topic, letter.partition, letter.offset, letter.timestamp_ms,
+        letter.key, letter.value, headers,
+    )  # fmt: skip
+
+
+def moment_text(milliseconds: int) -> str:
+    """For people; a time that is no date stays a number."""
+    try:
+        return rfc3339(milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+
+
+def _moment_ms(text: str | None, option: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return time.time_ns() // 1_000_000 - round(seconds(text) * 1000)
+    except ValueError:
+        pass  # Not so long ago, then a date.
+    try:
+        return round(parse_moment(text).timestamp() * 1000)
+    except click.BadParameter as error:
+        raise click.BadParameter(
+            f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z], or how long ago, as '2h'",
+            param_hint=option,
+        ) from error
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, separator, value = text.partition("=")
+    return name, value.encode() if separator else None
+
+
+def _expression(text: str | None) -> Expression | None:
+    try:
+        return None if text is None else Expression(text)
+    except ExpressionError as error:
+        raise click.BadParameter(str(error), param_hint="--where") from error
+
+
+def _place(text: str) -> tuple[int, int]:
+    partition, _, offset = text.partition(":")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        raise click.BadParameter(f"{text!r}: expected PARTITION:OFFSET", param_hint="--at")
+    return int(partition), int(offset)

@@ -1,0 +1,51 @@
+"""One broker process for all worker tests; every test has a topic and a group of its own.
+
+``SHAREGROUP_INTEROP=kafka`` runs the same tests against a real Apache Kafka: a worker speaks
+nothing but Kafka's protocol, so what holds on one has to hold on the other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.kafka_peer import KafkaPeer
+from tests.processes import ServeProcess
+
+# Short locks make short tests; both brokers refuse less than a second.
+SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
+_names = count(1)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the broker listens."""
+    folder: Path = tmp_path_factory.mktemp("worker")
+    if os.environ.get("SHAREGROUP_INTEROP") == "kafka":
+        with KafkaPeer(folder, SETTINGS) as kafka:
+            yield kafka.bootstrap
+    else:
+        with ServeProcess(folder / "data", settings=SETTINGS) as process:
+            yield process.bootstrap
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses; the topic is not created yet."""
+    return _name(request, "topic")
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> str:
+    """A group id that no other test uses."""
+    return _name(request, "group")
+
+
+def _name(request: pytest.FixtureRequest, kind: str) -> str:
+    plain = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())
+    return f"{plain[:60].strip('-')}.{kind}{next(_names)}"
