@@ -115,7 +115,11 @@ class Endpoint:
         if page is None:
             there_are = ", ".join(sorted(self._pages))
             return Answer(404, f"there are {there_are}\n".encode()), request.method == b"HEAD"
-        return await page(), request.method == b"HEAD"
+        try:
+            return await page(), request.method == b"HEAD"
+        except Exception as error:  # A page is the worker's own; whoever asks should know.
+            log.exception("event=page_failed path=%s", path)
+            return Answer(500, f"{type(error).__name__}: {error}\n".encode()), False
 
 
 async def _request(protocol: h11.Connection, reader: asyncio.StreamReader) -> h11.Request:

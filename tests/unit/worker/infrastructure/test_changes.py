@@ -1,0 +1,225 @@
+"""What differs between routes and a cluster, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sharegroup.client.admin_types import ConfigEntry, ConfigSource
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declared.handler import shape_of
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.infrastructure.changes import (
+    Change,
+    Found,
+    FoundTopic,
+    Kind,
+    changes,
+    owned_names,
+)
+from sharegroup.worker.infrastructure.wanted import Wanted, WantedGroup, WantedTopic, wanted
+
+
+async def bill(order: bytes) -> None:
+    """A handler."""
+
+
+async def refund(order: bytes) -> None:
+    """Another one."""
+
+
+def route(**more: Any) -> Route:
+    options = {"group": "billing", "topics": ("orders",), "shape": shape_of(bill), **more}
+    return Route(**options)
+
+
+def entries(**values: str) -> dict[str, ConfigEntry]:
+    return {
+        name.replace("_", "."): ConfigEntry(
+            name.replace("_", "."), value, ConfigSource.TOPIC, False, False
+        )
+        for name, value in values.items()
+    }
+
+
+def group_entry(name: str, value: str, source: ConfigSource) -> dict[str, ConfigEntry]:
+    return {name: ConfigEntry(name, value, source, False, False)}
+
+
+def between(
+    topic: WantedTopic | None = None,
+    there: FoundTopic | None = None,
+    group: WantedGroup | None = None,
+    settings: Mapping[str, ConfigEntry] | None = None,
+) -> list[Change]:
+    return changes(
+        Wanted((topic,) if topic else (), (group,) if group else ()),
+        Found(
+            {topic.name: there} if topic and there else {},
+            {group.group: settings or {}} if group else {},
+        ),
+    )
+
+
+def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
+    found = wanted([route(dead_letter=DeadLetter())])
+    assert [(one.name, one.purpose) for one in found.topics] == [
+        ("billing.dead", "dead letters of billing"),
+        ("billing.retry", "retries of billing"),
+        ("billing.retry.10m", "retries of billing"),
+        ("billing.retry.1h", "retries of billing"),
+        ("billing.retry.2m", "retries of billing"),
+        ("billing.retry.30s", "retries of billing"),
+        ("billing.retry.5s", "retries of billing"),
+        ("billing.retry.6h", "retries of billing"),
+        ("billing.retry.due", "retries of billing"),
+        ("orders", "handled by billing"),
+    ]
+    assert found.groups == (
+        WantedGroup(
+            "billing",
+            {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "true"},
+            frozenset({"share.renew.acknowledge.enable"}),
+        ),
+    )
+
+
+def test_a_handled_topic_is_left_as_it_is() -> None:
+    topic = next(one for one in wanted([route()]).topics if one.name == "orders")
+    assert (topic.partitions, topic.configs) == (None, {})
+    assert between(topic, FoundTopic(7, {})) == []
+
+
+def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
+    found = wanted([route(dead_letter=BrokerDeadLetter("orders.dead"))])
+    dead = next(one for one in found.topics if one.name == "orders.dead")
+    assert dead.configs == {"errors.deadletterqueue.group.enable": "true"}
+    assert found.groups[0].configs == {
+        "share.auto.offset.reset": "earliest",
+        "share.renew.acknowledge.enable": "true",
+        "errors.deadletterqueue.topic.name": "orders.dead",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
+
+
+def test_what_a_route_says_of_its_group_wins_over_what_is_implied() -> None:
+    settings = {"share.renew.acknowledge.enable": "false", "share.delivery.count.limit": "9"}
+    found = wanted([route(group_configs=settings)])
+    assert found.groups == (
+        WantedGroup("billing", {"share.auto.offset.reset": "earliest", **settings}),
+    )
+
+
+def test_routes_of_one_group_that_disagree_are_refused() -> None:
+    other = route(topics=("refunds",), shape=shape_of(refund), start_from="latest")
+    with pytest.raises(
+        InvalidConfig, match=r"'billing'.*share.auto.offset.reset as 'earliest'.*refund.*'latest'"
+    ):
+        wanted([route(), other])
+
+
+def test_a_topic_that_two_groups_bury_in_is_wanted_once() -> None:
+    dead = DeadLetter("the.dead", partitions=2)
+    found = wanted(
+        [
+            route(dead_letter=dead, retry=None),
+            route(group="refunding", dead_letter=DeadLetter("the.dead", partitions=3)),
+        ]
+    )
+    shared = [one for one in found.topics if one.name == "the.dead"]
+    assert [(one.partitions, one.purpose) for one in shared] == [
+        (3, "dead letters of billing, dead letters of refunding")
+    ]
+
+
+def test_one_topic_with_two_retentions_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"'the.dead'.*retention.ms"):
+        wanted(
+            [
+                route(dead_letter=DeadLetter("the.dead", retention="1d")),
+                route(group="refunding", dead_letter=DeadLetter("the.dead", retention="2d")),
+            ]
+        )
+
+
+def test_a_missing_topic_is_missing() -> None:
+    topic = WantedTopic("billing.dead", "dead letters of billing", 2, {"retention.ms": "5"})
+    assert between(topic) == [
+        Change(
+            Kind.MISSING,
+            "topic",
+            "billing.dead",
+            wanted="2",
+            why="dead letters of billing",
+            topic=topic,
+        )
+    ]
+
+
+def test_partitions_can_be_added_and_not_taken_away() -> None:
+    topic = WantedTopic("dead", "dead letters", 2)
+    grown = between(topic, FoundTopic(1, {}))
+    assert [(one.kind, one.setting, one.now, one.wanted) for one in grown] == [
+        (Kind.DRIFT, "partitions", "1", "2")
+    ]
+    shrunk = between(topic, FoundTopic(3, {}))
+    assert [(one.kind, one.now, one.wanted) for one in shrunk] == [(Kind.REFUSED, "3", "2")]
+    assert "can't be taken away" in str(shrunk[0])
+
+
+def test_more_partitions_than_nobody_declared_are_fine() -> None:
+    topic = WantedTopic("billing.retry", "retries", 2, more_is_fine=True)
+    assert between(topic, FoundTopic(3, {})) == []
+    assert [one.kind for one in between(topic, FoundTopic(1, {}))] == [Kind.DRIFT]
+
+
+def test_a_topics_setting_that_differs_is_drift() -> None:
+    topic = WantedTopic("dead", "dead letters", 1, {"retention.ms": "5", "cleanup.policy": "x"})
+    found = between(topic, FoundTopic(1, entries(retention_ms="7", cleanup_policy="x")))
+    assert [(one.kind, one.setting, one.now, one.wanted) for one in found] == [
+        (Kind.DRIFT, "retention.ms", "7", "5")
+    ]
+
+
+def test_a_topics_setting_that_the_brokers_do_not_know_is_refused() -> None:
+    topic = WantedTopic("dead", "dead letters", 1, {"errors.deadletterqueue.group.enable": "true"})
+    assert [one.kind for one in between(topic, FoundTopic(1, {}))] == [Kind.REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"), [(ConfigSource.DEFAULT, Kind.MISSING), (ConfigSource.GROUP, Kind.DRIFT)]
+)
+def test_a_groups_setting_is_missing_until_somebody_set_it(
+    source: ConfigSource, kind: Kind
+) -> None:
+    name = "share.auto.offset.reset"
+    group = WantedGroup("billing", {name: "earliest"})
+    found = between(group=group, settings=group_entry(name, "latest", source))
+    assert [(one.kind, one.now, one.wanted) for one in found] == [(kind, "latest", "earliest")]
+    assert between(group=group, settings=group_entry(name, "earliest", source)) == []
+
+
+def test_an_implied_setting_that_the_brokers_do_not_know_is_passed_over() -> None:
+    name = "share.renew.acknowledge.enable"
+    assert between(group=WantedGroup("g", {name: "true"}, frozenset({name}))) == []
+    assert [one.kind for one in between(group=WantedGroup("g", {name: "true"}))] == [Kind.REFUSED]
+
+
+def test_only_names_that_a_worker_gives_are_its_own() -> None:
+    names = [
+        "billing.dead", "billing.retry", "billing.retry.5s", "billing.retry.1h30m",
+        "billing.retry.due", "billing.retry.1s500ms",
+        "billing", "billing.deadline", "billing.retry.archive", "billing.retry.5", "orders",
+        "rebilling.retry", "billing.retry.5s.old",
+    ]  # fmt: skip
+    assert list(owned_names(["billing"], names)) == names[:6]
+
+
+def test_what_is_owned_and_not_declared_is_surplus_and_says_what_it_holds() -> None:
+    found = changes(Wanted((), ()), Found({"billing.retry.5s": FoundTopic(2, {}, 1207)}, {}))
+    assert [(one.kind, one.name, one.why) for one in found] == [
+        (Kind.SURPLUS, "billing.retry.5s", "holds 1,207 records")
+    ]
