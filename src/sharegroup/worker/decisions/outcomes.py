@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sharegroup.worker.declared.durations import Duration, seconds
+
 
 class Outcome(Exception):
     """A handler's decision, raised; every other exception is a failure."""
@@ -18,6 +20,12 @@ class Release(Outcome):
 class RetryAfter(Outcome):
     """Back to the queue, and not before so long.  It costs an attempt."""
 
-    def __init__(self, delay: float | str, reason: str = "") -> None:
-        super().__init__(reason)
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        # Both, so that a copy from another process is made with both.
+        super().__init__(delay, reason)
         self.delay = delay
+        self.delay_seconds = seconds(delay)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or f"again after {self.delay}"

@@ -46,6 +46,8 @@ class Bury:
     reason: str
     """One of the words of `sharegroup.worker.dead_letters.reasons`."""
     error: BaseException | None = None
+    is_kept: bool = True
+    """False: rejected, and written nowhere, whatever the dead letters are (``unreadable``)."""
 
 
 Step = Accept | GiveBack | Hold | Postpone | Bury

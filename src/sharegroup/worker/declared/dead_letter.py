@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declared.durations import Duration, seconds
+from sharegroup.worker.declared.names import checked_topic
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """The worker writes them, with all that is known of their failure.
 
-    ``topic`` None: ``<group>.dead``.
+    ``topic`` None: ``<group>.dead``.  ``retention`` None: they are kept for ever.
     """
 
     topic: str | None = None
     partitions: int = 1
-    retention: float | str | None = "14d"
+    retention: Duration | None = "14d"
+    retention_seconds: float | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.topic is not None:
+            checked_topic(self.topic, "DeadLetter")
+        if self.partitions < 1:
+            raise InvalidConfig(f"DeadLetter: partitions={self.partitions!r}; expected 1 or more")
+        kept = None if self.retention is None else seconds(self.retention)
+        object.__setattr__(self, "retention_seconds", kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +35,13 @@ class BrokerDeadLetter:
     """The broker writes them (KIP-1191; Apache Kafka 4.4, and ours); the reason is Kafka's."""
 
     topic: str
+
+    def __post_init__(self) -> None:
+        checked_topic(self.topic, "BrokerDeadLetter")
+
+
+def dead_letter_of(
+    value: DeadLetter | BrokerDeadLetter | str | None,
+) -> DeadLetter | BrokerDeadLetter | None:
+    """From the name of a topic too."""
+    return DeadLetter(value) if isinstance(value, str) else value

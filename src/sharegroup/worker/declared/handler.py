@@ -1,11 +1,34 @@
-"""What a handler is: found out once, from its signature."""
+"""What a handler is: found out once, from its signature.
+
+    async def bill(order: Order) -> None                      a coroutine; runs on the loop
+    def resize(image: bytes) -> None                          a function; runs in a thread
+    async def bill(order: Order, record: Record) -> None      is told where the record came from
+    async def load(rows: list[Row]) -> None                   many records at a time
+    class Bill:                                               made once, with no arguments;
+        async def open(self) -> None                          called before the first record
+        async def handle(self, order: Order) -> None
+        async def close(self) -> None                         called after the last
+    Bill(client)                                              the same, made by the application
+
+The annotation of the first parameter says how a record's bytes are read (`payloads`).  One record
+whose JSON is an array is a ``tuple[X, ...]``: ``list[X]`` means a batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.record import Record
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+SIGNATURE = "a handler takes the payload, and perhaps a second parameter annotated Record"
 
 
 class HandlerKind(Enum):
@@ -27,3 +50,154 @@ class HandlerShape:
     takes_record: bool
     """Whether it has a second parameter, which gets the `Record`, or a list of them."""
     is_batch: bool
+    module: str = ""
+    qualified_name: str = ""
+    """Where another process finds it: what is there may be wrapped (``__wrapped__``)."""
+    opening: Callable[[], Any] | None = None
+    """A class's ``open``, plain or a coroutine; None: there is nothing to open."""
+    closing: Callable[[], Any] | None = None
+
+
+class _Parameters(NamedTuple):
+    payload_type: Any
+    takes_record: bool
+    is_batch: bool
+
+
+def shape_of(
+    handler: Any, *, name: str | None = None, namespace: Mapping[str, Any] | None = None
+) -> HandlerShape:
+    """The shape of a function, a coroutine function, a class, or an object.
+
+    ``namespace`` has what annotations may name besides what the handler's module has, as types
+    that were declared in a function.
+    """
+    handler = getattr(handler, "routed_handler", handler)  # Of a second group, one upon another.
+    target = _made(handler) if isinstance(handler, type) else handler
+    title = name or _name_of(handler)
+    call = _callable_of(target, title)
+    if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
+        raise InvalidConfig(f"handler {title}: it has a yield, so calling it would not run it")
+    parameters = _parameters_of(call, title, namespace or {})
+    owner = handler if isinstance(handler, type) or inspect.isroutine(handler) else type(handler)
+    is_coroutine = inspect.iscoroutinefunction(call)
+    opens = target is not call
+    return HandlerShape(
+        name=title,
+        call=call,
+        kind=HandlerKind.COROUTINE if is_coroutine else HandlerKind.FUNCTION,
+        payload_type=parameters.payload_type,
+        takes_record=parameters.takes_record,
+        is_batch=parameters.is_batch,
+        module=getattr(owner, "__module__", ""),
+        qualified_name=getattr(owner, "__qualname__", ""),
+        opening=getattr(target, "open", None) if opens else None,
+        closing=getattr(target, "close", None) if opens else None,
+    )
+
+
+def _made(handler: type) -> Any:
+    if not callable(getattr(handler, "handle", None)):
+        raise InvalidConfig(f"handler {handler.__qualname__}: a class needs a method `handle`")
+    try:
+        return handler()
+    except TypeError as error:
+        raise InvalidConfig(
+            f"handler {handler.__qualname__}: it is made without arguments ({error}); "
+            f"make it yourself and give the object as `handler=`"
+        ) from error
+
+
+def _name_of(handler: Any) -> str:
+    if isinstance(handler, functools.partial):
+        return _name_of(handler.func)
+    name = getattr(handler, "__name__", None) or type(handler).__name__
+    return str(name)
+
+
+def _callable_of(target: Any, title: str) -> Callable[..., Any]:
+    """What is called for each record."""
+    if inspect.isroutine(target) or isinstance(target, functools.partial):
+        return target
+    for method in ("handle", "__call__"):
+        bound = getattr(target, method, None)
+        if inspect.ismethod(bound):
+            return bound
+    raise InvalidConfig(
+        f"handler {title}: expected a function, a coroutine function, or a class or object "
+        f"with a method `handle`; got {type(target).__name__}"
+    )
+
+
+def _parameters_of(
+    call: Callable[..., Any], title: str, namespace: Mapping[str, Any]
+) -> _Parameters:
+    parameters = list(inspect.signature(call).parameters.values())
+    positional = [one for one in parameters if one.kind in POSITIONAL]
+    hints = _hints_of(call, title, namespace)
+    if not positional:
+        raise InvalidConfig(f"handler {title}: it has no parameter for the payload; {SIGNATURE}")
+    first, *others = positional
+    payload = hints.get(first.name, Any)
+    if payload is Record:
+        raise InvalidConfig(
+            f"handler {title}: its first parameter is the payload (annotate it `bytes` for the "
+            f"raw value); the Record is the second"
+        )
+    is_batch = payload is list or get_origin(payload) is list
+    takes_record = bool(others) and _is_record(others[0], hints, title, is_batch=is_batch)
+    filled = {one.name for one in positional[: 2 if takes_record else 1]}
+    _check_others(parameters, title, filled)
+    if is_batch:
+        payload = (get_args(payload) or (Any,))[0]
+    return _Parameters(payload, takes_record, is_batch)
+
+
+def _hints_of(call: Callable[..., Any], title: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Annotations, with names in texts looked up where the function was written."""
+    target: Any = call
+    while isinstance(target, functools.partial):
+        target = target.func
+    target = inspect.unwrap(getattr(target, "__func__", target))
+    module = sys.modules.get(getattr(target, "__module__", ""))
+    # The module's own names come first, as they do when Python reads the annotation.
+    known = {**namespace, **getattr(target, "__globals__", vars(module) if module else {})}
+    try:
+        return get_type_hints(target, globalns=known, include_extras=True)
+    except NameError as error:
+        raise InvalidConfig(
+            f"handler {title}: an annotation can't be read: {error}; a type that is imported "
+            f"under TYPE_CHECKING must be imported for real"
+        ) from error
+
+
+def _is_record(
+    second: inspect.Parameter, hints: Mapping[str, Any], title: str, *, is_batch: bool
+) -> bool:
+    annotation = hints.get(second.name)
+    expected = list[Record] if is_batch else Record
+    if annotation == expected:
+        return True
+    if annotation in (Record, list[Record]):
+        raise InvalidConfig(
+            f"handler {title}: {second.name} is annotated {_text(annotation)}; expected "
+            f"{_text(expected)}, as its payload is {'a list' if is_batch else 'one'}"
+        )
+    if second.default is inspect.Parameter.empty:
+        raise InvalidConfig(
+            f"handler {title}: nothing is given for its parameter {second.name}: {SIGNATURE}"
+        )
+    return False
+
+
+def _check_others(parameters: list[inspect.Parameter], title: str, filled: set[str]) -> None:
+    for one in parameters:
+        is_variadic = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if one.name not in filled and not is_variadic and one.default is one.empty:
+            raise InvalidConfig(
+                f"handler {title}: nothing is given for its parameter {one.name}: {SIGNATURE}"
+            )
+
+
+def _text(annotation: Any) -> str:
+    return "Record" if annotation is Record else "list[Record]"

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declared.durations import seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """``records`` in every ``seconds``, in this process; up to ``burst`` at once."""
+    """``records`` in every ``seconds``, in this process; up to ``burst`` at once.
+
+    Without ``burst`` as many as come in one time, and at least one.
+    """
 
     records: float
     seconds: float = 1.0
     burst: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.records > 0 and self.seconds > 0):
+            raise InvalidConfig(
+                f"RateLimit: records={self.records!r}, seconds={self.seconds!r}; "
+                f"expected numbers above 0"
+            )
+        if self.burst is not None and self.burst < 1:
+            raise InvalidConfig(f"RateLimit: burst={self.burst!r}; expected 1 or more")
+
+
+def rate_limit_of(value: RateLimit | str | None) -> RateLimit | None:
+    """From ``"100/s"``, ``"5/m"``, ``"10/2s"`` too."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\S+)\s*", value)
+    if found is None:
+        raise ValueError(f"expected a RateLimit, or a text like '100/s' or '10/2m'; got {value!r}")
+    records, time = found.groups()
+    return RateLimit(float(records), seconds(time if time[0].isdigit() else f"1{time}"))

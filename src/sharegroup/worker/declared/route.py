@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declared.handler import HandlerShape
 from sharegroup.worker.declared.rate import RateLimit
 from sharegroup.worker.declared.retry import Retry
+from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
+
+if TYPE_CHECKING:
+    from sharegroup.worker.payloads.registry import Registry
+
+RETRY = Retry()
+DEAD_LETTER = DeadLetter()
+RETRY_TIERS = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +48,9 @@ class Route:
     """Handlers that run at a time in this process."""
     processes: int = 0
     """0: coroutines on the loop, plain functions in threads.  Else: in so many processes."""
-    retry: Retry | None = Retry()
-    dead_letter: DeadLetter | BrokerDeadLetter | None = None
+    retry: Retry | None = RETRY
+    dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
+    """None: what can't be done is rejected, and only an event tells of it."""
     order_by: Callable[[Any], Any] | Literal["key"] | None = None
     max_handling_seconds: float | None = 300.0
     """A handler that runs longer is cancelled and has failed; its lock is renewed until then."""
@@ -53,8 +62,17 @@ class Route:
     unreadable: Literal["dead_letter", "reject", "release"] = "dead_letter"
     start_from: Literal["earliest", "latest"] = "earliest"
     """Where a new group begins."""
-    group_configs: Mapping[str, str] = field(default_factory=dict)
+    group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Further settings of the share group, by Kafka's names."""
+    payload: Payload | Registry | None = None
+    """How its payload is read and written; None: by the annotation."""
+    retry_tiers: tuple[float, ...] = RETRY_TIERS
+    """The delays of the retry topics in seconds, growing."""
+    codec: Codec = field(init=False, repr=False, compare=False)
+    """Made once, of the annotation and `payload`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", codec_for(self.shape.payload_type, self.payload))
 
     @property
     def own_topic(self) -> str:

@@ -1,0 +1,131 @@
+"""Well-known options that a share group has no use for, or has under another name.
+
+A setting that is taken and ignored costs its user a day, and "unknown option" does not say where
+it went.  The words are those of Kafka's consumers, Karafka, Celery, Dramatiq and FastStream.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from sharegroup.errors import InvalidConfig
+
+_NO_OFFSETS = (
+    "a share group has no position to move: each record is settled by itself. To go back, use "
+    "`sharegroup groups --reset-offsets`; to see dead letters again, `sharegroup dlq redrive`"
+)
+_NO_COMMIT = "each record is settled when its handler ends: return, raise, or record.accept()"
+_NO_PARTITIONS = "no member owns a partition; record.pause(delay) or raise RetryAfter(delay)"
+_RETRY = (
+    "retry=Retry(attempts=..., first=..., factor=..., longest=..., jitter=..., on=..., never=...)"
+)
+_GROUP_CONFIG = "group_configs={{'{name}': ...}}, a setting of the group on the broker"
+_TOPICS = "topics='name' or topics=('one', 'another')"
+
+ELSEWHERE: Mapping[str, str] = {
+    # Offsets: a share group has none that a member could move.
+    "seek": _NO_OFFSETS,
+    "offset": _NO_OFFSETS,
+    "offsets": _NO_OFFSETS,
+    "manual_offset_management": _NO_COMMIT,
+    "manual_offsets": _NO_COMMIT,
+    "enable_auto_commit": _NO_COMMIT,
+    "auto_commit": _NO_COMMIT,
+    "auto_commit_interval_ms": _NO_COMMIT,
+    "commit": _NO_COMMIT,
+    "auto_offset_reset": "start_from='earliest' or 'latest'",
+    "initial_offset": "start_from='earliest' or 'latest'",
+    # Partitions: a share group assigns them, and no member owns one.
+    "assign": _NO_PARTITIONS,
+    "partitions": "concurrency=...: any number of members and handlers share a partition",
+    "partition": "concurrency=...: any number of members and handlers share a partition",
+    "pause": _NO_PARTITIONS,
+    "pause_partition": _NO_PARTITIONS,
+    "resume": _NO_PARTITIONS,
+    "pause_timeout": _RETRY,
+    "long_running_job": "max_handling=...: locks are renewed so long, and nothing is paused",
+    "long_running": "max_handling=...: locks are renewed so long, and nothing is paused",
+    "virtual_partitions": "order_by=...: records of one key in order, all others at once",
+    "partition_assignment_strategy": "nothing: the broker assigns",
+    "group_instance_id": "nothing: share groups have no static members",
+    "group_protocol": "nothing: it is always a share group",
+    "rebalance_listener": "nothing: a rebalance takes no record away",
+    # Filters: what is not wanted must be settled too.
+    "filter": "a handler that returns at once for what it does not want: returning accepts",
+    "filters": "a handler that returns at once for what it does not want: returning accepts",
+    "throttling": "rate_limit='100/s'",
+    # Settings of Kafka's consumers.
+    "group": "the first argument of share_group",
+    "group_id": "the first argument of share_group",
+    "consumer_group": "the first argument of share_group",
+    "topic": _TOPICS,
+    "queue": _TOPICS,
+    "queues": _TOPICS,
+    "bootstrap_servers": "App(..., bootstrap=...)",
+    "max_poll_records": "concurrency=..., or batch=Batching(size=...) for a handler of lists",
+    "max_poll_interval_ms": "max_handling=...",
+    "fetch_max_bytes": "in_flight_bytes=...",
+    "prefetch_count": "concurrency=...: what is taken ahead follows from how fast handlers are",
+    "prefetch": "concurrency=...: what is taken ahead follows from how fast handlers are",
+    "session_timeout_ms": _GROUP_CONFIG.format(name="share.session.timeout.ms"),
+    "heartbeat_interval_ms": _GROUP_CONFIG.format(name="share.heartbeat.interval.ms"),
+    "isolation_level": _GROUP_CONFIG.format(name="share.isolation.level"),
+    "record_lock_duration_ms": _GROUP_CONFIG.format(name="share.record.lock.duration.ms"),
+    "delivery_attempt_limit": _GROUP_CONFIG.format(name="share.delivery.count.limit"),
+    "acknowledgement_mode": _NO_COMMIT,
+    "share_acknowledgement_mode": _NO_COMMIT,
+    "value_deserializer": "the annotation of the handler's first parameter, or payload=...",
+    "key_deserializer": "record.key, which is bytes",
+    "deserializer": "the annotation of the handler's first parameter, or payload=...",
+    "serializer": "the annotation of the handler's first parameter, or payload=...",
+    # Retries and outcomes in the words of other frameworks.
+    "max_retries": "retry=Retry(attempts=...), which counts the first run too",
+    "retries": "retry=Retry(attempts=...), which counts the first run too",
+    "min_backoff": "retry=Retry(first=...)",
+    "max_backoff": "retry=Retry(longest=...)",
+    "retry_backoff": "retry=Retry(first=..., factor=...)",
+    "retry_backoff_max": "retry=Retry(longest=...)",
+    "retry_jitter": "retry=Retry(jitter=...)",
+    "jitter": "retry=Retry(jitter=...)",
+    "default_retry_delay": "retry=Retry(first=..., factor=1)",
+    "autoretry_for": "retry=Retry(on=...)",
+    "retry_for": "retry=Retry(on=...)",
+    "retry_when": "retry=Retry(on=...), or raise RetryAfter(delay) in the handler",
+    "dont_autoretry_for": "retry=Retry(never=...)",
+    "reject_for": "retry=Retry(never=...), or raise Reject(...) in the handler",
+    "throws": "retry=Retry(never=...)",
+    "on_retry_exhausted": "dead_letter=DeadLetter('topic'), or app.on('record.dead_lettered')",
+    "dead_letter_queue": "dead_letter=DeadLetter('topic')",
+    "dlq": "dead_letter=DeadLetter('topic')",
+    "time_limit": "max_handling=...",
+    "soft_time_limit": "max_handling=...",
+    "timeout": "max_handling=...",
+    "task_time_limit": "max_handling=...",
+    "acks_late": "nothing: a record is always settled after its handler",
+    "ack_policy": "nothing: returning accepts, Reject rejects, other exceptions are tried again",
+    "no_ack": "nothing: a record is always settled after its handler",
+    "auto_ack": "nothing: a record is always settled after its handler",
+    "max_workers": "concurrency=... for coroutines and threads, processes=... for processes",
+    "workers": "concurrency=... for coroutines and threads, processes=... for processes",
+    "threads": "concurrency=...: plain functions run in so many threads",
+    "key": "order_by='key', or a function of the payload",
+    "ordering": "order_by='key', or a function of the payload",
+    "priority": "a group and topic for each priority, with a concurrency of its own",
+    "max_age": "a look at record.timestamp_ms, and Reject, in the handler",
+    "eta": "the sender's delay: handler.send(..., delay='10m')",
+    "countdown": "the sender's delay: handler.send(..., delay='10m')",
+}
+"""By name: what to use instead."""
+
+
+def refuse_unknown(given: Collection[str], known: Collection[str], whose: str) -> None:
+    """Raise for the first option that there is none of, and say what was meant."""
+    for name in given:
+        if name in known:
+            continue
+        if name in ELSEWHERE:
+            raise InvalidConfig(f"{whose}: {name} is no option of a share group; {ELSEWHERE[name]}")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(sorted(known))}"
+        raise InvalidConfig(f"{whose}: unknown option {name}{hint}")

@@ -1,0 +1,166 @@
+"""JSON values, by msgspec where it can read the annotation and else by pydantic.
+
+msgspec checks while it parses, and is several times as fast as parsing alone elsewhere.  What it
+does not know is left to pydantic if that is installed: its own models, unions of dataclasses.
+Without either, plain dicts and lists are still read, by the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, is_typeddict
+
+from sharegroup.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from sharegroup.worker.payloads.codec import Decode, Encode
+
+UNTYPED = (Any, dict)
+
+
+def json_functions(annotation: Any) -> tuple[Decode, Encode]:
+    """Functions that read and write this annotation as JSON."""
+    try:
+        import msgspec
+    except ModuleNotFoundError:
+        return _untyped(annotation)
+    if reason := unknown_to_msgspec(annotation):
+        return _by_pydantic(annotation, reason)
+    write = msgspec.json.Encoder().encode
+    if not _is_class(annotation):
+        return msgspec.json.Decoder(annotation).decode, lambda payload, _topic: write(payload)
+
+    def checked(payload: Any, _topic: str) -> bytes:
+        _check_class(payload, annotation)
+        return write(payload)
+
+    return msgspec.json.Decoder(annotation).decode, checked
+
+
+def unknown_to_msgspec(annotation: Any) -> str | None:
+    """Why msgspec can't read it; None: it can."""
+    import msgspec
+
+    try:
+        described = msgspec.inspect.type_info(annotation)
+    except TypeError as error:
+        return str(error)
+    except NameError as error:
+        return f"an annotation in it can't be read: {error}"
+    for one in _types_within(described, set()):
+        if isinstance(one, msgspec.inspect.CustomType):
+            return f"{one.cls.__qualname__} is none of the types that msgspec knows"
+    return None
+
+
+def to_plain(payload: Any) -> Any:
+    """Dicts, lists and scalars; what schema languages have types for stays as it is."""
+    if hasattr(payload, "model_dump"):  # A pydantic model.
+        return payload.model_dump()
+    import datetime as dt
+    import decimal
+    import uuid
+
+    import msgspec
+
+    kept = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)
+    return msgspec.to_builtins(payload, builtin_types=kept)
+
+
+def from_plain(annotation: Any) -> Any:
+    """A function that makes the annotated type of dicts, lists and scalars."""
+    import msgspec
+
+    reason = unknown_to_msgspec(annotation)
+    if reason is None:
+        return lambda plain: msgspec.convert(plain, annotation)
+    return _adapter(annotation, reason).validate_python
+
+
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """Its JSON schema."""
+    import msgspec
+
+    reason = unknown_to_msgspec(annotation)
+    if reason is None:
+        return msgspec.json.schema(annotation)
+    schema: dict[str, Any] = _adapter(annotation, reason).json_schema()
+    return schema
+
+
+def _untyped(annotation: Any) -> tuple[Decode, Encode]:
+    if annotation not in UNTYPED:
+        raise InvalidConfig(
+            f"a payload of {annotation!r} needs msgspec, pip install 'sharegroup[worker]'"
+        )
+
+    def read(value: bytes) -> Any:
+        payload = json.loads(value)
+        if annotation is dict and not isinstance(payload, dict):
+            raise ValueError(f"expected an object, got {type(payload).__name__}")
+        return payload
+
+    def write(payload: Any, _topic: str) -> bytes:
+        return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+
+    return read, write
+
+
+def _by_pydantic(annotation: Any, reason: str) -> tuple[Decode, Encode]:
+    adapter = _adapter(annotation, reason)
+
+    def write(payload: Any, _topic: str) -> bytes:
+        if isinstance(annotation, type):
+            _check_class(payload, annotation)
+        encoded: bytes = adapter.dump_json(payload, warnings="error")
+        return encoded
+
+    return adapter.validate_json, write
+
+
+def _adapter(annotation: Any, reason: str) -> Any:
+    expected = (
+        f"a payload of {annotation!r} can't be read from JSON: {reason}; expected bytes, str, "
+        f"dict, a dataclass, TypedDict, msgspec.Struct or pydantic model, or "
+        f"payload=Payload(decode=...)"
+    )
+    try:
+        import pydantic
+    except ModuleNotFoundError:
+        raise InvalidConfig(f"{expected} (pydantic, which might, is not installed)") from None
+    errors = pydantic.errors
+    unknown = (errors.PydanticUserError, errors.PydanticSchemaGenerationError)
+    try:
+        return pydantic.TypeAdapter(annotation)
+    except unknown as error:
+        raise InvalidConfig(expected) from error
+
+
+def _types_within(described: Any, seen: set[int]) -> Iterator[Any]:
+    """The description and all in it; a type that contains itself is walked once."""
+    if id(described) in seen:
+        return
+    seen.add(id(described))
+    yield described
+    names = getattr(described, "__struct_fields__", ())
+    for content in (getattr(described, name) for name in names):
+        inside = content if isinstance(content, tuple) else (content,)
+        for one in inside:
+            if hasattr(one, "__struct_fields__"):
+                yield from _types_within(one, seen)
+
+
+def _is_class(annotation: Any) -> bool:
+    """Whether a payload can be checked by isinstance before it is encoded as something else."""
+    return (
+        isinstance(annotation, type)
+        and (is_dataclass(annotation) or hasattr(annotation, "__struct_fields__"))
+        and not is_typeddict(annotation)
+    )
+
+
+def _check_class(payload: Any, expected: type) -> None:
+    if not isinstance(payload, expected):
+        raise TypeError(f"payload: expected {expected.__name__}, got {type(payload).__name__}")

@@ -1,0 +1,132 @@
+"""Payloads whose schema lies in a schema registry: Avro, or JSON with a schema.
+
+Values begin with a zero byte and the schema's number, as all clients of Confluent's registry write
+them, and the work is done by that client (``confluent_kafka.schema_registry``), if installed.  A
+schema that is not known yet is asked for while a value is read, so reading happens in a thread.
+A registry that can't be reached is no fault of the bytes: see `RegistryAway`.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
+
+if TYPE_CHECKING:
+    from sharegroup.worker.payloads.codec import Decode, Encode
+
+SERVER_ERROR = 500
+
+
+class RegistryAway(ConnectionError):
+    """The schema registry did not answer, or not now: the record is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Library:
+    """What is used of confluent_kafka."""
+
+    client: Any
+    serializers: Mapping[str, tuple[Any, Any]]
+    context: Callable[[str], Any]
+    registry_error: type[Exception]
+    transport_errors: tuple[type[Exception], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """``payload=Registry("http://127.0.0.1:8081", schema=...)``.
+
+    ``schema`` is that of the sender, as text: with None a JSON schema is made from the handler's
+    annotation, and for Avro the newest of the registry is used.  ``options`` are further ones of
+    the registry's client, as ``basic.auth.user.info``.
+    """
+
+    url: str
+    format: Literal["avro", "json"] = "avro"
+    schema: str | None = None
+    register: bool = True
+    """Whether a sender may register its schema."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.format not in ("avro", "json"):
+            raise InvalidConfig(f"Registry: format={self.format!r}; expected 'avro' or 'json'")
+
+    def functions_for(self, annotation: Any) -> tuple[Decode, Encode]:
+        """Functions that read and write this annotation."""
+        library = _library()
+        client = library.client({"url": self.url, **self.options})
+        make_reader, make_writer = library.serializers[self.format]
+        schema = self.schema
+        if schema is None and self.format == "json":
+            schema = json.dumps({"title": _title_of(annotation), **schema_of(annotation)})
+        newest = schema is None
+        conf = {
+            "auto.register.schemas": self.register and not newest,
+            "use.latest.version": newest,
+        }
+        reader = make_reader(client)
+        writer = make_writer(client, schema, conf)
+        typed = from_plain(annotation)
+
+        def read(value: bytes) -> Any:
+            return typed(_asked(library, lambda: reader(value, library.context(""))))
+
+        def write(payload: Any, topic: str) -> bytes:
+            plain = to_plain(payload)
+            encoded = _asked(library, lambda: writer(plain, library.context(topic)))
+            assert isinstance(encoded, bytes), type(encoded)
+            return encoded
+
+        return read, write
+
+
+def _asked(library: _Library, call: Callable[[], Any]) -> Any:
+    """What the call returns; that the registry is away is told from what is wrong."""
+    try:
+        return call()
+    except library.transport_errors as error:
+        raise RegistryAway(f"schema registry: {error}") from error
+    except library.registry_error as error:
+        if getattr(error, "http_status_code", 0) >= SERVER_ERROR:
+            raise RegistryAway(f"schema registry: {error}") from error
+        raise
+
+
+def _title_of(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else "payload"
+
+
+def _library() -> _Library:
+    try:
+        with warnings.catch_warnings():
+            # Of the libraries beneath, and to their authors.
+            warnings.simplefilter("ignore")
+            import httpx
+            from confluent_kafka.schema_registry import SchemaRegistryClient, avro, json_schema
+            from confluent_kafka.schema_registry.error import SchemaRegistryError
+            from confluent_kafka.serialization import MessageField, SerializationContext
+    except ModuleNotFoundError as error:
+        raise InvalidConfig(
+            f"{error}: payload=Registry(...) needs Confluent's registry client, "
+            f"pip install 'confluent-kafka[avro,json,schemaregistry]'"
+        ) from error
+    return _Library(
+        client=SchemaRegistryClient,
+        serializers={
+            "avro": (avro.AvroDeserializer, avro.AvroSerializer),
+            "json": (
+                lambda client: json_schema.JSONDeserializer(None, schema_registry_client=client),
+                lambda client, schema, conf: json_schema.JSONSerializer(schema, client, conf=conf),
+            ),
+        },
+        context=lambda topic: SerializationContext(topic, MessageField.VALUE),
+        registry_error=SchemaRegistryError,
+        transport_errors=(httpx.TransportError, OSError),
+    )

@@ -1,0 +1,156 @@
+"""Sending to a handler: ``await bill.send(Order(...), key="customer-7", delay="10m")``.
+
+A sender writes what its handler reads: the payload goes through the same codec.  It uses the
+producer of the application that the handler belongs to, which is there
+
+    in a running app        in its handlers and hooks, and after `App.start`
+    in ``app.client()``     for processes that only send, as a web server's
+    in ``app.test()``       where nothing leaves the process
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.decisions.story_headers import PREFIX
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.durations import Duration, seconds
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.ports import Clock, Header, Outbox, Written
+
+if TYPE_CHECKING:
+    from sharegroup.worker.retrying.postponer import Postponer
+
+Sent = TypeVar("Sent", contravariant=True)
+
+Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
+BeforeSend = Callable[[str, list[Header]], None]
+"""Gets the topic and the headers of what is about to be sent, and may add some."""
+
+BLOCKING_SECONDS = 60.0
+
+
+class NotConnected(RuntimeError):
+    """A sender was used where its application has no producer."""
+
+
+@dataclass(slots=True)
+class Outlet:
+    """What an application sends through, while it has something."""
+
+    app_name: str = ""
+    """Empty: the handler belongs to no application yet."""
+    outbox: Outbox | None = None
+    clock: Clock | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    before_send: tuple[BeforeSend, ...] = ()
+
+
+class Sender(Generic[Sent]):
+    """Of one handler; call it."""
+
+    __slots__ = ("_route", "outlet")
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+        self.outlet = Outlet()
+        """Of the application that the handler belongs to."""
+
+    async def __call__(
+        self,
+        payload: Sent,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers = (),
+        delay: Duration = 0,
+        topic: str | None = None,
+    ) -> Written:
+        """Write it, and return where it lies when that is durable.
+
+        With ``delay`` it goes to a retry topic of the handler's group, and so to this group alone.
+        ``topic`` is needed when the handler has several.
+        """
+        outbox, clock = self._connected()
+        target = self._topic(topic)
+        if self._route.codec.may_block:
+            value = await asyncio.to_thread(self._route.codec.encode, payload, target)
+        else:
+            value = self._route.codec.encode(payload, target)
+        name = key.encode() if isinstance(key, str) else key
+        pairs = headers_of(headers)
+        for add in self.outlet.before_send:
+            add(target, pairs)
+        wait = seconds(delay)
+        if not wait:
+            return await outbox.send(target, value, key=name, headers=pairs)
+        due_ms = clock.wall_ms() + round(wait * 1000)
+        postponer = self._postponer(outbox, clock)
+        return await postponer.send_later(target, value, key=name, headers=pairs, due_ms=due_ms)
+
+    def blocking(
+        self,
+        payload: Sent,
+        *,
+        key: str | bytes | None = None,
+        headers: Headers = (),
+        delay: Duration = 0,
+        topic: str | None = None,
+    ) -> Written:
+        """The same from a thread, as that of a handler that is a plain function."""
+        self._connected()
+        loop = self.outlet.loop
+        assert loop is not None, "who is connected has a loop"
+        sending = self(payload, key=key, headers=headers, delay=delay, topic=topic)
+        return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
+
+    def _postponer(self, outbox: Outbox, clock: Clock) -> Postponer:
+        from sharegroup.worker.retrying.postponer import Postponer  # Only delays need it.
+
+        route = self._route
+        if route.retry is None:
+            raise InvalidConfig(
+                f"{route.shape.name}.send: a delay waits in retry topics, and with retry=None "
+                f"there are none; Retry(attempts=1) has them, and tries nothing again"
+            )
+        return Postponer(outbox, clock, route.group, Tiers.of(route.retry_tiers))
+
+    def _connected(self) -> tuple[Outbox, Clock]:
+        outlet = self.outlet
+        if outlet.outbox is not None and outlet.clock is not None:
+            return outlet.outbox, outlet.clock
+        whose = f"{self._route.shape.name}.send"
+        if not outlet.app_name:
+            raise NotConnected(
+                f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, "
+                f"or hand it to app.routes"
+            )
+        raise NotConnected(
+            f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "
+            f"or inside `async with app.client():`, or in a test inside `async with app.test():`"
+        )
+
+    def _topic(self, topic: str | None) -> str:
+        topics = self._route.topics
+        if topic is None and len(topics) == 1:
+            return topics[0]
+        if topic in topics:
+            return topic
+        raise InvalidConfig(
+            f"{self._route.shape.name}.send: topic={topic!r}; expected one of its handler's: "
+            f"{', '.join(topics)}"
+        )
+
+
+def headers_of(given: Headers) -> list[Header]:
+    """Pairs of a name and bytes, of pairs or a mapping of names to text or bytes."""
+    pairs = given.items() if isinstance(given, Mapping) else given
+    headers: list[Header] = []
+    for name, content in pairs:
+        if name.startswith(PREFIX):
+            raise ValueError(f"header {name!r}: names with {PREFIX} are the worker's own")
+        headers.append((name, content.encode() if isinstance(content, str) else content))
+    return headers
