@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sharegroup.errors import KafkaError
 from sharegroup.worker.ports import Header
+from sharegroup.worker.retrying.tier_log import Committed
 from sharegroup.worker.transport.memory_clock import MemoryClock
 
 
@@ -26,13 +27,6 @@ class MemoryRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
-
-
-class Committed(NamedTuple):
-    """How far a consumer group has come in a partition."""
-
-    offset: int
-    metadata: str
 
 
 Partition = list[MemoryRecord]

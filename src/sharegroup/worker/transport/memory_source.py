@@ -180,6 +180,10 @@ class MemorySource:
         self._is_cut = True
         self._group.release_member(MemberId(self.member_id))
 
+    def holds(self, place: Place) -> bool:
+        """Whether this record was handed out here and is not settled."""
+        return place in self._held
+
     def lose(self, place: Place) -> None:
         """The broker gives this record to somebody else: its lock ends now."""
         delivery = self._held[place]
