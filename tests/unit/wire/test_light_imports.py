@@ -1,4 +1,4 @@
-"""Two libraries are imported without what they drag along, and stay whole for others."""
+"""Three libraries are imported without what they drag along, and stay whole for others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ import sys
 import sharegroup.wire.records, sharegroup.wire.decoder
 assert "hypothesis" not in sys.modules, "Hypothesis was imported"
 assert "aiokafka.client" not in sys.modules, "the whole of aiokafka was imported"
+assert "aiokafka.record.legacy_records" not in sys.modules, "formats of old were imported"
+assert "crc32c._cli" not in sys.modules, "the whole of crc32c was imported"
 from aiokafka import AIOKafkaProducer
 import hypothesis.strategies
 import aiokafka
 assert aiokafka.AIOKafkaProducer is AIOKafkaProducer
 assert isinstance(aiokafka.__version__, str)
+from aiokafka.record import MemoryRecords
+import crc32c
+assert crc32c.crc32c(b"123456789") == crc32c.CRC32CHash(b"123456789").checksum == 0xE3069283
+assert isinstance(crc32c.__version__, str)
 print("whole")
 """
 
