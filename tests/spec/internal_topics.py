@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.wire.coordinator_records import (
-    SHARE_GROUP_RECORDS,
-    SHARE_STATE_RECORDS,
     RecordClasses,
     decode_record,
 )
 from sharegroup.wire.records import decode_records
+from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
+from sharegroup.wire.share_state_records import SHARE_STATE_RECORDS
 from tests.spec.messages import Topic
 from tests.spec.scene import EARLIEST, Scene
 

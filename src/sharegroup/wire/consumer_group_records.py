@@ -9,7 +9,7 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
@@ -20,6 +20,7 @@ class OffsetCommitKey:
     """Of type 1; with a null value nothing is committed any more."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 1
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group: str = field(metadata={"kafka_type": "string"})
@@ -59,6 +60,7 @@ class GroupMetadataKey:
     """Of type 2; with a null value the group is gone."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 2
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group: str = field(metadata={"kafka_type": "string"})
@@ -94,3 +96,10 @@ class GroupMetadataValue:
     leader: str | None = field(metadata={"kafka_type": "string"})
     current_state_timestamp: int = field(metadata={"kafka_type": "int64"}, default=-1)
     members: tuple[MemberMetadata, ...]
+
+
+CONSUMER_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    1: (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
+    2: (GroupMetadataKey, GroupMetadataValue),
+}
+"""See `coordinator_records.RecordClasses`."""

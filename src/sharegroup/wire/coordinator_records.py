@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.wire import consumer_group_records as consumer
-from sharegroup.wire import share_group_records as group
-from sharegroup.wire import share_state_records as state
 from sharegroup.wire.decoder import DecodeError, decode
 from sharegroup.wire.encoder import encode
 
@@ -25,39 +22,15 @@ KEYS_MAX = 4096
 RecordClasses = dict[int, tuple[type[Any], ...]]
 """The class of the key, and those of the value, for each type of a topic's records.
 
-Nearly every value has one version: new fields came as tags.
+Nearly every value has one version: new fields came as tags.  Who declares the classes has the
+table: it takes half a millisecond for each, and a start needs few of them.
 """
-
-SHARE_STATE_RECORDS: RecordClasses = {
-    0: (state.ShareSnapshotKey, state.ShareSnapshotValue),
-    1: (state.ShareUpdateKey, state.ShareUpdateValue),
-}
-SHARE_GROUP_RECORDS: RecordClasses = {
-    10: (group.ShareGroupMemberMetadataKey, group.ShareGroupMemberMetadataValue),
-    11: (group.ShareGroupMetadataKey, group.ShareGroupMetadataValue),
-    12: (
-        group.ShareGroupTargetAssignmentMetadataKey,
-        group.ShareGroupTargetAssignmentMetadataValue,
-    ),
-    13: (group.ShareGroupTargetAssignmentMemberKey, group.ShareGroupTargetAssignmentMemberValue),
-    14: (group.ShareGroupCurrentMemberAssignmentKey, group.ShareGroupCurrentMemberAssignmentValue),
-    15: (group.ShareGroupStatePartitionMetadataKey, group.ShareGroupStatePartitionMetadataValue),
-}
-CONSUMER_GROUP_RECORDS: RecordClasses = {
-    1: (consumer.OffsetCommitKey, consumer.OffsetCommitValue, consumer.ExpiringOffsetCommitValue),
-    2: (consumer.GroupMetadataKey, consumer.GroupMetadataValue),
-}
-
-_prefixes: dict[type[Any], bytes] = {
-    key_class: record_type.to_bytes(PREFIX_BYTES, "big")
-    for classes in (SHARE_STATE_RECORDS, SHARE_GROUP_RECORDS, CONSUMER_GROUP_RECORDS)
-    for record_type, (key_class, *_) in classes.items()
-}
 
 
 def encode_key(key: Any) -> bytes:
     """A record's key."""
-    return _prefixes[type(key)] + encode(key)
+    record_type: int = key.__record_type__
+    return record_type.to_bytes(PREFIX_BYTES, "big") + encode(key)
 
 
 def encode_value(value: Any) -> bytes:

@@ -7,7 +7,7 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
@@ -18,6 +18,7 @@ class ShareGroupMemberMetadataKey:
     """Of type 10."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 10
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -42,6 +43,7 @@ class ShareGroupMetadataKey:
     """Of type 11; with a null value the group is gone."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 11
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -63,6 +65,7 @@ class ShareGroupTargetAssignmentMetadataKey:
     """Of type 12."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 12
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -95,6 +98,7 @@ class ShareGroupTargetAssignmentMemberKey:
     """Of type 13."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 13
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -116,6 +120,7 @@ class ShareGroupCurrentMemberAssignmentKey:
     """Of type 14."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 14
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -163,6 +168,7 @@ class ShareGroupStatePartitionMetadataKey:
     """Of type 15."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 15
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -178,3 +184,14 @@ class ShareGroupStatePartitionMetadataValue:
     initializing_topics: tuple[TopicPartitionsInfo, ...]
     initialized_topics: tuple[TopicPartitionsInfo, ...]
     deleting_topics: tuple[TopicInfo, ...]
+
+
+SHARE_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    10: (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+    11: (ShareGroupMetadataKey, ShareGroupMetadataValue),
+    12: (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+    13: (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+    14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+    15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
+}
+"""See `coordinator_records.RecordClasses`."""

@@ -9,7 +9,7 @@ No ``from __future__ import annotations`` here: the decoder reads the types of t
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from kio.static.constants import EntityType
@@ -34,6 +34,7 @@ class ShareSnapshotKey:
     """Of type 0; with a null value the share partition is forgotten."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 0
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -64,6 +65,7 @@ class ShareUpdateKey:
     """Of type 1; the same fields as a snapshot's."""
 
     __type__: ClassVar[EntityType] = EntityType.data
+    __record_type__: ClassVar[int] = 1
     __version__: ClassVar[int] = 0
     __flexible__: ClassVar[bool] = False
     group_id: str = field(metadata={"kafka_type": "string"})
@@ -84,3 +86,10 @@ class ShareUpdateValue:
     """-1 keeps the start offset."""
     delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
     state_batches: tuple[StateBatch, ...]
+
+
+SHARE_STATE_RECORDS: dict[int, tuple[type[Any], ...]] = {
+    0: (ShareSnapshotKey, ShareSnapshotValue),
+    1: (ShareUpdateKey, ShareUpdateValue),
+}
+"""See `coordinator_records.RecordClasses`."""

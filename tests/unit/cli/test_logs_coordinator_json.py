@@ -11,18 +11,18 @@ from sharegroup.wire.consumer_group_records import (
     MemberMetadata,
 )
 from sharegroup.wire.coordinator_records import (
-    SHARE_GROUP_RECORDS,
-    SHARE_STATE_RECORDS,
     encode_key,
     encode_value,
 )
 from sharegroup.wire.share_group_records import (
+    SHARE_GROUP_RECORDS,
     ShareGroupMemberMetadataKey,
     ShareGroupMemberMetadataValue,
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
 from sharegroup.wire.share_state_records import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareUpdateKey,
     ShareUpdateValue,

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from sharegroup.wire.consumer_group_records import (
+    CONSUMER_GROUP_RECORDS,
     ExpiringOffsetCommitValue,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -17,7 +18,6 @@ from sharegroup.wire.consumer_group_records import (
 )
 from sharegroup.wire.consumer_protocol import subscribed_topics
 from sharegroup.wire.coordinator_records import (
-    CONSUMER_GROUP_RECORDS,
     decode_record,
     encode_key,
     encode_value,

@@ -9,14 +9,13 @@ import pytest
 from kio.serial import entity_reader
 
 from sharegroup.wire.coordinator_records import (
-    SHARE_GROUP_RECORDS,
-    SHARE_STATE_RECORDS,
     decode_record,
     encode_key,
     encode_value,
 )
 from sharegroup.wire.decoder import DecodeError
 from sharegroup.wire.share_group_records import (
+    SHARE_GROUP_RECORDS,
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataKey,
@@ -34,6 +33,7 @@ from sharegroup.wire.share_group_records import (
     TopicPartitionsInfo,
 )
 from sharegroup.wire.share_state_records import (
+    SHARE_STATE_RECORDS,
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareUpdateKey,

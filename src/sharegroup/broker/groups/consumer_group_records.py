@@ -15,7 +15,6 @@ from sharegroup.core.consumer_group_records import (
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 from sharegroup.wire import consumer_group_records as wire
 from sharegroup.wire.coordinator_records import (
-    CONSUMER_GROUP_RECORDS,
     decode_record,
     encode_key,
     encode_value,
@@ -38,7 +37,7 @@ def encode(record: ConsumerGroupRecord) -> KeyAndValue:
 
 def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
     """The record, or None for a type that this version does not know."""
-    decoded = decode_record(CONSUMER_GROUP_RECORDS, key, value)
+    decoded = decode_record(wire.CONSUMER_GROUP_RECORDS, key, value)
     if decoded is None:
         return None
     stored_key, stored = decoded

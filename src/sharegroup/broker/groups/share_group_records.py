@@ -16,7 +16,6 @@ from sharegroup.core.share_group_records import RecordType, ShareGroupRecord, To
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
 from sharegroup.wire import share_group_records as wire
 from sharegroup.wire.coordinator_records import (
-    SHARE_GROUP_RECORDS,
     decode_record,
     encode_key,
     encode_value,
@@ -46,7 +45,7 @@ def encode(record: ShareGroupRecord) -> KeyAndValue:
 
 def decode(key: bytes, value: bytes | None) -> ShareGroupRecord | None:
     """The record, or None for a type that this version does not know."""
-    decoded = decode_record(SHARE_GROUP_RECORDS, key, value)
+    decoded = decode_record(wire.SHARE_GROUP_RECORDS, key, value)
     if decoded is None:
         return None
     stored_key, stored = decoded
@@ -59,7 +58,7 @@ def decode(key: bytes, value: bytes | None) -> ShareGroupRecord | None:
 
 
 def _key(record_type: RecordType, group_id: GroupId, member_id: MemberId | None) -> bytes:
-    key_class, _ = SHARE_GROUP_RECORDS[record_type]
+    key_class, _ = wire.SHARE_GROUP_RECORDS[record_type]
     if member_id is None:
         return encode_key(key_class(group_id=group_id))
     return encode_key(key_class(group_id=group_id, member_id=member_id))

@@ -23,7 +23,6 @@ from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 from sharegroup.wire import share_state_records as wire
 from sharegroup.wire.coordinator_records import (
     PREFIX_BYTES,
-    SHARE_STATE_RECORDS,
     decode_key,
     decode_value,
     encode_key,
@@ -171,7 +170,7 @@ def _key(key_class: type[Any], key: SharePartitionKey) -> bytes:
 @lru_cache(maxsize=KEYS_MAX)
 def _known_key(key: bytes) -> tuple[type[Any], SharePartitionKey] | None:
     """The class of a key and what it names; None for a type that is not known."""
-    message = decode_key(SHARE_STATE_RECORDS, key)
+    message = decode_key(wire.SHARE_STATE_RECORDS, key)
     if message is None:
         return None
     own = SharePartitionKey(GroupId(message.group_id), TopicId(message.topic_id), message.partition)

@@ -15,15 +15,15 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.ids import TopicId, topic_id_text
+from sharegroup.wire.consumer_group_records import CONSUMER_GROUP_RECORDS
 from sharegroup.wire.coordinator_records import (
-    CONSUMER_GROUP_RECORDS,
     PREFIX_BYTES,
-    SHARE_GROUP_RECORDS,
-    SHARE_STATE_RECORDS,
     RecordClasses,
     decode_record,
 )
 from sharegroup.wire.decoder import DecodeError
+from sharegroup.wire.share_group_records import SHARE_GROUP_RECORDS
+from sharegroup.wire.share_state_records import SHARE_STATE_RECORDS
 
 INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
     "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
