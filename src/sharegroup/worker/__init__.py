@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
-    from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter
+    from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter, SomeFailed
     from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
     from sharegroup.worker.declared.rate import RateLimit
     from sharegroup.worker.declared.retry import Retry
@@ -43,6 +43,7 @@ __all__ = [
     "RetryAfter",
     "Route",
     "Routed",
+    "SomeFailed",
     "UnreadablePayload",
     "share_group",
 ]
@@ -68,6 +69,7 @@ _MODULES = {
     "RetryAfter": "decisions.outcomes",
     "Route": "declared.route",
     "Routed": "routed",
+    "SomeFailed": "decisions.outcomes",
     "UnreadablePayload": "payloads.unreadable",
     "share_group": "routed",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sharegroup.worker.declared.durations import Duration, seconds
 
 
@@ -29,3 +31,14 @@ class RetryAfter(Outcome):
 
     def __str__(self) -> str:
         return self.reason or f"again after {self.delay}"
+
+
+class SomeFailed(Exception):
+    """Some records of a batch failed, by their index in the list; the others are done."""
+
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
+        super().__init__(errors)
+        self.errors = dict(errors)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{index}: {error!r}" for index, error in sorted(self.errors.items()))

@@ -1,0 +1,47 @@
+"""How a batch handler's end becomes one end for each of its records.
+
+    returns nothing, or anything else            all are done
+    returns a list with exceptions in it, as     those failed, the others are done
+      asyncio.gather(..., return_exceptions=True)
+    raises SomeFailed({3: error})                the fourth failed, the others are done
+    raises anything else                         all failed, each by its own retry policy
+
+What was decided by hand, ``records[3].reject()``, stands in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sharegroup.worker.decisions.outcomes import SomeFailed
+
+Ends = Sequence[BaseException | None]
+"""One for each record; None: done."""
+
+
+def ends_of_returned(returned: object, count: int) -> Ends:
+    """What a batch handler of ``count`` records said by returning this."""
+    if not isinstance(returned, list | tuple):
+        return (None,) * count
+    ends = tuple(one if isinstance(one, BaseException) else None for one in returned)
+    if not any(ends):
+        return (None,) * count
+    if len(ends) == count:
+        return ends
+    error = ValueError(
+        f"a batch handler of {count} records returned a list of {len(ends)} with exceptions in "
+        f"it; expected one entry for each record"
+    )
+    return (error,) * count
+
+
+def ends_of_raised(error: BaseException, count: int) -> Ends:
+    """What a batch handler of ``count`` records said by raising this."""
+    if not isinstance(error, SomeFailed):
+        return (error,) * count
+    if all(0 <= index < count for index in error.errors):
+        return tuple(error.errors.get(index) for index in range(count))
+    wrong = IndexError(
+        f"SomeFailed: indexes {sorted(error.errors)}; expected 0 to {count - 1}, as the records"
+    )
+    return (wrong,) * count
