@@ -129,7 +129,8 @@ class Transactor:
         """The ticket of a durable append; None: nobody knows, or there is no such partition."""
 
         async def append() -> Ticket | None:
-            assert self.machine.running is not None
+            if self.machine.running is None:
+                return None  # The broker began to stop at this instant.
             topics = self.machine.running.parts.topics
             with contextlib.suppress(KafkaError):
                 _, log = topics.identified(TopicId(partition.topic_id), partition.index)

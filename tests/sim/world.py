@@ -50,6 +50,7 @@ DRAINED_S = 60.0
 EARLIEST = -2
 """The timestamp that asks for a log's first offset."""
 
+OFFSET_OUT_OF_RANGE = 1
 TRIES_MAX = 3
 
 Offsets = dict[tuple[str, str, int], tuple[int, int]]
@@ -267,12 +268,25 @@ class World:
     async def _read(self, name: str, partition: Partition) -> tuple[int, list[Record]]:
         """Where a log begins, and all that is in it."""
         client = Client("auditor")
-        listed = await self._answer(client, make_list_offsets(name, partition.index, EARLIEST))
-        offset = start = listed.topics[0].partitions[0].offset
-        end, records = start + 1, list[Record]()
+        for _ in range(TRIES_MAX):
+            listed = await self._answer(client, make_list_offsets(name, partition.index, EARLIEST))
+            start = listed.topics[0].partitions[0].offset
+            records = await self._read_from(client, partition, start)
+            if records is not None:
+                client.close()
+                return start, records
+        raise Broken(f"L1: {partition} cannot be read from where it is said to begin, at {start}")
+
+    async def _read_from(
+        self, client: Client, partition: Partition, offset: int
+    ) -> list[Record] | None:
+        """All from there on; None: retention has taken some of it meanwhile."""
+        end, records = offset + 1, list[Record]()
         while offset < end:
             answer = await self._answer(client, make_fetch(partition, offset))
             one = answer.responses[0].partitions[0]
+            if int(one.error_code) == OFFSET_OUT_OF_RANGE:
+                return None
             end = one.high_watermark
             data = one.records or b""
             records += [one for one in decode_records(data) if one.offset >= offset]
@@ -280,8 +294,7 @@ class World:
             if not ends:
                 break
             offset = ends[-1]  # What ends the log may be no record but a marker.
-        client.close()
-        return start, records
+        return records
 
     def _incarnation(self, group: str, partition: Partition) -> object:
         """What holds the locks of a share partition: they end with it."""
