@@ -11,6 +11,8 @@ from tests.sim.network import Connection, Network
 from tests.sim.swarm import Plan
 
 RESTART_TRIES_MAX = 50
+NEVER = 1 << 60
+"""More operations than the disk ever does."""
 
 DISK_FAULTS = {"disk_full", "sync_fails", "power_at_operation"}
 """With these a broker may not be able to write down what it has in memory."""
@@ -69,7 +71,7 @@ class Chaos:
         self._machine.disk_speed.sync_us = (50, 400)
         if not self._machine.disk.has_power:
             self._machine.cut_power()
-        self._machine.disk.cut_power_after(1 << 60)
+        self._machine.disk.cut_power_after(NEVER)
         self._machine.resume()
         self._network.heal()
         if not self._machine.is_up:
@@ -89,13 +91,24 @@ class Chaos:
         raise AssertionError(f"the broker did not start in {RESTART_TRIES_MAX} tries")
 
     async def _kill(self) -> None:
-        self._machine.kill()
+        """At once or amid some operation, perhaps of the next start; after it nothing happens.
+
+        What was written is still in the system's memory, synced or not: the next start finds it.
+        """
+        if self._chance.random() < 0.5 or await self._stops_at_operation():
+            self._machine.kill()
+        self._machine.disk.cut_power_after(NEVER)
 
     async def _cut_power(self) -> None:
         self._machine.cut_power()
 
     async def _cut_power_at_operation(self) -> None:
-        """In the middle of whatever the disk is doing by then; perhaps of the next start."""
+        if await self._stops_at_operation():
+            self._machine.cut_power()
+        self._machine.disk.cut_power_after(NEVER)
+
+    async def _stops_at_operation(self) -> bool:
+        """Let the disk stop amid what it is doing by then, perhaps in the next start; if it did."""
         disk = self._machine.disk
         if self._chance.random() < 0.4:
             self._machine.kill()
@@ -103,10 +116,7 @@ class Chaos:
         if not self._machine.is_up:
             await self._machine.start()
         await asyncio.sleep(self._chance.uniform(0, 1.5))
-        if not disk.has_power and not self._machine.process.is_ended:
-            self._machine.cut_power()
-        else:
-            disk.cut_power_after(1 << 60)
+        return not disk.has_power
 
     async def _restart(self) -> None:
         """In order: what is known of share partitions is what was known before."""
