@@ -17,7 +17,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-import h11
+try:
+    import h11
+except ImportError as error:
+    raise ImportError(
+        "a worker's health and metrics need h11: pip install 'sharegroup[worker]'"
+    ) from error
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +70,10 @@ class Endpoint:
             raise type(error)(error.errno, f"can't listen on {host}:{port}: {error}") from error
         self.host = host
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def add(self, pages: Mapping[str, Page]) -> None:
+        """More pages on the same port."""
+        self._pages |= pages
 
     @property
     def url(self) -> str:

@@ -1,0 +1,38 @@
+"""The page ``/metrics`` of a worker: its own numbers beside whatever the application registers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from sharegroup.worker.living.endpoint import Answer, Page
+from sharegroup.worker.seeing.lag import Waiting
+from sharegroup.worker.seeing.prometheus import WorkerCollector
+
+if TYPE_CHECKING:
+    from sharegroup.worker.app import App
+
+PATH = "/metrics"
+
+
+def metrics_page(app: App, stack: AsyncExitStack) -> dict[str, Page]:
+    """The page; what it needs is let go of with the stack."""
+    from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+    from sharegroup.client.admin import AdminClient
+    from sharegroup.worker.transport.kafka import SystemClock, admin_options
+
+    admin = AdminClient(**admin_options(app))
+    stack.push_async_callback(admin.close)
+    waiting = Waiting(admin, SystemClock(), sorted({route.group for route in app.route_list}))
+    asking = asyncio.ensure_future(waiting.run())
+    stack.callback(asking.cancel)
+    collector = WorkerCollector(lambda: app.worker, lambda: waiting)
+    REGISTRY.register(collector)
+    stack.callback(REGISTRY.unregister, collector)
+
+    async def page() -> Answer:
+        return Answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+
+    return {PATH: page}
