@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 
 from sharegroup.worker.decisions.story import Origin, Story, origin_of
 from sharegroup.worker.decisions.story_headers import NOWHERE, own_headers, story_headers
@@ -22,8 +23,16 @@ class Postponer:
         self._group = group
         self._tiers = tiers
 
-    def postpone(self, delivery: Delivery, story: Story) -> Awaitable[Written]:
-        """Let this record run again at ``story.due_ms``, wherever there is a worker then."""
+    def postpone(
+        self, delivery: Delivery, story: Story, *, shrunk: bool = False
+    ) -> Awaitable[Written]:
+        """Let this record run again at ``story.due_ms``, wherever there is a worker then.
+
+        ``shrunk`` leaves out what was tried, for a record that was too large with it; how often
+        is kept.
+        """
+        if shrunk:
+            story = replace(story, attempts=())
         origin = origin_of(delivery, story)
         own = own_headers(delivery.headers)
         return self._write(delivery.value, delivery.key, own, story, origin)

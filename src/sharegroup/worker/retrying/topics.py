@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sharegroup.worker.decisions.tiers import TIERS, Tiers, due_topic, own_topic
+from sharegroup.worker.decisions.tiers import Tiers, due_topic, own_topic
 from sharegroup.worker.declared.route import Route
 
 PARTITIONS = 2
@@ -27,12 +27,13 @@ class RetryTopic(NamedTuple):
     configs: Mapping[str, str]
 
 
-def topics_of(route: Route, tiers: Tiers = TIERS) -> list[RetryTopic]:
+def topics_of(route: Route) -> list[RetryTopic]:
     """The route's own topic, where redriven records go too, and its tiers if it retries."""
     waits = {own_topic(route.group): 0}
     if route.retry is not None:
         waits[due_topic(route.group)] = 0
-        waits |= {tier.topic(route.group): tier.delay_ms for tier in tiers.tiers}
+        tiers = Tiers.of(route.retry_tiers).tiers
+        waits |= {tier.topic(route.group): tier.delay_ms for tier in tiers}
     return [RetryTopic(name, PARTITIONS, _configs(wait_ms)) for name, wait_ms in waits.items()]
 
 
