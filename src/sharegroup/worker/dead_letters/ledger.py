@@ -86,9 +86,11 @@ class Ledger:
             raise created
 
     async def prune(
-        self, cluster: Cluster, entries: Iterable[Entry], firsts: Mapping[int, int]
+        self, cluster: Cluster, entries: Collection[Entry], firsts: Mapping[int, int]
     ) -> None:
         """Delete the oldest records that speak of nothing that is left; ``firsts``: what is."""
+        if not entries:
+            return  # Just made, maybe: not every broker knows of it yet.
         (span,) = await self._spans(cluster)
         before = span.first
         for entry in entries:
