@@ -17,11 +17,13 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Literal,
     ParamSpec,
     Self,
     TypeVar,
@@ -117,7 +119,12 @@ class App:
         self, group: str, *, topics: Topics, handler: object, **options: Unpack[RouteOptions]
     ) -> Routed[Any, Any]: ...
     def share_group(
-        self, group: str, *, topics: Topics, handler: Any = None, **options: Unpack[RouteOptions]
+        self,
+        group: str,
+        *,
+        topics: Topics = (),
+        handler: Any = None,
+        **options: Unpack[RouteOptions],
     ) -> Any:
         """Declare a handler: as a decorator, or with ``handler`` at once."""
         declare = Declare(group, topics, options, take=self.routes)
@@ -134,6 +141,25 @@ class App:
         for one in new:
             one.send.outlet = self.outlet
         self._routed += new
+
+    def narrow(
+        self, groups: Iterable[str] = (), *, concurrency: int | Literal["auto"] | None = None
+    ) -> None:
+        """Let this process handle only these groups' records, or with another concurrency.
+
+        The handlers left out can still be sent to.
+        """
+        wanted = frozenset(groups)
+        there_are = {route.group for route in self.route_list}
+        if unknown := wanted - there_are:
+            raise InvalidConfig(
+                f"App {self.name!r} has no group {', '.join(sorted(unknown))}; "
+                f"its groups are {', '.join(sorted(there_are))}"
+            )
+        self._routed = [one for one in self._routed if not wanted or one.route.group in wanted]
+        if concurrency is not None:
+            for one in self._routed:
+                one.route = replace(one.route, concurrency=concurrency)
 
     @overload
     def on(self, name: str) -> Callable[[OnEvent], OnEvent]: ...
@@ -178,12 +204,14 @@ class App:
         """Begin to work, in this loop; returns when the members run."""
         from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.running.worker import Worker
+        from sharegroup.worker.seeing.watching import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         if self._worker is not None:
             raise RuntimeError(f"App {self.name!r} is running already")
         if not self._routed:
             raise InvalidConfig(f"App {self.name!r} has no handlers: declare one, or use client()")
+        watch(self)
         async with AsyncExitStack() as resources:
             parts = kafka_parts(self)
             resources.push_async_callback(parts.close)
@@ -260,18 +288,12 @@ class App:
 
     @asynccontextmanager
     async def opened(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:
-        """`connected`, with classes opened and hooks run before, and the reverse after.
+        """`connected`, with the startup hooks before and the shutdown hooks after.
 
-        Whatever was begun is ended, also when a hook raises.
+        All of the latter run, also when one of them, or one of the former, raises.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.connected(outbox, clock))
-            # Those of `processes` are opened where they run.
-            for shape in (route.shape for route in self.route_list if not route.processes):
-                if shape.closing is not None:
-                    stack.push_async_callback(_called, shape.closing)
-                if shape.opening is not None:
-                    await _called(shape.opening)
             for hook in self._shutdown:
                 stack.push_async_callback(self._run_hook, hook)
             for hook in self._startup:

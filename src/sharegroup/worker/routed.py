@@ -110,7 +110,7 @@ def share_group(
     group: str, *, topics: Topics, handler: object, **options: Unpack[RouteOptions]
 ) -> Routed[Any, Any]: ...
 def share_group(
-    group: str, *, topics: Topics, handler: Any = None, **options: Unpack[RouteOptions]
+    group: str, *, topics: Topics = (), handler: Any = None, **options: Unpack[RouteOptions]
 ) -> Any:
     """Declare a handler that no application has yet: for routes kept apart from the code.
 

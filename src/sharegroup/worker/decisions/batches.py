@@ -24,7 +24,7 @@ def ends_of_returned(returned: object, count: int) -> Ends:
     if not isinstance(returned, list | tuple):
         return (None,) * count
     ends = tuple(one if isinstance(one, BaseException) else None for one in returned)
-    if not any(ends):
+    if all(end is None for end in ends):
         return (None,) * count
     if len(ends) == count:
         return ends

@@ -56,7 +56,6 @@ ELSEWHERE: Mapping[str, str] = {
     "filters": "a handler that returns at once for what it does not want: returning accepts",
     "throttling": "rate_limit='100/s'",
     # Settings of Kafka's consumers.
-    "group": "the first argument of share_group",
     "group_id": "the first argument of share_group",
     "consumer_group": "the first argument of share_group",
     "topic": _TOPICS,

@@ -58,10 +58,11 @@ def route_of(group: str, topics: Topics, shape: HandlerShape, options: Mapping[s
         if written in settings:
             try:
                 settings[name] = make(settings.pop(written))
-            except (TypeError, ValueError) as error:
-                raise InvalidConfig(f"{whose}: {written}: {error}") from None
+            except (InvalidConfig, TypeError, ValueError) as error:
+                raise InvalidConfig(f"{whose}: {written}: {error}") from error
+    named = _topics(topics, whose)
     try:
-        route = Route(group=group, topics=_topics(topics, whose), shape=shape, **settings)
+        route = Route(group=group, topics=named, shape=shape, **settings)
     except InvalidConfig as error:  # Of the payload.
         raise InvalidConfig(f"{whose}: {error}") from error
     for problem in _problems(route):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declared.handler import HandlerShape
 from sharegroup.worker.declared.rate import RateLimit
@@ -28,6 +29,10 @@ class Holding:
     records: int = 10_000
     bytes: int = 64 * 1024 * 1024
 
+    def __post_init__(self) -> None:
+        if min(self.longest_seconds, self.records, self.bytes) < 0:
+            raise InvalidConfig(f"{self}; expected 0 (nothing is held) or more in each")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
@@ -35,6 +40,10 @@ class Batching:
 
     size: int = 100
     wait_seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.wait_seconds < 0:
+            raise InvalidConfig(f"{self}; expected a size of 1 or more, and no negative time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

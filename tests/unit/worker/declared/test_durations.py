@@ -1,0 +1,57 @@
+"""Lengths of time, as people write them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sharegroup.worker.declared.durations import seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (0, 0.0),
+        (3, 3.0),
+        (2.5, 2.5),
+        ("250ms", 0.25),
+        ("1s", 1.0),
+        ("1.5s", 1.5),
+        ("2m", 120.0),
+        ("1h30m", 5_400.0),
+        ("1h 30m", 5_400.0),
+        ("7d", 604_800.0),
+        ("1w2d", 777_600.0),
+        (" 1d2h3m4s5ms ", 93_784.005),
+        (timedelta(minutes=5), 300.0),
+    ],
+)
+def test_duration_is_read(written: object, expected: float) -> None:
+    assert seconds(written) == expected
+
+
+def test_tenth_of_a_second_is_the_same_in_both_units() -> None:
+    assert seconds("100ms") == seconds("0.1s") == seconds(0.1)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["", "90", "s", "1.s", "1 hour", "30m1h", "1s1s", "-1s", "1e3s", "1h!", "1 m s", -1, -0.5],
+)
+def test_what_is_no_duration_is_refused_with_what_was_given(written: object) -> None:
+    with pytest.raises(ValueError, match="a duration: expected") as raised:
+        seconds(written)
+    assert str(raised.value).endswith(f"got {written!r}")
+
+
+@pytest.mark.parametrize("written", [float("inf"), float("nan")])
+def test_duration_without_an_end_is_refused(written: float) -> None:
+    with pytest.raises(ValueError, match="0 or more, and an end"):
+        seconds(written)
+
+
+@pytest.mark.parametrize("written", [True, None, b"1s", [1]])
+def test_duration_of_another_type_is_refused(written: object) -> None:
+    with pytest.raises(TypeError, match=f"got {type(written).__name__}"):
+        seconds(written)
