@@ -85,6 +85,8 @@ class App:
         self.events = Events()
         self.middlewares: list[Middleware] = []
         self.outlet = Outlet(app_name=name)
+        self.is_watched = False
+        """Whether its events go to the log, and its handlers are traced: from the first start."""
         self._routed: list[Routed[Any, Any]] = []
         self._startup: list[Callable[..., Any]] = []
         self._shutdown: list[Callable[..., Any]] = []
@@ -258,8 +260,10 @@ class App:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Self]:
         """Only send: its handlers' senders work, and nothing is handled."""
+        from sharegroup.worker.seeing.watching import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
+        watch(self)
         parts = kafka_parts(self)
         try:
             async with self.connected(parts.outbox, parts.clock):

@@ -50,6 +50,8 @@ class Story:
     """How often it was sent back from the dead letters."""
     redrive_id: str | None = None
     """The same for each copy of one redrive of one dead letter."""
+    trace: str | None = None
+    """The span of the last failed run, as a W3C ``traceparent``; None: nobody traced it."""
 
 
 NEW = Story()

@@ -33,9 +33,10 @@ ATTEMPTS = PREFIX + "attempts"
 DUE = PREFIX + "due"
 REDRIVES = PREFIX + "redrives"
 REDRIVE_ID = PREFIX + "redrive.id"
+TRACE = PREFIX + "trace"
 
 ORIGIN = (ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP)
-STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID})
+STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, TRACE})
 
 ATTEMPTS_MAX = 20
 ATTEMPTS_BYTES_MAX = 256 * 1024
@@ -77,6 +78,8 @@ def story_headers(story: Story, origin: Origin) -> tuple[Header, ...]:
         headers.append((REDRIVES, _number(story.redrives)))
     if story.redrive_id is not None:
         headers.append((REDRIVE_ID, story.redrive_id.encode()))
+    if story.trace is not None:
+        headers.append((TRACE, story.trace.encode()))
     return tuple(headers)
 
 
@@ -128,6 +131,7 @@ def _story(found: Mapping[str, bytes]) -> Story:
 
     due_ms = found.get(DUE)
     redrive_id = found.get(REDRIVE_ID)
+    trace = found.get(TRACE)
     return Story(
         origin=_origin(found),
         failures=read(FAILURES, _parsed_number, 0),
@@ -135,6 +139,7 @@ def _story(found: Mapping[str, bytes]) -> Story:
         due_ms=None if due_ms is None else _parsed_number(DUE, due_ms),
         redrives=read(REDRIVES, _parsed_number, 0),
         redrive_id=None if redrive_id is None else _text(REDRIVE_ID, redrive_id),
+        trace=None if trace is None else _text(TRACE, trace),
     )
 
 

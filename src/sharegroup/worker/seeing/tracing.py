@@ -1,0 +1,206 @@
+"""Traces: a span for each run of a handler, for OpenTelemetry.
+
+    the producer's span --parent--> run 1 (failed) <--link-- run 2 (failed) <--link-- run 3
+
+The producer's context comes in the headers that the global propagators read (``traceparent``), and
+stays with the record through retry topics and dead letters, because those keep its headers.  The
+run before is known from the record's story (`Story.trace`), or, when the record was released and
+came back to this process, from memory.  A batch has one span, with a link to each record's
+producer.
+
+Imported when the application uses OpenTelemetry and not before (`watching`).  Sampling, exporting
+and the rest are the SDK's business.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, MutableSequence, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.propagate import extract, inject
+from opentelemetry.propagators.textmap import Getter, Setter
+from opentelemetry.trace import (
+    Link,
+    NoOpTracerProvider,
+    ProxyTracerProvider,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    get_tracer_provider,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from sharegroup.worker.decisions.outcomes import Outcome
+from sharegroup.worker.middleware import Call, Proceed
+from sharegroup.worker.ports import Header
+from sharegroup.worker.record import Record
+
+TRACER = "sharegroup.worker"
+TRACEPARENT = "traceparent"
+REMEMBERED_MAX = 10_000
+"""Runs that ended without success and may be followed by another one in this process."""
+LINKS_MAX = 128
+"""Of a batch; as many as SDKs keep by default."""
+
+OVER = (None, "accept")
+"""Decisions by hand after which there is no further run; None: the handler just returned."""
+
+Place = tuple[str, int, int]
+
+
+class Tracing:
+    """A middleware, and what a sender calls before it sends."""
+
+    __slots__ = ("_before", "_tracer")
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._before: OrderedDict[Place, str] = OrderedDict()
+
+    async def __call__(self, call: Call, proceed: Proceed) -> Any:
+        """Run the handler inside of its span."""
+        with self._span(call) as span:
+            try:
+                result = await proceed(call)
+            except BaseException as error:
+                _failed(span, error)
+                self._remember(call.records, span)
+                raise
+            # What was decided by hand may be followed by another run, too.
+            self._remember([one for one in call.records if one.decision not in OVER], span)
+            return result
+
+    def before_send(self, _topic: str, headers: MutableSequence[Header]) -> None:
+        """Let whoever handles what is sent know what it was sent for."""
+        inject(headers, setter=_HeaderSetter())
+
+    @contextmanager
+    def _span(self, call: Call) -> Iterator[Span]:
+        contexts = [_context_of(record) for record in call.records[:LINKS_MAX]]
+        is_batch = call.route.shape.is_batch
+        with self._tracer.start_as_current_span(
+            f"process {call.record.topic}",
+            context=None if is_batch else contexts[0],
+            kind=SpanKind.CONSUMER,
+            links=[*(_links_to(contexts) if is_batch else ()), *self._links_before(call.records)],
+            attributes=_attributes(call),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            yield span
+
+    def _links_before(self, records: Sequence[Record]) -> Iterator[Link]:
+        for record in records[:LINKS_MAX]:
+            before = self._before.pop(_place_of(record), None) or record.story.trace
+            context = None if before is None else _parsed(before)
+            if context is not None:
+                yield Link(context, {"sharegroup.link": "attempt before"})
+
+    def _remember(self, records: Sequence[Record], span: Span) -> None:
+        trace = _written(span.get_span_context())
+        for record in records:
+            record.story = replace(record.story, trace=trace)
+            self._before[_place_of(record)] = trace
+        while len(self._before) > REMEMBERED_MAX:
+            self._before.popitem(last=False)
+
+
+def tracing() -> Tracing | None:
+    """What traces; None: the application has set no tracer provider."""
+    provider = get_tracer_provider()
+    if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
+        return None
+    return Tracing(provider.get_tracer(TRACER))
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    kind = type(error)
+    if isinstance(error, Outcome):  # A decision, and no fault.
+        span.set_attribute("sharegroup.outcome", kind.__name__)
+        return
+    span.record_exception(error)
+    span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
+    span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+
+
+def _attributes(call: Call) -> dict[str, str | int]:
+    record = call.record
+    attributes: dict[str, str | int] = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": record.topic,
+        "messaging.consumer.group.name": call.route.group,
+        "sharegroup.handler": call.route.shape.name,
+    }
+    if call.route.shape.is_batch:
+        attributes["messaging.batch.message_count"] = len(call.records)
+        return attributes
+    attributes |= {
+        "messaging.destination.partition.id": str(record.partition),
+        "messaging.kafka.offset": record.offset,
+        "sharegroup.attempt": record.attempt,
+        "sharegroup.delivery_attempt": record.delivery_attempt,
+    }
+    if record.key is not None:
+        attributes["messaging.kafka.message.key"] = record.key.decode("utf-8", "replace")
+    return attributes
+
+
+def _links_to(contexts: Sequence[Context]) -> Iterator[Link]:
+    for context in contexts:
+        producer = get_current_span(context).get_span_context()
+        if producer.is_valid:
+            yield Link(producer)
+
+
+def _context_of(record: Record) -> Context:
+    return extract(record.headers, context=Context(), getter=_HeaderGetter())
+
+
+def _written(context: SpanContext) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+
+
+def _parsed(traceparent: str) -> SpanContext | None:
+    from opentelemetry.trace import get_current_span
+
+    carrier = {TRACEPARENT: traceparent}
+    context = TraceContextTextMapPropagator().extract(carrier, context=Context())
+    found = get_current_span(context).get_span_context()
+    return found if found.is_valid else None
+
+
+def _place_of(record: Record) -> Place:
+    delivery = record.delivery
+    return (delivery.topic, delivery.partition, delivery.offset)
+
+
+class _HeaderGetter(Getter[Sequence[Header]]):
+    """Reads headers as the propagators want to."""
+
+    def get(self, carrier: Sequence[Header], key: str) -> list[str] | None:
+        """The texts of a header."""
+        found = [value for name, value in carrier if name == key and value is not None]
+        return [value.decode("latin-1") for value in found] or None
+
+    def keys(self, carrier: Sequence[Header]) -> list[str]:
+        """The names of all."""
+        return [name for name, _ in carrier]
+
+
+class _HeaderSetter(Setter[MutableSequence[Header]]):
+    """Adds headers as the propagators want to."""
+
+    def set(self, carrier: MutableSequence[Header], key: str, value: str) -> None:
+        """Add one, unless the application gave its own."""
+        if all(name != key for name, _ in carrier):
+            carrier.append((key, value.encode("latin-1")))
