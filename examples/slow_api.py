@@ -1,0 +1,78 @@
+"""Calls to somebody else's API: slow, limited to so many a second, and busy now and then.
+
+    pip install 'sharegroup[worker]' httpx
+    sharegroup serve --port 9092
+    API=https://api.example.org/geocode sharegroup worker examples.slow_api:app
+
+A hundred calls wait for their answers at a time, and no more than fifty are begun in a second.
+Who is told to come back later (429, Retry-After) comes back then, and stops nobody else
+meanwhile.  An address that the API does not know (404) is a dead letter at once: asking again
+would not help.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import httpx
+
+from sharegroup.worker import App, DeadLetter, RateLimit, Reject, Retry, RetryAfter
+
+API = os.environ.get("API", "http://127.0.0.1:8000/geocode")
+app = App("geocoding")
+
+
+@dataclass
+class Place:
+    """An address to be found."""
+
+    id: int
+    address: str
+
+
+@dataclass
+class Found:
+    """Where it is."""
+
+    id: int
+    latitude: float
+    longitude: float
+
+
+@app.on_startup
+async def open_client() -> None:
+    """One client for all calls: it keeps its connections."""
+    app.state.http = httpx.AsyncClient(base_url=API, timeout=10)
+
+
+@app.on_shutdown
+async def close_client() -> None:
+    await app.state.http.aclose()
+
+
+@app.share_group(
+    "geocoding",
+    topics="places",
+    concurrency=100,
+    rate_limit=RateLimit(50, 1.0),
+    max_handling="30s",
+    retry=Retry(attempts=6, first="500ms", factor=3, on=(httpx.TransportError, OSError)),
+    dead_letter=DeadLetter("places.dead"),
+)
+async def geocode(place: Place) -> None:
+    """Ask, and hand the answer to whoever wants it: here another handler of this application."""
+    answer = await app.state.http.get("", params={"q": place.address})
+    if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        raise RetryAfter(float(answer.headers.get("Retry-After", 1)), "the API is busy")
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        raise Reject(f"nobody knows {place.address!r}")
+    answer.raise_for_status()
+    await store.send(Found(place.id, **answer.json()), key=str(place.id))
+
+
+@app.share_group("found-places", topics="places.found", dead_letter=DeadLetter("places.dead"))
+def store(found: Found) -> None:
+    """A row of a database, in an example that has none.  A plain function: it runs in a thread."""
+    with open(os.environ.get("FOUND", "found.csv"), "a") as file:
+        file.write(f"{found.id},{found.latitude},{found.longitude}\n")

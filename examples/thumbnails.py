@@ -1,0 +1,73 @@
+"""Work for the processor: pictures made smaller, in processes, beside an event loop that is idle.
+
+    pip install 'sharegroup[worker]'
+    sharegroup serve --port 9092
+    sharegroup worker examples.thumbnails:app
+
+Python runs one thread of Python at a time, so work like this gets a process for each core.  They
+are started, watched and replaced by the worker: a picture that crashes its process has failed,
+and no other record notices.  It is tried again, as after any other failure, and is a dead letter
+in the end.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from sharegroup.worker import App, DeadLetter, Reject, Retry
+
+app = App("thumbnails")
+
+
+@dataclass
+class Upload:
+    """A picture in a file (PGM, eight bits), and where its small version goes."""
+
+    path: str
+    thumbnail: str
+    factor: int = 4
+
+
+@app.share_group(
+    "thumbnails",
+    topics="uploads",
+    processes=os.cpu_count() or 1,
+    max_handling="1m",
+    retry=Retry(attempts=3, first="500ms"),
+    dead_letter=DeadLetter("uploads.dead"),
+)
+def shrink(upload: Upload) -> None:
+    """Read, average, write; in a way that a run after a crash does no harm."""
+    width, height, pixels = read_pgm(Path(upload.path))
+    small = averaged(width, height, pixels, upload.factor)
+    target = Path(upload.thumbnail)
+    unfinished = target.with_suffix(f".{os.getpid()}")
+    header = f"P5 {width // upload.factor} {height // upload.factor} 255\n"
+    unfinished.write_bytes(header.encode() + small)
+    unfinished.replace(target)  # Whole, or not there.
+
+
+def read_pgm(path: Path) -> tuple[int, int, bytes]:
+    """Width, height and pixels."""
+    try:
+        kind, width, height, _, pixels = path.read_bytes().split(maxsplit=4)
+    except (OSError, ValueError) as error:
+        raise Reject(f"{path} is no picture: {error}") from error
+    if kind != b"P5":
+        raise Reject(f"{path} is of kind {kind!r}, expected P5")
+    return int(width), int(height), pixels
+
+
+def averaged(width: int, height: int, pixels: bytes, factor: int) -> bytes:
+    """One pixel for each square of ``factor`` by ``factor``."""
+    return bytes(
+        sum(
+            sum(pixels[(top + row) * width + left : (top + row) * width + left + factor])
+            for row in range(factor)
+        )
+        // factor**2
+        for top in range(0, height - factor + 1, factor)
+        for left in range(0, width - factor + 1, factor)
+    )

@@ -1,0 +1,20 @@
+"""A worker application while its processes and its broker die: the short trial.
+
+2,000 records, three workers, one ``kill -9`` of a worker and one of the broker; handlers that
+fail, hang, and end the interpreter they run in.  See `tests.faults.worker_chaos` for what is
+looked at afterwards, and for the long trial.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.faults.worker_chaos.trial import SHORT, run
+
+
+def test_every_record_comes_to_its_end_while_processes_die(tmp_path: Path) -> None:
+    report = run(SHORT, 1, tmp_path)
+    assert report.verdict.problems == []
+    assert (report.worker_deaths, report.broker_deaths) == (1, 1)
+    assert sum(report.verdict.ends.values()) == SHORT.records
+    assert report.verdict.delays.measured > 0

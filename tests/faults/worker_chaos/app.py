@@ -1,0 +1,120 @@
+"""The application: handlers that fail, hang and crash as the record's number says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
+from tests.faults.worker_chaos.journal import Journal
+from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, DEAD, GROUP, JOBS, Kind, Sent
+
+BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
+MAX_HANDLING = "2s"
+TOLD = (
+    "record.postponed", "record.dead_lettered", "record.released", "record.timed_out",
+    "record.lock_lost", "record.due",
+)  # fmt: skip
+RETRY = Retry(attempts=ATTEMPTS, first="300ms", factor=5, longest="8s", never=(ValueError,))
+DEAD_LETTER = DeadLetter(DEAD)
+
+journal = Journal(Path(os.environ.get(JOURNALS, ".")))
+app = App("chaos", bootstrap=os.environ.get(BOOTSTRAP, "127.0.0.1:9092"), grace="5s")
+
+
+@dataclass
+class Work:
+    """What is sent."""
+
+    number: int
+    kind: Kind
+
+
+@app.share_group(
+    GROUP,
+    topics=JOBS,
+    concurrency=32,
+    retry=RETRY,
+    dead_letter=DEAD_LETTER,
+    max_handling=MAX_HANDLING,
+)
+async def job(work: Work, record: Record) -> None:
+    """On the event loop."""
+    with journaled(work, record):
+        match work.kind:
+            case Kind.SLOW:
+                await asyncio.sleep(0.01 + work.number % 10 / 100)
+            case Kind.FLAKY if record.attempt <= Sent(work.number, work.kind).failures:
+                raise ConnectionError(f"attempt {record.attempt}")
+            case Kind.HANGING if record.attempt == 1:
+                await asyncio.Event().wait()
+            case Kind.STUBBORN:
+                raise TimeoutError(f"attempt {record.attempt}")
+            case Kind.FATAL:
+                raise ValueError(f"number {work.number}")
+            case Kind.REFUSED:
+                raise Reject(f"number {work.number}")
+            case Kind.EXITING:
+                crash()
+
+
+@app.share_group(
+    GROUP,
+    topics=CRUNCH,
+    processes=1,
+    retry=RETRY,
+    dead_letter=DEAD_LETTER,
+    max_handling=MAX_HANDLING,
+)
+def crunch(work: Work, record: Record) -> None:
+    """In a process of its own."""
+    with journaled(work, record):
+        if work.kind is Kind.CRASHING:
+            crash()
+
+
+@contextmanager
+def journaled(work: Work, record: Record) -> Iterator[None]:
+    """Write down that the handler begins, and how it ends."""
+    about = facts(record)
+    journal.write("begin", work.number, **about)
+    try:
+        yield
+    except BaseException as error:
+        journal.write("raise", work.number, error=type(error).__name__, **about)
+        raise
+    journal.write("return", work.number, **about)
+
+
+def facts(record: Record) -> dict[str, object]:
+    delivery, history = record.delivery, record.history
+    return {
+        "attempt": record.attempt,
+        "delivery_count": record.delivery_attempt,
+        "place": (delivery.topic, delivery.partition, delivery.offset),
+        "due_ms": record.story.due_ms,
+        "failed_ms": history[-1].at_ms if history else None,
+    }
+
+
+def crash() -> NoReturn:
+    """No exception, no cleaning up: as a fault in an extension module."""
+    os._exit(66)
+
+
+def write_down(event: Event) -> None:
+    """What the worker says about a record, beside what its handler did."""
+    record = event.record
+    number = int(record.key) if record is not None else -1
+    place = (event.topic, event.partition, event.offset)
+    error = "" if event.error is None else type(event.error).__name__
+    journal.write(event.name, number, attempt=event.attempt, place=place, error=error)
+
+
+for _name in TOLD:
+    app.on(_name, write_down)

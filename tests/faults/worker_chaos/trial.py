@@ -1,0 +1,69 @@
+"""One trial, from an empty folder to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.worker_chaos.journal import read
+from tests.faults.worker_chaos.records import records
+from tests.faults.worker_chaos.stage import BROKER, Plan, Stage
+from tests.faults.worker_chaos.topics import read_topics
+from tests.faults.worker_chaos.verdict import Verdict, verdict
+from tests.processes import ServeProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a trial is."""
+
+    records: int
+    workers: int
+    worker_kills: int
+    broker_kills: int
+    exiting: int
+    """Records that kill their worker in each delivery."""
+    send_seconds: float
+    finish_seconds_max: float = 120.0
+
+
+SHORT = Size(2_000, workers=3, worker_kills=1, broker_kills=1, exiting=0, send_seconds=8)
+LONG = Size(
+    50_000,
+    workers=8,
+    worker_kills=24,
+    broker_kills=2,
+    exiting=3,
+    send_seconds=150,
+    finish_seconds_max=300,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a trial."""
+
+    verdict: Verdict
+    worker_deaths: int
+    broker_deaths: int
+
+
+def run(size: Size, seed: int, folder: Path) -> Report:
+    """Play it and judge it."""
+    plan = Plan(
+        records=records(size.records, size.exiting),
+        workers=size.workers,
+        worker_kills=size.worker_kills,
+        broker_kills=size.broker_kills,
+        send_seconds=size.send_seconds,
+        finish_seconds_max=size.finish_seconds_max,
+        seed=seed,
+    )
+    with ServeProcess(folder / "data") as broker:
+        stage = Stage(folder, plan, broker)
+        asyncio.run(stage.play())
+        topics = read_topics(broker.bootstrap)
+    found = verdict(plan.records, read(stage.journals), stage.deaths, topics)
+    broker_deaths = sum(death.pid == BROKER for death in stage.deaths)
+    return Report(found, len(stage.deaths) - broker_deaths, broker_deaths)

@@ -1,0 +1,309 @@
+"""Did every record come to its end, and was every promise kept?
+
+Three sources that know nothing of each other are compared: the journals of the processes, the
+times at which processes died, and the topics as another client reads them.
+
+    ends        a run that returned, or a letter; each record has one, and the right one
+    copies      a record of one of the topics that workers read: each has an end or a successor
+    twice       a record with more than one end: its copies were doubled between two writes
+    overlaps    two runs of one copy at a time: never, unless the broker lost its locks
+    delays      a retry begins when it is due, or a little after it
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.faults.worker_chaos.journal import Line
+from tests.faults.worker_chaos.records import ENDS_DEAD, Sent
+from tests.faults.worker_chaos.stage import BROKER, Death
+from tests.faults.worker_chaos.topics import Copy, Topics
+
+EXHAUSTED = "deliveries-exhausted"
+BETWEEN_SECONDS = 5.0
+"""How long before a doubled write its first one may have been begun."""
+RECOVERY_SECONDS = 12.0
+"""After a death: its partitions of the tiers move when the session has timed out, 10 s."""
+EARLY_MS_MAX = 1
+"""Two clocks that are both cut to milliseconds."""
+LATE_MS, LATE_SHARE = 100, 0.10
+ENDS_A_RUN = frozenset({"return", "raise"})
+NAMED_MAX = 5
+
+
+class Run(NamedTuple):
+    """One call of a handler."""
+
+    number: int
+    place: tuple[str, int, int]
+    pid: int
+    begin: float
+    end: float
+
+
+@dataclass(slots=True)
+class Delays:
+    """How late retries were that waited while nothing was out of order."""
+
+    measured: int = 0
+    late_ms: list[int] = field(default_factory=list)
+
+    def quantile(self, share: float) -> int:
+        ordered = sorted(self.late_ms)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a trial showed; `problems` is empty when every promise was kept."""
+
+    problems: list[str] = field(default_factory=list)
+    ends: Counter[str] = field(default_factory=Counter)
+    runs: int = 0
+    runs_cut: int = 0
+    """Runs that a death ended."""
+    run_again: int = 0
+    """Runs of copies that had returned before, and whose acceptance a death swallowed."""
+    twice: list[int] = field(default_factory=list)
+    """The numbers of the records that ended more than once, each explained by a death."""
+    overlaps_by_broker: int = 0
+    """Two runs at a time of a record whose lock the broker had forgotten when it died."""
+    victims: int = 0
+    """Good records among the dead letters: delivered too often, to processes that died."""
+    delays: Delays = field(default_factory=Delays)
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        ends = ", ".join(f"{name} {count}" for name, count in sorted(self.ends.items()))
+        yield f"ends                 {ends}"
+        yield f"runs                 {self.runs}, cut off by a death {self.runs_cut}"
+        yield f"run again            {self.run_again}: their acceptance was lost with a process"
+        yield f"ended twice          {len(self.twice)}: {self.twice}"
+        yield f"overlaps             {self.overlaps_by_broker} after the broker forgot its locks"
+        yield f"victims              {self.victims} good records among the dead letters"
+        late = self.delays
+        yield (
+            f"retries measured     {late.measured}, late by ms: p50 {late.quantile(0.5)}, "
+            f"p99 {late.quantile(0.99)}, max {late.quantile(1)}"
+        )
+
+
+def verdict(
+    records: Sequence[Sent], lines: Sequence[Line], deaths: Sequence[Death], topics: Topics
+) -> Verdict:
+    """Everything; problems are said in words, with the record's number."""
+    return _Court(records, lines, deaths, topics).judge()
+
+
+class _Court:
+    def __init__(
+        self,
+        records: Sequence[Sent],
+        lines: Sequence[Line],
+        deaths: Sequence[Death],
+        topics: Topics,
+    ) -> None:
+        self.records = records
+        self.lines = lines
+        self.deaths = deaths
+        self.topics = topics
+        self.found = Verdict()
+        # Wall and monotonic clock of one machine: their distance is the same all the time.
+        self.wall_offset_ms = time.time_ns() // 1_000_000 - round(time.monotonic() * 1000)
+        self.by_number: dict[int, list[Line]] = defaultdict(list)
+        for line in lines:
+            self.by_number[line.number].append(line)
+        self.letters: dict[int, list[Copy]] = defaultdict(list)
+        for letter in topics.letters:
+            self.letters[letter.number].append(letter)
+
+    def judge(self) -> Verdict:
+        for one in self.records:
+            self._judge_ends(one)
+        self._judge_copies()
+        self._judge_doubles()
+        self._judge_runs()
+        self._judge_delays()
+        return self.found
+
+    # Ends.
+
+    def _judge_ends(self, one: Sent) -> None:
+        returned = {line.place for line in self.by_number[one.number] if line.what == "return"}
+        letters = self.letters[one.number]
+        ends = len(returned) + len(letters)
+        if not ends:
+            self._problem(f"{one.number} ({one.kind}) has no end: {self._story(one.number)}")
+            return
+        if ends > 1:
+            self.found.twice.append(one.number)
+        if returned:
+            self.found.ends["accepted"] += 1
+        elif letters:
+            self.found.ends[letters[0].reason] += 1
+        must = ENDS_DEAD.get(one.kind)
+        if must is not None and returned:
+            self._problem(f"{one.number} ({one.kind}) returned, expected a letter: {must}")
+        for letter in letters:
+            if letter.reason not in {must, EXHAUSTED}:
+                self._problem(f"{one.number} ({one.kind}) is dead for {letter.reason!r}: {must}")
+            elif must is None:
+                self.found.victims += 1
+
+    # Copies: what workers or schedulers read has an end, or was written on.
+
+    def _judge_copies(self) -> None:
+        returned = {line.place for line in self.lines if line.what == "return"}
+        later: dict[int, list[Copy]] = defaultdict(list)
+        for copy in self.topics.tiers:
+            later[copy.number].append(copy)
+        for copy in [*self.topics.sources, *self.topics.own]:
+            buried = any(one.failures >= copy.failures for one in self.letters[copy.number])
+            postponed = any(one.failures > copy.failures for one in later[copy.number])
+            if copy.place not in returned and not buried and not postponed:
+                self._problem(f"{copy.number}: its copy {copy.place} has no end and no successor")
+        arrived = Counter((one.number, one.failures) for one in self.topics.own)
+        for copy in self.topics.tiers:
+            if not arrived[copy.number, copy.failures]:
+                self._problem(f"{copy.number}: its copy {copy.place} never came out of the tiers")
+
+    # Doubles.
+
+    def _judge_doubles(self) -> None:
+        same: dict[tuple[int, int, str], list[Copy]] = defaultdict(list)
+        for copy in [*self.topics.tiers, *self.topics.own, *self.topics.letters]:
+            same[copy.number, copy.failures, copy.topic].append(copy)
+        doubled = set()
+        for (number, _, topic), copies in same.items():
+            ordered = sorted(copies, key=lambda one: one.timestamp_ms)
+            for first, second in pairwise(ordered):
+                doubled.add(number)
+                if not self._death_between(first, second) and not self._follows(same, first):
+                    self._problem(
+                        f"{number} was written to {topic} twice, at {first.timestamp_ms} and "
+                        f"{second.timestamp_ms}, and nobody died: {self._story(number)}"
+                    )
+        for number in self.found.twice:
+            if number not in doubled and not self._returned_and_written(number):
+                self._problem(f"{number} ended twice without a doubled copy: {self._story(number)}")
+
+    def _follows(self, same: dict[tuple[int, int, str], list[Copy]], copy: Copy) -> bool:
+        """Whether a copy was doubled before, so that this one is due to be there twice."""
+        return any(
+            number == copy.number and failures <= copy.failures and topic != copy.topic
+            for (number, failures, topic), copies in same.items()
+            if len(copies) > 1
+        )
+
+    def _returned_and_written(self, number: int) -> bool:
+        """A run returned, its process died, and the next one failed or was one too many."""
+        runs = [line for line in self.by_number[number] if line.what == "return"]
+        return any(self._death_of(line.pid, line.at, line.at + BETWEEN_SECONDS) for line in runs)
+
+    def _death_between(self, first: Copy, second: Copy) -> bool:
+        """Whether who wrote the first copy died, or the broker, before the second was written."""
+        begin = (first.timestamp_ms - self.wall_offset_ms) / 1000 - BETWEEN_SECONDS
+        end = (second.timestamp_ms - self.wall_offset_ms) / 1000
+        writers = {
+            line.pid for line in self.by_number[first.number] if line.wall_ms <= second.timestamp_ms
+        }
+        known = first.topic not in {one.topic for one in self.topics.own}
+        return any(
+            begin <= death.seen and death.at <= end
+            for death in self.deaths
+            if death.pid == BROKER or not known or death.pid in writers
+        )
+
+    def _death_of(self, pid: int, begin: float, end: float) -> bool:
+        return any(
+            begin <= death.seen and death.at <= end
+            for death in self.deaths
+            if death.pid in {pid, BROKER}
+        )
+
+    # Runs.
+
+    def _judge_runs(self) -> None:
+        by_place: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
+        for run in self._runs():
+            by_place[run.place].append(run)
+        self.found.runs = sum(map(len, by_place.values()))
+        for runs in by_place.values():
+            for first, second in pairwise(sorted(runs, key=lambda one: one.begin)):
+                self._judge_pair(first, second)
+        returned = Counter(line.place for line in self.lines if line.what == "return")
+        self.found.run_again = sum(count - 1 for count in returned.values())
+
+    def _judge_pair(self, first: Run, second: Run) -> None:
+        if second.begin >= first.end:
+            return
+        if any(first.begin <= one.seen and one.at <= second.begin for one in self._broker_deaths()):
+            self.found.overlaps_by_broker += 1
+            return
+        self._problem(
+            f"{first.number} ran twice at a time: {first} and {second}: {self._story(first.number)}"
+        )
+
+    def _runs(self) -> Iterator[Run]:
+        """A run without an end was cut off with its process: its last sign of life is its end."""
+        last_sign = {line.pid: line.at for line in self.lines}
+        under_way: dict[tuple[int, int, tuple[str, int, int]], Line] = {}
+        for line in self.lines:
+            where = line.pid, line.number, line.place
+            if line.what == "begin":
+                under_way[where] = line
+            elif line.what in ENDS_A_RUN and where in under_way:
+                begin = under_way.pop(where)
+                yield Run(line.number, line.place, line.pid, begin.at, line.at)
+        dead = {death.pid for death in self.deaths}
+        for (pid, number, place), begin in under_way.items():
+            self.found.runs_cut += 1
+            yield Run(number, place, pid, begin.at, last_sign[pid] if pid in dead else begin.at)
+
+    def _broker_deaths(self) -> list[Death]:
+        return [death for death in self.deaths if death.pid == BROKER]
+
+    # Delays.
+
+    def _judge_delays(self) -> None:
+        first: dict[tuple[int, int], Line] = {}
+        for line in self.lines:
+            if line.what == "begin" and line.due_ms is not None and line.failed_ms is not None:
+                first.setdefault((line.number, line.attempt), line)
+        for line in first.values():
+            assert line.due_ms is not None
+            assert line.failed_ms is not None
+            late_ms, delay_ms = line.wall_ms - line.due_ms, line.due_ms - line.failed_ms
+            if late_ms < -EARLY_MS_MAX:
+                self._problem(f"{line.number}: attempt {line.attempt} {-late_ms} ms too early")
+            waited = (line.failed_ms - self.wall_offset_ms) / 1000
+            if self._was_disturbed(waited, line.at):
+                continue
+            self.found.delays.measured += 1
+            self.found.delays.late_ms.append(late_ms)
+            if late_ms > max(LATE_MS, LATE_SHARE * delay_ms):
+                self._problem(
+                    f"{line.number}: attempt {line.attempt} {late_ms} ms late after a delay of "
+                    f"{delay_ms} ms"
+                )
+
+    def _was_disturbed(self, begin: float, end: float) -> bool:
+        return any(one.at <= end and begin <= one.back + RECOVERY_SECONDS for one in self.deaths)
+
+    # Words.
+
+    def _problem(self, text: str) -> None:
+        self.found.problems.append(text)
+
+    def _story(self, number: int) -> list[str]:
+        """What the journals say of a record."""
+        return [
+            f"{line.at:.3f} pid {line.pid} {line.what} {line.place} attempt {line.attempt} "
+            f"delivery {line.delivery_count} {line.error}"
+            for line in self.by_number[number]
+        ]
