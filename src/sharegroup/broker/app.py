@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
@@ -24,7 +23,7 @@ from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.parts import Node, Parts
@@ -56,8 +55,7 @@ PRODUCER_CHECK_MS = 600_000
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  Named here to be refused.
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """A broker that accepts connections."""
 
     parts: Parts
@@ -80,7 +78,8 @@ class Running:
         """Close every connection, then the data directory in order."""
         if self.metrics is not None:
             await self.metrics.stop()
-        self.parts.consumer_group_coordinator.stop()
+        if self.parts.consumer_groups.made is not None:
+            self.parts.consumer_groups.made.stop()
         await self.server.stop()
         await self.parts.dead_letters.stop()
         self.background.cancel()
@@ -92,7 +91,8 @@ class Running:
         """Close everything and bring nothing in order, as a crash would; for tests of recovery."""
         if self.metrics is not None:
             await self.metrics.stop()
-        self.parts.consumer_group_coordinator.stop()
+        if self.parts.consumer_groups.made is not None:
+            self.parts.consumer_groups.made.stop()
         await self.server.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
@@ -188,10 +188,11 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         share_partitions=share.share_partitions,
     )
     share.coordinator.load()
-    consumer_group_coordinator = ConsumerGroupCoordinator(group_log, topics, clock, config)
+    consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config)
     group_log.load()
     share_group_coordinator.agree()
-    consumer_group_coordinator.agree()
+    if consumer_groups.made is not None:
+        consumer_groups.made.agree()
     topics.on_visible(waiting.wake)
     parts = Parts(
         node=node,
@@ -206,7 +207,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         state_pruning=share.pruning,
         groups=group_log,
         share_group_coordinator=share_group_coordinator,
-        consumer_group_coordinator=consumer_group_coordinator,
+        consumer_groups=consumer_groups,
         share_partitions=share.share_partitions,
         share_sessions=share.sessions,
         dead_letters=share.dead_letters,
@@ -292,7 +293,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
     """What a connection held goes with it: long polls, joins, sessions, and the records locked."""
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
-    parts.consumer_group_coordinator.connection_closed(connection_id)
+    if parts.consumer_groups.made is not None:
+        parts.consumer_groups.made.connection_closed(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, closed)

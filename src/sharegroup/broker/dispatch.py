@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -99,8 +98,7 @@ class Context(NamedTuple):
     correlation_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A response that its handler has put into bytes itself; hot paths do."""
 
     chunks: list[Chunk]
@@ -114,8 +112,7 @@ Handle = Callable[[Parts, Context, Any], Any]
 Refuse = Callable[[Any, KafkaError], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Handler:
+class _Handler(NamedTuple):
     """An API's functions; the last two are its own only where fields were renamed.
 
     A ``native`` one takes the request, and answers, in the version that the client speaks.

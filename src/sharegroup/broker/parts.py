@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.features import Features
@@ -18,6 +18,7 @@ from sharegroup.core.share_session import ShareSessions
 if TYPE_CHECKING:
     from sharegroup.broker.cluster.producer_ids import ProducerIds
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
+    from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
     from sharegroup.broker.groups.group_log import GroupLog
     from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
     from sharegroup.broker.share.dead_letters import DeadLetters
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.share.state_pruning import StatePruning
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """This broker, as metadata answers name it."""
 
     node_id: int
@@ -51,9 +51,14 @@ class Parts:
     state_pruning: StatePruning
     groups: GroupLog
     share_group_coordinator: ShareGroupCoordinator
-    consumer_group_coordinator: ConsumerGroupCoordinator
+    consumer_groups: ConsumerGroupsOnDemand
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     group_settings: GroupSettings
     dead_letters: DeadLetters
     requests: RequestCounters
+
+    @property
+    def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
+        """Made now if nobody needed it so far."""
+        return self.consumer_groups.coordinator()

@@ -16,9 +16,9 @@ did not write levels goes on with what that version did.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from sharegroup.broker.cluster.catalog import Catalog, Event
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
@@ -40,8 +40,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(NamedTuple):
     """What the software can do; both levels are inclusive."""
 
     name: str
@@ -60,8 +59,7 @@ FIRST_LEVELS: Mapping[str, int] = MappingProxyType(
 """The levels of a new data directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """One feature of an UpdateFeatures; ``upgrade_type`` is whatever the client sent."""
 
     name: str

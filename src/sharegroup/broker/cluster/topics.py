@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from sharegroup.broker.cluster.catalog import Catalog, Event, Topic, decode_event, encode_event
@@ -40,8 +39,7 @@ JOURNAL_EVENTS_SPARE = 1_000
 """The journal is written anew at start when it holds this many events more than needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
+class CompactionSettings(NamedTuple):
     """When a compacted topic's logs are compacted, and what of them stays."""
 
     dirty_ratio_min: float
@@ -50,8 +48,7 @@ class CompactionSettings:
     delete_retention_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(NamedTuple):
     """What holds for a topic: its own settings, or else the broker's."""
 
     segments: SegmentLimits

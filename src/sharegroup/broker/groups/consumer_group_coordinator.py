@@ -23,7 +23,7 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
-from sharegroup.broker.groups.group_log import GroupLog, Keeper, Kind, Reading, as_a_coordinator
+from sharegroup.broker.groups.group_log import GroupLog, Kind, Reading, as_a_coordinator
 from sharegroup.core.consumer_group_member import (
     Call,
     Decision,
@@ -38,12 +38,7 @@ from sharegroup.core.consumer_group_member import (
     SyncRequest,
 )
 from sharegroup.core.consumer_group_offsets import OffsetsOfGroup
-from sharegroup.core.consumer_group_records import (
-    OffsetCommit,
-    OffsetTombstone,
-    Records,
-    RecordType,
-)
+from sharegroup.core.consumer_group_records import OffsetCommit, OffsetTombstone, Records
 from sharegroup.core.consumer_groups import (
     Committer,
     ConsumerGroups,
@@ -117,14 +112,6 @@ class ConsumerGroupCoordinator:
         self._by_connection: dict[int, set[Call]] = {}
         self._is_stopped = False
         topics.on_deleted(self._topic_deleted)
-        log_.kept_by(
-            Keeper(
-                Kind.CLASSIC,
-                frozenset(RecordType),
-                self._begin_reading,
-                lambda group_id: group_id in self._groups,
-            )
-        )
 
     def agree(self) -> None:
         """The log was read at start: let no offset be beyond what is in the logs now.
@@ -329,7 +316,12 @@ class ConsumerGroupCoordinator:
             return self._log.last(group_id)
         return self._log.append(group_id, [encode(record) for record in records])
 
-    def _begin_reading(self) -> Reading:
+    def has(self, group_id: GroupId) -> bool:
+        """Whether there is a consumer group of this id."""
+        return group_id in self._groups
+
+    def begin_reading(self) -> Reading:
+        """What takes the records of consumer groups when the log is read anew."""
         groups = ConsumerGroups(subscribed_topics)
 
         def replay(key: bytes, value: bytes | None) -> None:

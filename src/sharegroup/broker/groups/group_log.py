@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, KeyAndValue
 from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
@@ -36,8 +36,7 @@ class Kind(Enum):
     CLASSIC = "classic"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """One coordinator's part in reading the log anew.
 
     ``replay`` takes each of its records; ``finish`` is called when all were read, and only then
@@ -48,8 +47,7 @@ class Reading:
     finish: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Keeper:
+class Keeper(NamedTuple):
     """A coordinator as the log knows it.
 
     Records of its types are ``begin()``'s whenever the log is read; ``has`` says whether a group

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.groups.group_log import GroupLog, Keeper, Kind, Reading
-from sharegroup.broker.groups.share_group_records import decode, encode
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
@@ -60,8 +58,7 @@ T = TypeVar("T")
 EXPIRY_RETRY_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetListing:
+class OffsetListing(NamedTuple):
     """How far a group is on one partition; -1 for what is not known."""
 
     start_offset: int
@@ -335,6 +332,8 @@ class ShareGroupCoordinator:
         """Write and replay; nothing to write is durable when what came before it is."""
         if not records:
             return self._log.last(group_id)
+        from sharegroup.broker.groups.share_group_records import encode
+
         ticket = self._log.append(group_id, [encode(record) for record in records])
         for record in records:
             self._groups.replay(record)
@@ -364,6 +363,9 @@ class ShareGroupCoordinator:
         groups = ShareGroups()
 
         def replay(key: bytes, value: bytes | None) -> None:
+            # Here and where they are written: a start may find none, and their classes take long.
+            from sharegroup.broker.groups.share_group_records import decode
+
             record = decode(key, value)
             if record is not None:
                 groups.replay(record)

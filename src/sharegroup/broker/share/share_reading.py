@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
@@ -33,8 +32,7 @@ LOG_BATCHES_MAX = 2_000
 """Log batches that one look of a fetch finds; each takes at least one offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(NamedTuple):
     """Records for one member: whole log batches, and which of their offsets are locked for it."""
 
     records: bytes

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sharegroup.broker.clock import Clock, sleep_ms
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
@@ -46,8 +46,7 @@ SNAPSHOT_BATCH_BYTES = 256 * 1024
 """Snapshots of about so many bytes are written in one turn of the event loop."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Prunable:
+class _Prunable(NamedTuple):
     """A partition of the topic that may begin at ``offset`` when all up to ``end`` is durable."""
 
     partition: int
