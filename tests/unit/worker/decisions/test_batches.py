@@ -1,0 +1,44 @@
+"""The end of a batch is one end for each of its records."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.worker import Reject, SomeFailed
+from sharegroup.worker.decisions.batches import ends_of_raised, ends_of_returned
+
+BAD, WORSE = ValueError("bad"), Reject("worse")
+
+
+@pytest.mark.parametrize("returned", [None, 3, [], [1, 2, 3], ("a",), {"0": BAD}, "text"])
+def test_batch_that_returns_is_done(returned: object) -> None:
+    assert ends_of_returned(returned, 3) == (None, None, None)
+
+
+def test_exceptions_in_a_returned_list_are_those_of_their_records() -> None:
+    assert ends_of_returned([None, BAD, 7], 3) == (None, BAD, None)
+    assert ends_of_returned((WORSE, BAD), 2) == (WORSE, BAD)
+
+
+def test_list_with_exceptions_and_too_few_entries_fails_all() -> None:
+    ends = ends_of_returned([BAD], 2)
+    assert [type(end) for end in ends] == [ValueError, ValueError]
+    assert "a batch handler of 2 records returned a list of 1" in str(ends[0])
+
+
+def test_some_failed_names_those_that_did() -> None:
+    assert ends_of_raised(SomeFailed({1: BAD, 2: WORSE}), 4) == (None, BAD, WORSE, None)
+
+
+def test_some_failed_beyond_the_batch_fails_all() -> None:
+    ends = ends_of_raised(SomeFailed({4: BAD}), 4)
+    assert [type(end) for end in ends] == [IndexError] * 4
+    assert "indexes [4]; expected 0 to 3" in str(ends[0])
+
+
+def test_other_exception_is_that_of_every_record() -> None:
+    assert ends_of_raised(BAD, 2) == (BAD, BAD)
+
+
+def test_some_failed_says_which() -> None:
+    assert str(SomeFailed({2: WORSE, 1: BAD})) == "1: ValueError('bad'), 2: Reject('worse')"

@@ -1,0 +1,286 @@
+"""What becomes of a record: the table of docs/worker.md, row by row.
+
+Each test names its row.  Rows that a worker decides by itself (16 to 23) are tested where it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
+from sharegroup.worker.decisions.decide import before_run, decide
+from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
+from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.declared.handler import shape_of
+from sharegroup.worker.declared.route import Route
+from tests.unit.worker.deliveries import FakeDelivery
+
+NOW_MS = 1_767_225_600_000
+RETRY = Retry(
+    attempts=3,
+    first="10s",
+    factor=2,
+    longest="1h",
+    jitter=0.1,
+    on=(TimeoutError, ConnectionError),
+    never=ConnectionRefusedError,
+)
+
+
+async def bill(order: dict) -> None: ...
+
+
+def route(**options: Any) -> Route:
+    return Route(
+        **{
+            "group": "billing",
+            "topics": ("orders",),
+            "shape": shape_of(bill),
+            "retry": RETRY,
+            **options,
+        }
+    )
+
+
+def decided(
+    error: BaseException | None,
+    story: Story = NEW,
+    *,
+    holding_allowed_seconds: float = 0.0,
+    chance: float = 0.5,
+    delivery_count: int = 1,
+    **options: Any,
+) -> Step:
+    return decide(
+        route(**options),
+        error,
+        story,
+        delivery_count=delivery_count,
+        now_ms=NOW_MS,
+        chance=chance,
+        holding_allowed_seconds=holding_allowed_seconds,
+        member="member-1",
+    )
+
+
+def failed(number: int, error: str, message: str = "") -> Attempt:
+    return Attempt(number, NOW_MS, error, message, "member-1")
+
+
+TIMEOUT = "builtins.TimeoutError"
+ONCE = Story(failures=1, attempts=(failed(1, TIMEOUT),))
+TWICE = Story(failures=2, attempts=(failed(1, TIMEOUT), failed(2, TIMEOUT)))
+
+
+def test_row_1_returning_accepts() -> None:
+    assert decided(None) == Accept()
+    assert decided(None, TWICE) == Accept()
+
+
+def test_row_2_reject_buries_without_another_try() -> None:
+    error = Reject("negative total")
+    assert decided(error) == Bury(
+        Story(
+            failures=1,
+            attempts=(failed(1, "sharegroup.worker.decisions.outcomes.Reject", "negative total"),),
+        ),
+        "rejected",
+        error,
+    )
+
+
+def test_row_3_release_gives_back_and_is_no_failure() -> None:
+    assert decided(Release()) == GiveBack()
+    assert decided(Release(), TWICE) == GiveBack()
+    assert decided(Release(), retry=None) == GiveBack()
+
+
+def test_row_4_retry_after_waits_so_long_and_costs_an_attempt() -> None:
+    attempts = (failed(1, "sharegroup.worker.decisions.outcomes.RetryAfter", "busy"),)
+    story = Story(failures=1, attempts=attempts, due_ms=NOW_MS + 90_000)
+    assert decided(RetryAfter("1m30s", "busy")) == Postpone(story)
+    assert decided(RetryAfter("1m30s", "busy"), holding_allowed_seconds=90) == Hold(story)
+
+
+def test_row_4_retry_after_is_tried_again_whatever_the_policy_names() -> None:
+    assert isinstance(decided(RetryAfter(1), retry=Retry(on=())), Postpone)
+
+
+def test_row_5_failure_that_the_policy_names_waits_as_it_says() -> None:
+    story = Story(failures=1, attempts=(failed(1, TIMEOUT, "slow"),), due_ms=NOW_MS + 10_000)
+    assert decided(TimeoutError("slow")) == Postpone(story)
+
+
+def test_row_5_each_retry_waits_longer() -> None:
+    step = decided(TimeoutError(), ONCE)
+    assert isinstance(step, Postpone)
+    assert step.story.due_ms == NOW_MS + 20_000
+    assert step.story.failures == 2
+
+
+def test_row_5_chance_moves_the_delay_by_the_jitter() -> None:
+    step = decided(TimeoutError(), chance=0.0)
+    assert isinstance(step, Postpone)
+    assert step.story.due_ms == NOW_MS + 9_000
+
+
+def test_row_5_short_wait_stays_here_and_a_longer_one_does_not() -> None:
+    assert isinstance(decided(TimeoutError(), holding_allowed_seconds=10.0), Hold)
+    assert isinstance(decided(TimeoutError(), holding_allowed_seconds=9.9), Postpone)
+
+
+def test_row_5_without_room_not_even_no_wait_stays_here() -> None:
+    at_once = Retry(first=0)
+    assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0), Postpone)
+    assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0.1), Hold)
+
+
+@pytest.mark.parametrize("error", [TimeoutError("slow"), RetryAfter("1s", "slow")])
+def test_row_6_last_attempt_that_fails_buries(error: Exception) -> None:
+    step = decided(error, TWICE)
+    assert isinstance(step, Bury)
+    assert (step.reason, step.error) == ("attempts-exhausted", error)
+    assert [attempt.number for attempt in step.story.attempts] == [1, 2, 3]
+    assert step.story.due_ms is None
+
+
+def test_row_7_failure_that_the_policy_does_not_name_buries_at_once() -> None:
+    error = ValueError("no such customer")
+    story = Story(failures=1, attempts=(failed(1, "builtins.ValueError", "no such customer"),))
+    assert decided(error) == Bury(story, "not-retried", error)
+
+
+def test_row_8_failure_that_is_never_retried_buries_at_once() -> None:
+    step = decided(ConnectionRefusedError())
+    assert isinstance(step, Bury)
+    assert step.reason == "not-retried"
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RetryAfter("1s")])
+def test_row_9_without_a_policy_every_failure_buries(error: Exception) -> None:
+    step = decided(error, retry=None)
+    assert isinstance(step, Bury)
+    assert step.reason == "not-retried"
+
+
+def test_row_10_unreadable_record_is_buried_and_had_no_run() -> None:
+    error = UnreadablePayload("expected Order, got 3 bytes that are not")
+    assert decided(error, ONCE) == Bury(ONCE, "unreadable", error)
+
+
+def test_row_11_unreadable_record_may_be_rejected_and_kept_nowhere() -> None:
+    error = UnreadablePayload("expected Order")
+    assert decided(error, unreadable="reject") == Bury(NEW, "unreadable", error, is_kept=False)
+
+
+def test_row_12_unreadable_record_may_go_back() -> None:
+    assert decided(UnreadablePayload("expected Order"), unreadable="release") == GiveBack()
+
+
+def test_row_13_last_permitted_delivery_is_buried_instead_of_run() -> None:
+    assert before_run(route(), ONCE, delivery_count=4, delivery_limit=5) is None
+    assert before_run(route(), ONCE, delivery_count=5, delivery_limit=5) == Bury(
+        ONCE, "deliveries-exhausted"
+    )
+    assert before_run(route(), NEW, delivery_count=6, delivery_limit=5) is not None
+
+
+def test_row_13_unknown_limit_buries_nothing() -> None:
+    assert before_run(route(), NEW, delivery_count=99, delivery_limit=None) is None
+
+
+def test_deliveries_cost_no_attempts() -> None:
+    step = decided(TimeoutError(), delivery_count=4)
+    assert isinstance(step, Postpone)
+    assert step.story.failures == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "decisive"),
+    [
+        ([Release(), RetryAfter(1), TimeoutError(), ValueError(), Reject()], Bury, "Reject"),
+        ([Release(), RetryAfter(1), TimeoutError(), ValueError()], Bury, "ValueError"),
+        ([Release(), RetryAfter(1), TimeoutError()], Postpone, "TimeoutError"),
+        ([Release(), RetryAfter(1)], Postpone, "RetryAfter"),
+        ([Release()], GiveBack, ""),
+    ],
+)
+def test_row_14_gravest_of_a_group_decides(
+    errors: list[Exception], kind: type[Step], decisive: str
+) -> None:
+    nested = (
+        ExceptionGroup("outer", [ExceptionGroup("inner", errors[:1]), *errors[1:]])
+        if len(errors) > 1
+        else ExceptionGroup("outer", errors)
+    )
+    step = decided(nested)
+    assert type(step) is kind
+    if not isinstance(step, GiveBack | Accept):
+        assert step.story.attempts[-1].error.endswith(f".{decisive}")
+
+
+def test_row_14_longest_wait_of_a_group_decides() -> None:
+    step = decided(ExceptionGroup("both", [RetryAfter("1s"), RetryAfter("1h"), RetryAfter("1m")]))
+    assert isinstance(step, Postpone)
+    assert step.story.due_ms == NOW_MS + 3_600_000
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()])
+def test_row_15_what_is_no_exception_is_a_failure_like_one(error: BaseException) -> None:
+    assert isinstance(decided(error, retry=Retry()), Postpone)
+    step = decided(error)  # Its policy names other classes.
+    assert isinstance(step, Bury)
+    assert step.reason == "not-retried"
+
+
+def test_record_keeps_its_origin_and_redrives_through_a_failure() -> None:
+    origin = Origin("orders", 3, 44, NOW_MS - 1)
+    step = decided(TimeoutError(), Story(origin=origin, redrives=2, redrive_id="r-1", due_ms=5))
+    assert isinstance(step, Postpone)
+    assert (step.story.origin, step.story.redrives, step.story.redrive_id) == (origin, 2, "r-1")
+
+
+def test_story_keeps_the_last_twenty_attempts_and_counts_all() -> None:
+    story = NEW
+    for _ in range(25):
+        step = decided(TimeoutError(), story, retry=Retry(attempts=100))
+        assert isinstance(step, Postpone)
+        story = step.story
+    assert story.failures == 25
+    assert [attempt.number for attempt in story.attempts] == list(range(6, 26))
+
+
+def test_message_of_a_failure_is_cut() -> None:
+    step = decided(TimeoutError("x" * 10_000))
+    assert isinstance(step, Postpone)
+    assert step.story.attempts[0].message == "x" * 500
+
+
+class Unspeakable(TimeoutError):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+def test_failure_without_a_text_is_a_failure_all_the_same() -> None:
+    step = decided(Unspeakable())
+    assert isinstance(step, Postpone)
+    assert step.story.attempts[0].message == "(its text can't be had: KeyError)"
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "step"),
+    [
+        (lambda record: record.accept(), Accept),
+        (lambda record: record.release(), GiveBack),
+        (lambda record: record.reject("old"), Bury),
+        (lambda record: record.pause("1h"), Postpone),
+    ],
+)
+def test_row_16_verb_is_the_same_as_its_outcome(by_hand: Any, step: type[Step]) -> None:
+    record = Record(FakeDelivery(), NEW, clock=None)
+    by_hand(record)
+    error = None if record.decision == "accept" else record.decision
+    assert type(decided(error)) is step
