@@ -1,0 +1,69 @@
+"""What is done above a commit is told in its metadata, within Kafka's limit."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.worker.retrying import done_offsets
+
+KAFKAS_LIMIT = 4_096
+"""offset.metadata.max.bytes of a broker that nobody configured."""
+
+
+@given(st.integers(0, 2**62), st.sets(st.integers(1, done_offsets.OFFSETS_MAX - 1), max_size=200))
+def test_done_offsets_come_back(committed: int, above: set[int]) -> None:
+    done = {committed + one for one in above}
+    assert done_offsets.read(committed, done_offsets.written(committed, done)) == done
+
+
+def test_nothing_above_the_commit_is_no_metadata() -> None:
+    assert done_offsets.written(100, ()) == ""
+    assert done_offsets.read(100, "") == set()
+
+
+def test_what_lies_too_far_above_is_left_out() -> None:
+    near, far = 100 + done_offsets.OFFSETS_MAX - 1, 100 + done_offsets.OFFSETS_MAX
+    assert done_offsets.read(100, done_offsets.written(100, {near, far})) == {near}
+    assert done_offsets.written(100, {far}) == ""
+
+
+def test_worst_case_fits_into_a_commit() -> None:
+    chance = random.Random(7)
+    done = {one for one in range(1, done_offsets.OFFSETS_MAX) if chance.random() < 0.5}
+    text = done_offsets.written(0, done)
+    assert len(text) <= KAFKAS_LIMIT
+    assert done_offsets.read(0, text) == done
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param("by hand", id="somebody else's"),
+        pytest.param("done1:???", id="no base64"),
+        pytest.param("done1:AAAA", id="not compressed"),
+        pytest.param("done1:\u00e4", id="not ASCII"),
+    ],
+)
+def test_metadata_that_is_not_ours_says_nothing(
+    metadata: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert done_offsets.read(100, metadata) == set()
+    assert [one.getMessage().split()[0] for one in caplog.records] == ["event=done_offsets_refused"]
+
+
+def test_metadata_that_claims_a_gigabyte_is_read_as_far_as_it_may_go() -> None:
+    bomb = base64.b64encode(zlib.compress(b"\xff" * 10_000_000)).decode()
+    assert len(done_offsets.read(0, f"done1:{bomb}")) == done_offsets.OFFSETS_MAX - 1
+
+
+@given(st.text(max_size=100) | st.binary(max_size=60).map(lambda one: f"done1:{one!r}"))
+def test_no_metadata_raises(metadata: str) -> None:
+    done_offsets.read(5, metadata)

@@ -1,0 +1,541 @@
+"""Records that wait are moved on in time and in order, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
+from sharegroup.testing import virtual_time
+from sharegroup.worker.decisions.story_headers import due_of
+from sharegroup.worker.events import Event, Events
+from sharegroup.worker.retrying import scheduler as scheduling
+from sharegroup.worker.retrying import tier_mover
+from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.tier_log import Committed, TierPartition
+from tests.unit.worker.retrying.cluster import START_MS, Cluster, Process
+
+LATE_MS_MAX = 20
+"""Of what comes through `due`: some writes and commits, of 3 and 1 ms."""
+
+
+def play(scene: Callable[[Cluster], Awaitable[None]], **cluster: int) -> None:
+    """Run a scene on a cluster of its own."""
+
+    async def run() -> None:
+        before = asyncio.all_tasks()
+        await scene(Cluster(**cluster))
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+
+    virtual_time.run(run())
+
+
+async def arrived(cluster: Cluster, count: int, *, seconds: float) -> None:
+    """Wait until so many records lie in the group's own topic."""
+    await cluster.grown(lambda: len(cluster.values()) >= count, seconds=seconds)
+
+
+def lateness_ms(cluster: Cluster) -> list[int]:
+    """Of each record in the group's own topic, by a clock that is right."""
+    return [
+        one.timestamp_ms - (due_of(one.headers) or 0) - cluster.clock.ahead_ms
+        for one in cluster.lying("g.retry")
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 1, 4.9, 5, 8, 30, 37, 60, 120, 155, 300.25])
+def test_delay_is_kept(seconds: float) -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"a", seconds)
+        await arrived(cluster, 1, seconds=seconds + 1)
+        assert 0 <= lateness_ms(cluster)[0] <= LATE_MS_MAX
+        await process.stop()
+
+    play(scene)
+
+
+def test_records_of_one_delay_leave_in_the_order_in_which_they_came() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for number in range(50):
+            await process.later(b"%d" % number, 30)
+        assert len(cluster.values("g.retry.30s")) == 50
+        await arrived(cluster, 50, seconds=31)
+        assert cluster.values() == [b"%d" % number for number in range(50)]
+        await process.stop()
+
+    play(scene)
+
+
+def test_short_delays_leave_in_the_order_in_which_they_are_due() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for tenths in (40, 10, 30, 20):
+            await process.later(b"%d" % tenths, tenths / 10)
+        await arrived(cluster, 4, seconds=5)
+        assert cluster.values() == [b"10", b"20", b"30", b"40"]
+        assert max(lateness_ms(cluster)) <= LATE_MS_MAX
+        await process.stop()
+
+    play(scene)
+
+
+def test_nothing_is_written_before_the_head_is_due() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"a", 30)
+        await asyncio.sleep(29.9)
+        assert cluster.values() == []
+        assert cluster.commits == []
+        await arrived(cluster, 1, seconds=0.2)
+        await process.stop()
+
+    play(scene)
+
+
+def test_record_arrives_with_its_story_and_headers_and_none_of_the_tiers_own() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        headers = [("trace", b"1"), ("trace", None), ("trace", b"\xff")]
+        await process.postponer.send_later(
+            "orders", b"a", key=b"k", headers=headers, due_ms=START_MS + 8_000
+        )
+        await arrived(cluster, 1, seconds=9)
+        (record,) = cluster.lying("g.retry")
+        assert record.key == b"k"
+        assert record.headers == (
+            *headers,
+            ("__sharegroup.origin.topic", b"orders"),
+            ("__sharegroup.origin.partition", b"-1"),
+            ("__sharegroup.origin.offset", b"-1"),
+            ("__sharegroup.origin.timestamp", b"%d" % START_MS),
+            ("__sharegroup.due", b"%d" % (START_MS + 8_000)),
+        )
+        await process.stop()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("ahead_ms", [-5_000, 5_000, -3_600_000, 3_600_000])
+def test_clock_of_the_broker_does_not_matter(ahead_ms: int) -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for seconds in (3, 5, 37, 64):
+            await process.later(b"%d" % seconds, seconds)
+        await arrived(cluster, 4, seconds=65)
+        assert all(0 <= late <= LATE_MS_MAX for late in lateness_ms(cluster))
+        steps = sum(len(cluster.values(topic)) for topic in cluster.topics)
+        assert steps == 12, "3 s: due; 5 s: 5s; 37 s: 30s, 5s, due; 64 s: 30s, 30s, due; and own"
+        await process.stop()
+
+    play(scene, ahead_ms=ahead_ms)
+
+
+def test_clock_of_another_worker_shifts_a_delay_by_as_much_and_no_more() -> None:
+    async def scene(cluster: Cluster) -> None:
+        writer = Process(cluster, ahead_ms=-2_000)
+        await writer.later(b"a", 37)
+        await writer.stop()
+        mover = Process(cluster)
+        await arrived(cluster, 1, seconds=38)
+        assert 0 <= lateness_ms(cluster)[0] <= LATE_MS_MAX
+        steps = sum(len(cluster.values(topic)) for topic in cluster.topics)
+        assert steps <= 5, "a difference of clocks must not send it round in a tier"
+        await mover.stop()
+
+    play(scene)
+
+
+def test_record_that_somebody_else_put_into_a_tier_goes_on_at_once() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        cluster.append("g.retry.30s", b"foreign", None, [("a", b"1")])
+        await arrived(cluster, 1, seconds=1)
+        assert cluster.lying("g.retry")[0].headers == (("a", b"1"),)
+        await process.stop()
+
+    play(scene)
+
+
+def test_tier_without_the_header_of_its_writer_waits_by_the_brokers_time() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        due = ("__sharegroup.due", b"%d" % (START_MS + 35_000))
+        cluster.append("g.retry.30s", b"a", None, [due])
+        await asyncio.sleep(29.9)
+        assert cluster.values("g.retry.5s") == []
+        await arrived(cluster, 1, seconds=6)
+        assert cluster.values("g.retry.5s") == [b"a"]
+        await process.stop()
+
+    play(scene)
+
+
+def test_record_in_due_that_is_due_much_later_goes_to_a_tier() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        due = ("__sharegroup.due", b"%d" % (START_MS + 30_500))
+        cluster.append("g.retry.due", b"a", None, [due])
+        await asyncio.sleep(1)
+        assert cluster.values("g.retry.30s") == [b"a"]
+        await arrived(cluster, 1, seconds=30)
+        await process.stop()
+
+    play(scene)
+
+
+# Restarts.
+
+
+@pytest.mark.parametrize("at_ms", [*range(29_990, 30_030, 1), 10, 36_990, 37_010])
+def test_process_killed_at_any_moment_loses_nothing_and_doubles_what_was_in_flight(
+    at_ms: int,
+) -> None:
+    async def scene(cluster: Cluster) -> None:
+        process, other = Process(cluster), None
+        await asyncio.gather(*(process.later(b"%d" % number, 37) for number in range(20)))
+        await asyncio.sleep(at_ms / 1000 - asyncio.get_running_loop().time())
+        process.cut()
+        other = Process(cluster)
+        await asyncio.sleep(60)
+        counts = Counter(cluster.values())
+        assert set(counts) == {b"%d" % number for number in range(20)}
+        assert max(counts.values()) <= 2
+        await other.stop()
+
+    play(scene)
+
+
+def test_records_moved_out_of_order_are_not_moved_again_after_a_crash() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await process.later(b"last", 4)
+        for number in range(300):
+            await process.later(b"%d" % number, 1)
+        await arrived(cluster, 300, seconds=3)
+        await asyncio.sleep(0.1)
+        partition = TierPartition("g.retry.due", 0)
+        assert cluster.committed[partition].offset == 0, "the first record is still there"
+        process.cut()
+        other = Process(cluster)
+        await asyncio.sleep(5)
+        assert Counter(cluster.values()).most_common(1)[0][1] == 1
+        assert cluster.values()[-1] == b"last"
+        await asyncio.sleep(0.1)
+        assert cluster.committed[partition] == Committed(301, "")
+        await other.stop()
+
+    play(scene)
+
+
+def test_clean_stop_finishes_and_commits_what_is_being_written() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for number in range(10):
+            await process.later(b"%d" % number, 1)
+        await asyncio.sleep(1.001 - 0.03)
+        while not process.outbox.under_way:
+            await asyncio.sleep(0.0005)
+        await process.stop()
+        written = len(cluster.values())
+        assert written
+        assert cluster.commits, "what is written is committed before the end"
+        other = Process(cluster)
+        await asyncio.sleep(3)
+        assert sorted(cluster.values()) == [b"%d" % number for number in range(10)]
+        await other.stop()
+
+    play(scene)
+
+
+def test_stop_before_anything_was_read_ends_at_once() -> None:
+    async def scene(cluster: Cluster) -> None:
+        cluster.is_up.clear()
+        process = Process(cluster)
+        await asyncio.sleep(0.01)
+        await process.stop()
+        assert asyncio.get_running_loop().time() < 0.1
+
+    play(scene)
+
+
+# Several processes.
+
+
+def test_each_partition_has_one_owner_and_nothing_is_moved_twice_when_members_come_and_go() -> None:
+    async def scene(cluster: Cluster) -> None:
+        processes = [Process(cluster)]
+        for number in range(600):
+            await processes[0].later(b"%d" % number, 5 + number % 7, key=b"%d" % number)
+            if number in (100, 250):
+                processes.append(Process(cluster))
+            if number == 400:
+                await processes.pop(1).stop()
+        owned = [state.partition for one in processes for state in one.scheduler.snapshot()]
+        assert sorted(owned) == sorted(set(owned))
+        assert len(owned) == 12, "three tiers and `due`, of three partitions each"
+        await arrived(cluster, 600, seconds=15)
+        await asyncio.sleep(5)
+        assert Counter(cluster.values()).most_common(1)[0][1] == 1
+        assert max(lateness_ms(cluster)) <= LATE_MS_MAX * 2
+        for one in processes:
+            await one.stop()
+
+    play(scene, partitions=3)
+
+
+def test_what_a_dead_process_owned_is_moved_within_the_session_timeout() -> None:
+    async def scene(cluster: Cluster) -> None:
+        first, second = Process(cluster), Process(cluster)
+        await asyncio.sleep(0.1)
+        for number in range(40):
+            await first.later(b"%d" % number, 5, key=b"%d" % number)
+        await first.kill()
+        await arrived(cluster, 40, seconds=1)
+        assert max(lateness_ms(cluster)) <= 10_000 + LATE_MS_MAX
+        await second.stop()
+
+    play(scene, partitions=2)
+
+
+def test_refused_commit_gives_up_the_partition_and_the_scheduler_lives_on() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await asyncio.sleep(0.1)
+        await process.later(b"a", 1)
+        await asyncio.sleep(0.5)
+        process.member.lose()  # The group took it for dead, and it does not know yet.
+        await arrived(cluster, 1, seconds=1)
+        await asyncio.sleep(0.1)
+        assert not process.task.done()
+        await cluster.share_out()  # It joins again, and moves what it could not commit twice.
+        await process.later(b"b", 1)
+        await arrived(cluster, 3, seconds=2)
+        assert cluster.values() == [b"a", b"a", b"b"]
+        await process.stop()
+
+    play(scene)
+
+
+# Limits.
+
+
+def test_full_heap_stops_reading_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "DUE_RECORDS", 1_000)
+
+    async def scene(cluster: Cluster) -> None:
+        process, held = Process(cluster), 0
+        due_ms = process.clock.wall_ms() + 2_000
+        for number in range(4_000):
+            due = ("__sharegroup.due", b"%d" % due_ms)
+            cluster.append("g.retry.due", b"%d" % number, None, [due])
+        while len(cluster.values()) < 4_000:
+            await asyncio.sleep(0.01)
+            states = [one for one in process.scheduler.snapshot() if "due" in one.partition.topic]
+            held = max(held, *(one.held for one in states), 0)
+        assert 1_000 <= held <= 1_700, "the limit, and one answer of the broker on top"
+        assert asyncio.get_running_loop().time() < 2.5
+        await process.stop()
+        assert cluster.committed[TierPartition("g.retry.due", 0)] == Committed(4_000, "")
+
+    play(scene)
+
+
+def test_tier_keeps_no_more_than_it_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "AHEAD_RECORDS", 200)
+
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        due = ("__sharegroup.due", b"%d" % (START_MS + 30_000))
+        for number in range(5_000):
+            cluster.append("g.retry.30s", b"%d" % number, None, [due])
+        await asyncio.sleep(1)
+        (state,) = [one for one in process.scheduler.snapshot() if "30s" in one.partition.topic]
+        assert state.held == 700
+        assert state.waiting == 5_000
+        assert state.ready_ms == START_MS + 30_000
+        await arrived(cluster, 5_000, seconds=31)
+        assert cluster.values() == [b"%d" % number for number in range(5_000)]
+        await process.stop()
+
+    play(scene)
+
+
+# Faults.
+
+
+def test_failed_write_is_tried_again_and_nothing_is_committed_before() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for number in range(5):
+            await process.later(b"%d" % number, 5)
+        cluster.refuses = lambda topic, value: NetworkException("no leader")
+        await asyncio.sleep(20)
+        assert cluster.values() == []
+        assert cluster.commits == []
+        cluster.refuses = lambda topic, value: None
+        await arrived(cluster, 5, seconds=30)
+        await asyncio.sleep(0.1)
+        assert cluster.committed[TierPartition("g.retry.5s", 0)] == Committed(5, "")
+        await process.stop()
+
+    play(scene)
+
+
+def test_record_that_can_never_be_written_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+    def refuses(topic: str, value: bytes | None) -> KafkaError | None:
+        bad = topic == "g.retry" and value == b"1"
+        return MessageTooLarge("1,048,600 bytes") if bad else None
+
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        cluster.refuses = refuses
+        for number in range(4):
+            await process.later(b"%d" % number, 5)
+        await arrived(cluster, 3, seconds=6)
+        assert cluster.values() == [b"0", b"2", b"3"]
+        await asyncio.sleep(1)
+        assert cluster.committed[TierPartition("g.retry.5s", 0)].offset == 1
+        process.cut()
+        other = Process(cluster)
+        await asyncio.sleep(20)
+        assert cluster.values() == [b"0", b"2", b"3"], "what is done above it is known"
+        cluster.refuses = lambda topic, value: None
+        await arrived(cluster, 4, seconds=31)
+        await other.stop()
+
+    with caplog.at_level(logging.WARNING):
+        play(scene)
+    line = next(one.getMessage() for one in caplog.records if "tier_write_failed" in one.msg)
+    assert line == (
+        "event=tier_write_failed group=g topic=g.retry.5s partition=0 offset=1 records=1 "
+        "error=MessageTooLarge: 1,048,600 bytes"
+    )
+
+
+def test_broker_that_is_away_for_a_minute_delays_and_loses_nothing() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        for seconds in (2, 10, 30, 70, 100):
+            await process.later(b"%d" % seconds, seconds)
+        await asyncio.sleep(1)
+        await cluster.down_for(60)
+        await arrived(cluster, 5, seconds=41)
+        assert sorted(cluster.values()[:3]) == [b"10", b"2", b"30"]
+        assert cluster.values()[3:] == [b"70", b"100"]
+        assert lateness_ms(cluster)[3] <= LATE_MS_MAX
+        assert lateness_ms(cluster)[4] <= LATE_MS_MAX
+        await process.stop()
+
+    play(scene)
+
+
+def test_topic_that_does_not_exist_yet_is_read_when_it_does() -> None:
+    async def scene(cluster: Cluster) -> None:
+        cluster.missing.add("g.retry.30s")
+        process = Process(cluster)
+        await process.later(b"a", 30)
+        await asyncio.sleep(5)
+        cluster.missing.clear()
+        await cluster.share_out()
+        await arrived(cluster, 1, seconds=26)
+        assert lateness_ms(cluster)[0] <= LATE_MS_MAX
+        await process.stop()
+
+    play(scene)
+
+
+def test_log_that_does_not_begin_at_0_is_read_from_its_beginning() -> None:
+    async def scene(cluster: Cluster) -> None:
+        cluster.first_offset = 1_000
+        process = Process(cluster)
+        await process.later(b"a", 1)
+        await arrived(cluster, 1, seconds=2)
+        await asyncio.sleep(0.1)
+        assert cluster.committed[TierPartition("g.retry.due", 0)] == Committed(1_001, "")
+        await process.stop()
+
+    play(scene)
+
+
+def test_failure_to_read_is_logged_and_the_group_joined_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        await asyncio.sleep(0.5)
+        process.member.read_errors += [NetworkException("gone")] * 3
+        await process.later(b"a", 12)
+        await arrived(cluster, 1, seconds=13)
+        assert process.member.starts == 4
+        assert lateness_ms(cluster)[0] <= LATE_MS_MAX
+        await process.stop()
+
+    with caplog.at_level(logging.WARNING):
+        play(scene)
+    assert [one.getMessage() for one in caplog.records if "unreadable" in one.msg] == [
+        "event=tiers_unreadable group=g error=NetworkException: gone"
+    ] * 3
+
+
+def test_write_that_hangs_does_not_hold_up_who_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scene(cluster: Cluster) -> None:
+        first = Process(cluster)
+        await asyncio.sleep(0.1)
+        await first.later(b"a", 1)
+        await asyncio.sleep(0.5)
+        first.outbox.is_cut = True  # Its connection hangs; its heartbeats go on.
+        await asyncio.sleep(1)
+        before = asyncio.get_running_loop().time()
+        second = Process(cluster)
+        await arrived(cluster, 1, seconds=5)
+        assert asyncio.get_running_loop().time() - before <= 3.1
+        await second.stop()
+
+    play(scene)
+
+
+def test_event_tells_of_each_record_that_is_due() -> None:
+    async def scene(cluster: Cluster) -> None:
+        told: list[Event] = []
+        events = Events()
+        events.on("record.due", told.append)
+        process = Process(cluster)
+        process.task.cancel()
+        await asyncio.wait([process.task])
+        scheduler = Scheduler("g", process.clock, process.outbox, process.member, events=events)
+        running = asyncio.ensure_future(scheduler.run())
+        await process.later(b"a", 8)
+        await arrived(cluster, 1, seconds=9)
+        await asyncio.sleep(0.1)
+        (event,) = told
+        assert (event.group, event.topic, event.offset) == ("g", "g.retry", 0)
+        assert event.details == {"tier": "g.retry.due"}
+        await scheduler.stop()
+        await running
+
+    play(scene)
+
+
+def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier_mover, "BATCH_RECORDS", 100)
+
+    async def scene(cluster: Cluster) -> None:
+        process, most = Process(cluster), 0
+        for number in range(1_000):
+            cluster.append("g.retry.5s", b"%d" % number, None, [])
+        while len(cluster.values()) < 1_000:
+            await asyncio.sleep(0.0005)
+            most = max(most, len(process.outbox.under_way))
+        assert most == 100
+        await process.stop()
+
+    play(scene)
