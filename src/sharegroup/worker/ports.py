@@ -78,10 +78,10 @@ class Source(Protocol):
     def pause(self, topics: frozenset[str]) -> None:
         """Fetch nothing of these topics for now, and of all others; what came already comes."""
 
-    async def quiet(self) -> None:
+    def quiet(self) -> None:
         """Take nothing more, so that others get it: what was fetched ahead goes back.
 
-        What was handed out stays locked and is renewed.
+        What was handed out stays locked and is renewed; a `take` that waits returns.
         """
 
     def resume(self) -> None:

@@ -144,7 +144,7 @@ class MemorySource:
                 self._arrived.clear()
                 if taken := self._take(room):
                     return taken
-                if clock.now() >= over and not self._is_cut:
+                if (clock.now() >= over or self._is_quiet) and not self._is_cut:
                     return ()
                 await self._arrived.wait()
         finally:
@@ -155,9 +155,10 @@ class MemorySource:
         self._paused = topics
         self._arrived.set()
 
-    async def quiet(self) -> None:
+    def quiet(self) -> None:
         """Take nothing more; nothing is ever fetched ahead here."""
         self._is_quiet = True
+        self._arrived.set()
 
     def resume(self) -> None:
         """Take records again."""

@@ -1,0 +1,304 @@
+"""One share group in this process: a member that feeds the handlers of all its routes.
+
+    source --take--> by topic --> route runners --> settled --> source
+      ^                '-- the group's own topic: by where its record came from first
+      '--- as much as the routes have room for: what their lanes could begin now, and what they
+           do within a moment; never so much that it waits longer than a part of its lock
+
+Routes of one group share the member, so one that is busy must not fill what the others live
+from: topics of routes without room are paused, and left to other members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sharegroup.errors import KafkaError
+from sharegroup.worker.decisions.steps import Postpone
+from sharegroup.worker.decisions.story import NEW, Story
+from sharegroup.worker.decisions.story_headers import story_of
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.events import Events
+from sharegroup.worker.middleware import Middleware
+from sharegroup.worker.ports import Delivery
+from sharegroup.worker.running.in_hand import InHand
+from sharegroup.worker.running.lane import Lane, Stopped
+from sharegroup.worker.running.parts import GroupLimits, WorkerParts
+from sharegroup.worker.running.route_runner import RouteRunner
+from sharegroup.worker.running.settling import Settling
+from sharegroup.worker.running.watch import Watch
+from sharegroup.worker.seeing.state import GroupState
+
+log = logging.getLogger(__name__)
+
+TAKE_SECONDS = 1.0
+LOCK_SECONDS_DEFAULT = 30.0
+"""Kafka's, before the first answer says better."""
+UNROUTED_SECONDS = 30.0
+"""What no handler of this process takes goes round, until another process has it."""
+LIMITS_SECONDS = 60.0
+"""How often the group's limits are asked again."""
+INTERRUPTED_SECONDS = 2.0
+"""How long handlers that were interrupted by a stop have to end."""
+CLOSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """What a stop did to one group's records."""
+
+    finished: int
+    """Handlers that ended while it waited."""
+    interrupted: int
+    """Handlers that had not ended in time; their records went back."""
+    released: Mapping[tuple[str, int], int]
+    """Records that went back, by topic and partition, begun or not."""
+
+
+class GroupRunner:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        group: str,
+        routes: Sequence[Route],
+        parts: WorkerParts,
+        events: Events,
+        *,
+        limits: GroupLimits,
+        middlewares: Sequence[Middleware] = (),
+    ) -> None:
+        self.group = group
+        self.own_topic = routes[0].own_topic
+        self._parts = parts
+        self._clock = parts.clock
+        topics = [topic for route in routes for topic in route.topics]
+        self.source = parts.open_source(group, (*topics, self.own_topic), routes)
+        self.settling = Settling(
+            group,
+            self.source,
+            parts.outbox,
+            parts.clock,
+            events,
+            limits=limits,
+            tiers=Tiers.of(routes[0].retry_tiers),
+        )
+        self.runners = [RouteRunner(route, self.settling, middlewares) for route in routes]
+        self._by_topic = {topic: one for one in self.runners for topic in one.route.topics}
+        self._watch = Watch(parts.clock, self.source, self.settling, self.runners)
+        self._paused: frozenset[str] = frozenset()
+        self._taking = asyncio.Event()
+        self._taking.set()
+        self._stopping = False
+        self._ended = asyncio.Event()
+        self._released: list[InHand] = []
+
+    # How it stands.
+
+    @property
+    def state(self) -> GroupState:
+        """What can be seen of it."""
+        settling = self.settling
+        return GroupState(
+            self.group,
+            self.source.member_id,
+            self.source.is_joined,
+            waiting=sum(one.waiting for one in self.runners),
+            running=sum(one.running for one in self.runners),
+            held=len(settling.held),
+            held_bytes=settling.held.bytes,
+            blocked_writes=settling.writing.blocked,
+        )
+
+    # Life.
+
+    async def run(self) -> None:
+        """Take and handle records until `stop`; raises what makes that impossible."""
+        async with asyncio.TaskGroup() as tasks:
+            for runner in self.runners:
+                runner.start(tasks)
+            running = [
+                *(lane.task for lane in self._lanes() if lane.task is not None),
+                tasks.create_task(self.settling.held.run()),
+                tasks.create_task(self._watch.run()),
+                tasks.create_task(self._ask_limits()),
+                tasks.create_task(self._take()),
+            ]
+            await self._ended.wait()
+            for one in running:
+                one.cancel()
+
+    def quiet(self) -> None:
+        """Take no more; what was not begun goes back, what was begun goes on."""
+        self._taking.clear()
+        for runner in self.runners:
+            runner.stop_beginning()
+        self.source.quiet()
+        self._give_back_waiting()
+
+    def resume(self) -> None:
+        """Take records again."""
+        for runner in self.runners:
+            runner.begin_again()
+        self.source.resume()
+        self._taking.set()
+
+    async def stop(self, grace_seconds: float, hurry: asyncio.Event) -> GroupReport:
+        """Finish what fits in ``grace_seconds``, give back the rest, leave the group."""
+        settling = self.settling
+        self._stopping = True
+        before = sum(one.done for one in self.runners)
+        self.quiet()
+        settling.may_hold = False
+        self._postpone_held()
+        await self._wait_for_handlers(grace_seconds, hurry)
+        interrupted = await self._interrupt()
+        at_close = [*settling.released_at_close, *settling.in_custody()]
+        at_close += [one for runner in self.runners for one in runner.all_waiting()]
+        await settling.writing.cancel()
+        finished = sum(one.done for one in self.runners) - before - interrupted
+        self._ended.set()
+        self._taking.set()
+        await self.source.close(CLOSE_SECONDS)
+        for runner in self.runners:
+            await runner.close()
+        released = Counter(
+            (one.delivery.topic, one.delivery.partition) for one in (*self._released, *at_close)
+        )
+        return GroupReport(max(0, finished), interrupted, released)
+
+    def _give_back_waiting(self) -> None:
+        # One that may be delivered once more only is kept: leaving the group costs no delivery,
+        # giving back does, and the next one would not be run any more.
+        below = self.settling.delivery_limit - 1
+        for runner in self.runners:
+            self._released += runner.give_back_waiting(delivered_below=below)
+        self.source.flush()
+
+    def _postpone_held(self) -> None:
+        """What waits here waits in the retry topics from now on, with what is known of it."""
+        for one in self.settling.held.take_all():
+            if not one.is_done:
+                self.settling.carry_out(one.runner, one, Postpone(one.story))
+
+    async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
+        settling = self.settling
+        settling.hungry = True
+        over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
+        hurried = asyncio.ensure_future(hurry.wait())
+        try:
+            while self._is_busy() and not (over.done() or hurried.done()):
+                settling.room_again.clear()
+                progress = asyncio.ensure_future(settling.room_again.wait())
+                await asyncio.wait({progress, over, hurried}, return_when=asyncio.FIRST_COMPLETED)
+                progress.cancel()
+        finally:
+            over.cancel()
+            hurried.cancel()
+
+    async def _interrupt(self) -> int:
+        """End the handlers that run still; how many."""
+        now = self._clock.now()
+        lanes = [lane for lane in self._lanes() if lane.one is not None]
+        for lane in lanes:
+            lane.interrupt(Stopped("the worker stops"), now)
+        over = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
+        while any(lane.one is not None for lane in lanes) and not over.done():
+            self.settling.room_again.clear()
+            progress = asyncio.ensure_future(self.settling.room_again.wait())
+            await asyncio.wait({progress, over}, return_when=asyncio.FIRST_COMPLETED)
+            progress.cancel()
+        over.cancel()
+        for runner in self.runners:
+            for lane in runner.lanes:
+                if lane.one is not None:
+                    runner.give_up(lane, self._clock.now())
+        return len(lanes)
+
+    def _is_busy(self) -> bool:
+        return len(self.settling.writing) > 0 or any(
+            one.running > one.given_up for one in self.runners
+        )
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for runner in self.runners for lane in runner.lanes]
+
+    # Taking.
+
+    async def _take(self) -> None:
+        while not self._stopping:
+            await self._taking.wait()
+            room = self._room()
+            if room == 0:
+                await self._wait_for_room()
+            elif deliveries := await self.source.take(room, TAKE_SECONDS):
+                self._dispatch(deliveries)
+
+    def _room(self) -> int:
+        now = self._clock.now()
+        lock_seconds = self.source.lock_seconds or LOCK_SECONDS_DEFAULT
+        rooms = [one.room(now, lock_seconds) for one in self.runners]
+        total = sum(rooms)
+        if total:
+            full = frozenset(
+                topic
+                for one, room in zip(self.runners, rooms, strict=True)
+                if not room
+                for topic in one.route.topics
+            )
+            if full != self._paused:
+                self._paused = full
+                self.source.pause(full)
+        return total
+
+    async def _wait_for_room(self) -> None:
+        settling = self.settling
+        self.source.flush()
+        settling.hungry = True
+        settling.room_again.clear()
+        await settling.room_again.wait()
+        settling.hungry = self._stopping
+
+    def _dispatch(self, deliveries: Sequence[Delivery]) -> None:
+        now = self._clock.now()
+        by_topic = self._by_topic
+        for delivery in deliveries:
+            story = story_of(delivery.headers) if delivery.headers else NEW
+            runner = by_topic.get(delivery.topic) or self._runner_by_origin(story)
+            if runner is not None:
+                runner.add(InHand(runner, delivery, story, now))
+            else:
+                self._send_round(InHand(self.runners[0], delivery, story, now))
+        for runner in self.runners:
+            runner.wake_one()
+        self._watch.begin()
+        if not self._taking.is_set():
+            self._give_back_waiting()  # It was on its way when the worker became quiet.
+
+    def _runner_by_origin(self, story: Story) -> RouteRunner | None:
+        if story.origin is not None:
+            return self._by_topic.get(story.origin.topic)
+        return self.runners[0] if len(self.runners) == 1 else None
+
+    def _send_round(self, one: InHand) -> None:
+        """No handler here takes it: later, for another process that may have one."""
+        first = self.runners[0]
+        due_ms = self._clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
+        self.settling.tell("record.unrouted", first, one)
+        self.settling.say(
+            logging.WARNING, "record.unrouted", first, one, "(no handler here; it goes round)"
+        )
+        self.settling.carry_out(first, one, Postpone(replace(one.story, due_ms=due_ms)))
+
+    async def _ask_limits(self) -> None:
+        while True:
+            await self._clock.sleep_until(self._clock.now() + LIMITS_SECONDS)
+            try:
+                self.settling.limits = await self._parts.group_limits(self.group)
+            except KafkaError as error:
+                log.info("limits.unknown group=%s error=%r", self.group, error)

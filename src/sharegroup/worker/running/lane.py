@@ -1,0 +1,158 @@
+"""One of a route's slots: a task that takes what is ready and runs its handler, for ever.
+
+A task for each record would cost more than many handlers do, and so would a timer for each; so
+lanes live as long as the worker, and one watch looks after the time of all of them.  It ends a
+handler with `interrupt`, which cancels the lane's task: the handler sees a CancelledError, and
+the lane knows whose it was.
+
+    ready --> begin --> handler --> returned, raised ------------> RouteRunner.ended
+                           |  '--- interrupted ---> its verdict ------^
+                           '------ and doesn't end: given up; the slot is taken until it does
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from sharegroup.worker.middleware import Call
+from sharegroup.worker.record import Record
+from sharegroup.worker.running.in_hand import UNREAD, InHand
+from sharegroup.worker.seeing.current import CURRENT
+
+if TYPE_CHECKING:
+    from sharegroup.worker.running.route_runner import RouteRunner
+
+STREAK = 64
+"""So many records in a row, and everybody else on the loop has a turn."""
+LONG_SECONDS = 0.002
+LONG_IN_STREAK = 16
+"""A handler that took longer counts as so many: it may have kept the loop for all that time."""
+
+
+class Verdict(Exception):
+    """Why a handler was ended from outside."""
+
+
+class HandlingTimeout(Verdict, TimeoutError):
+    """A handler ran longer than its ``max_handling``."""
+
+
+class LockLost(Verdict):
+    """The lock of its record ended while a handler ran; somebody else may have it by now."""
+
+
+class Stopped(Verdict):
+    """The worker stops, and its grace is over."""
+
+
+class Lane:
+    """See the module's text."""
+
+    __slots__ = (
+        "_runner", "_streak", "_wake", "begun_at", "interrupted_at", "one", "task", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, runner: RouteRunner) -> None:
+        self._runner = runner
+        self._streak = 0
+        self._wake: asyncio.Future[None] | None = None
+        self.one: InHand | None = None
+        """The record whose handler runs; None: none, or it was given up."""
+        self.begun_at = 0.0
+        self.verdict: Verdict | None = None
+        """Why the handler was interrupted; None: it was not."""
+        self.interrupted_at = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """There is something to do."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def interrupt(self, verdict: Verdict, now: float) -> None:
+        """End the handler that runs; what becomes of its record depends on why."""
+        assert self.task is not None, "a lane is started before it can run anything"
+        if self.verdict is None:
+            self.verdict = verdict
+            self.interrupted_at = now
+        self.task.cancel()
+
+    async def run(self) -> None:
+        """Take what is ready and handle it, for ever."""
+        runner = self._runner
+        ready = runner.ready
+        while True:
+            if not ready or not runner.may_begin():
+                await self._idle()
+                continue
+            one = ready.popleft()
+            if one.is_done:
+                continue
+            if ready and runner.idle:
+                runner.wake_one()
+            if runner.bucket is not None and not await runner.wait_for_turn(one):
+                continue
+            await self._handle(one)
+            self._streak += 1
+            if self._streak >= STREAK:
+                self._streak = 0
+                await asyncio.sleep(0)
+
+    async def _idle(self) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        self._runner.idle.append(self)
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+            self._runner.woken(self)
+
+    async def _handle(self, one: InHand) -> None:
+        # The hot path: once for each record.
+        runner = self._runner
+        begun_at = runner.clock.now()
+        if not runner.begin(one, begun_at):
+            return
+        self.begun_at = begun_at
+        self.one = one
+        one.record = record = Record(one.delivery, one.story, runner.clock)
+        CURRENT.set(record)
+        error: BaseException | None = None
+        try:
+            if one.payload is UNREAD:
+                payload = await runner.read(one)
+            else:
+                payload = one.payload
+            if runner.around is not None:
+                await runner.around(Call(runner.route, payload, (record,)))
+            elif runner.takes_record:
+                await runner.call(payload, record)
+            else:
+                await runner.call(payload)
+        except BaseException as raised:  # noqa: BLE001  Everything that a handler can end with.
+            error = raised
+        ended_at = runner.clock.now()
+        if ended_at - begun_at > LONG_SECONDS:
+            self._streak += LONG_IN_STREAK
+        if error is not None or self.verdict is not None:
+            error = self._why(error)
+        was_given_up, self.one = self.one is not one, None
+        if was_given_up:
+            runner.ended_late(one, ended_at - begun_at)
+        else:
+            runner.ended(one, error, ended_at - begun_at, ended_at)
+
+    def _why(self, error: BaseException | None) -> BaseException | None:
+        """The error that counts: of a handler that was interrupted, the verdict."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error  # Somebody wants the process to end: its records go back with it.
+        verdict, self.verdict = self.verdict, None
+        if verdict is None:
+            return error
+        assert self.task is not None
+        while self.task.cancelling():
+            self.task.uncancel()
+        if error is not None:
+            verdict.__cause__ = error
+        return verdict

@@ -1,0 +1,191 @@
+"""The child's side of `processes`: find the handler, call it for what comes, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import inspect
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from operator import attrgetter
+from typing import Any
+
+from sharegroup.worker.decisions.story import Story
+from sharegroup.worker.declared.handler import HandlerShape, shape_of
+from sharegroup.worker.ports import Delivery, Header
+from sharegroup.worker.record import Record
+
+PR_SET_PDEATHSIG = 1
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another process, as text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n{self.text}"
+
+
+class RemoteError(Exception):
+    """A handler's exception that can't be sent from process to process: its class and text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a delivery is, without its lock: settling it is the parent's business."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    delivery_count: int
+    deadline: float
+    is_lost: bool = False
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> Copy:
+        """The copy of a delivery."""
+        return cls(
+            delivery.topic,
+            delivery.partition,
+            delivery.offset,
+            delivery.timestamp_ms,
+            delivery.key,
+            delivery.value,
+            tuple(delivery.headers),
+            delivery.delivery_count,
+            delivery.deadline,
+        )
+
+    def accept(self) -> None: ...
+    def release(self) -> None: ...
+    def reject(self) -> None: ...
+
+    def renew(self) -> None:
+        """The parent renews the lock by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the handler; ``delivery`` None: it does not take the record."""
+
+    payload: Any
+    delivery: Copy | None
+    story: Story | None
+
+    @classmethod
+    def of(cls, payload: Any, record: Record | None) -> Call:
+        """Of a payload, and of the record where the handler takes it."""
+        if record is None:
+            return cls(payload, None, None)
+        return cls(payload, Copy.of(record.delivery), record.story)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How it ended."""
+
+    result: Any = None
+    error: BaseException | None = None
+    traceback: str = ""
+    decision: Any = None
+
+
+class ChildClock:
+    """The clock of this machine, which all its processes share."""
+
+    def now(self) -> float:
+        """As ``time.monotonic()``."""
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, when: float) -> None:
+        """Wait."""
+        await asyncio.sleep(max(0.0, when - self.now()))
+
+
+def serve(connection: Connection, module: str, qualified_name: str) -> None:
+    """Call the handler for what comes, until the pipe ends."""
+    _die_with_parent()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    clock = ChildClock()
+    with asyncio.Runner() as runner:
+        shape = _find(module, qualified_name)
+        _run(runner, shape.opening)
+        try:
+            while True:
+                try:
+                    call = connection.recv()
+                except EOFError:
+                    return
+                answer = _answer(runner, shape, call, clock)
+                connection.send_bytes(_pickled(answer))
+        finally:
+            _run(runner, shape.closing)
+
+
+def _answer(runner: asyncio.Runner, shape: HandlerShape, call: Call, clock: ChildClock) -> Answer:
+    record = None
+    arguments = [call.payload]
+    if call.delivery is not None and call.story is not None:
+        record = Record(call.delivery, call.story, clock)
+        arguments.append(record)
+    try:
+        result = _run(runner, lambda: shape.call(*arguments))
+    except BaseException as error:  # noqa: BLE001  It is the parent's to decide about.
+        text = "".join(traceback.format_exception(error))
+        return Answer(error=error, traceback=text, decision=record and record.decision)
+    return Answer(result=result, decision=record and record.decision)
+
+
+def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
+    if function is None:
+        return None
+    result = function()
+    if inspect.iscoroutine(result):
+        return runner.run(result)
+    return result
+
+
+def _pickled(answer: Answer) -> bytes:
+    """The answer as bytes that can be read again; what can't be is said in words."""
+    try:
+        data = pickle.dumps(answer)
+        pickle.loads(data)  # noqa: S301  Our own, a line ago.  Many exceptions fail only here.
+    except Exception as error:  # noqa: BLE001  A class of the application's may do anything.
+        if answer.error is None:
+            return pickle.dumps(Answer(decision=answer.decision))
+        kind = type(answer.error)
+        text = f"{kind.__module__}.{kind.__qualname__}: {answer.error} (not picklable: {error!r})"
+        answer = Answer(
+            error=RemoteError(text), traceback=answer.traceback, decision=answer.decision
+        )
+        data = pickle.dumps(answer)
+    return data
+
+
+def _find(module: str, qualified_name: str) -> HandlerShape:
+    found = attrgetter(qualified_name)(importlib.import_module(module))
+    return shape_of(found)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

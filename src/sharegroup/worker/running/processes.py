@@ -1,0 +1,155 @@
+"""Handlers in processes of their own, for work that keeps a processor busy.
+
+One thread here for each process there: it sends a payload, waits for the answer, and notices by
+the end of the pipe that the process has died.  That is a failure of the one record whose handler
+ran in it, and of no other; the next record begins a new process.
+
+    lane --> thread --- payload, delivery, story ---> child: decode nothing, call, answer
+                   <-- result, or the exception with its traceback, and what was decided by hand
+
+Children are spawned, so that they inherit no loop, no threads and no sockets; they find the
+handler by its module and name.  They die with their parent, whatever ends it, and leave signals
+to it: a stop of the worker lets them finish what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from sharegroup.worker.declared.handler import HandlerShape
+from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, serve
+from sharegroup.worker.running.threads import HandlerThreads
+
+log = logging.getLogger(__name__)
+
+SPAWN = multiprocessing.get_context("spawn")
+END_SECONDS = 5.0
+"""How long a child may take for its handler's ``close`` before it is killed."""
+
+
+class HandlerCrashed(Exception):
+    """The process in which a handler ran has ended: out of memory, a fault in native code,
+    ``os._exit``.  ``exit_code`` below 0 is the signal that ended it."""
+
+    def __init__(self, handler: str, exit_code: int | None) -> None:
+        super().__init__(handler, exit_code)
+        self.handler = handler
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"the process of handler {self.handler} ended with exit code {self.exit_code}"
+
+
+class _Child:
+    """One process and the pipe to it; used by one thread, killed by any."""
+
+    __slots__ = ("_shape", "connection", "process")
+
+    def __init__(self, shape: HandlerShape) -> None:
+        self._shape = shape
+        self.connection, theirs = SPAWN.Pipe()
+        self.process: BaseProcess = SPAWN.Process(
+            target=serve,
+            args=(theirs, shape.module, shape.qualified_name),
+            name=f"sharegroup-{shape.name}",
+        )
+        self.process.start()
+        theirs.close()
+
+    def ask(self, call: Call) -> Answer:
+        """Have the handler called; HandlerCrashed when the process ends before it answers."""
+        try:
+            self.connection.send(call)
+            answer = self.connection.recv()
+        except (EOFError, OSError) as error:
+            self.process.join()
+            raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
+        assert isinstance(answer, Answer), f"expected an Answer, got {type(answer).__name__}"
+        return answer
+
+    def end(self) -> None:
+        """Let it close its handler and end; kill it when it does not."""
+        self.connection.close()
+        self.process.join(END_SECONDS)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+
+
+class HandlerProcesses:
+    """So many processes, begun when they are needed first."""
+
+    def __init__(self, shape: HandlerShape, count: int) -> None:
+        self._shape = shape
+        self._threads = HandlerThreads(count)
+        self._idle: list[_Child] = []
+        self._lock = threading.Lock()
+        self.call: Callable[..., Any] = self._call
+
+    async def close(self) -> None:
+        """End all processes."""
+        self._threads.close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
+
+    async def _call(self, payload: Any, record: Any = None) -> Any:
+        call = Call.of(payload, record)
+        running: list[_Child] = []
+        asking = asyncio.ensure_future(self._threads.call(self._ask, call, running))
+        try:
+            answer: Answer = await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            # Its time is over, or its lock lost: there is no gentler way to end it.
+            with self._lock:
+                for child in running:
+                    child.process.kill()
+            await _ended(asking)
+            raise
+        if record is not None and answer.decision is not None:
+            record.decision = answer.decision
+        if answer.error is not None:
+            answer.error.__cause__ = RemoteTraceback(answer.traceback)
+            raise answer.error
+        return answer.result
+
+    def _ask(self, call: Call, running: list[_Child]) -> Answer:
+        """In the thread."""
+        with self._lock:
+            child = self._idle.pop() if self._idle else None
+        if child is None:
+            child = _Child(self._shape)
+        running.append(child)
+        try:
+            answer = child.ask(call)
+        except HandlerCrashed:
+            child.connection.close()
+            log.warning(
+                "handler.crashed handler=%s exit_code=%s", self._shape.name, child.process.exitcode
+            )
+            raise
+        finally:
+            with self._lock:
+                running.clear()  # From here on it is not this call's to kill.
+        with self._lock:
+            self._idle.append(child)
+        return answer
+
+
+async def _ended(asking: asyncio.Future[Any]) -> None:
+    while not asking.done():
+        try:
+            await asyncio.wait({asking})
+        except asyncio.CancelledError:
+            continue  # It is ending as fast as it can.
+    asking.exception()
+
+
+__all__ = ["Connection", "HandlerCrashed", "HandlerProcesses"]

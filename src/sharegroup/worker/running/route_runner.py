@@ -1,0 +1,367 @@
+"""One route in this process: what is ready, the lanes that run it, and what becomes of it.
+
+    add --> [behind its key] --> ready --> a lane --> ended --> decide --> accepted, released,
+              ^                    ^                                       held, written
+              '--- its key is free '--- due again <---- held
+
+A lane that finds more ready than it takes wakes one idle lane, which wakes the next: so as many
+lanes run as there is work for, and a handler that never waits is run by one of them alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sharegroup.worker.decisions.decide import before_run, decide
+from sharegroup.worker.decisions.outcomes import Reject, Release
+from sharegroup.worker.decisions.steps import GiveBack, Hold, Step
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.middleware import Call, Middleware, wrapped
+from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.running.calling import Caller, caller_for
+from sharegroup.worker.running.in_hand import UNREAD, InHand
+from sharegroup.worker.running.keys import Keys
+from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost, Stopped
+from sharegroup.worker.running.settling import Settling
+from sharegroup.worker.running.token_bucket import TokenBucket
+from sharegroup.worker.seeing.counts import HandlerCounts
+
+log = logging.getLogger(__name__)
+
+AHEAD_SECONDS = 0.25
+"""What is done in so long may wait here; a fetch takes a small part of it."""
+AHEAD_OF_LOCK = 1 / 8
+"""And never more than is done in this part of a lock's time."""
+AHEAD_MAX = 10_000
+BEHIND_KEYS_MAX = 1_000
+"""Records that wait behind others of their key; with more, nothing is taken."""
+RATE_SECONDS_MIN = 0.05
+"""How often the rate is measured anew at most."""
+
+
+class RouteRunner:
+    """See the module's text."""
+
+    def __init__(
+        self, route: Route, settling: Settling, middlewares: Sequence[Middleware] = ()
+    ) -> None:
+        self.route = route
+        self.clock = settling.clock
+        self.counts = HandlerCounts(route.group, route.shape.name)
+        self.ready: deque[InHand] = deque()
+        self.lanes: list[Lane] = []
+        self.idle: list[Lane] = []
+        self.keys = Keys() if route.order_by is not None else None
+        self.bucket = TokenBucket(route.rate_limit) if route.rate_limit is not None else None
+        self.around = wrapped(self._called, middlewares) if middlewares else None
+        """The middleware with the call inside; None: there is none."""
+        self.caller: Caller = caller_for(route)
+        self.call = self.caller.call
+        self.takes_record = route.shape.takes_record
+        self.done = 0
+        """How many runs have ended."""
+        self.turning = 0
+        """Records that a lane has and may not begin yet, for the rate's sake."""
+        self.given_up = 0
+        """Handlers that were given up and have not ended."""
+        self._settling = settling
+        self._waking = False
+        self._is_open = True
+        self._level = 64 if route.concurrency == "auto" else route.concurrency
+        self._rate = 0.0
+        self._measured_at = self.clock.now()
+        self._measured_done = 0
+
+    # Life.
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the lanes."""
+        for _ in range(self._level):
+            lane = Lane(self)
+            self.lanes.append(lane)
+            lane.task = tasks.create_task(lane.run(), name=f"lane-{self.route.shape.name}")
+
+    async def close(self) -> None:
+        """End threads and processes; no lane runs any more."""
+        await self.caller.close()
+
+    def stop_beginning(self) -> None:
+        """Begin no handler any more; those that run go on."""
+        self._is_open = False
+
+    def begin_again(self) -> None:
+        """Begin handlers again."""
+        self._is_open = True
+        self.wake_one()
+
+    # How it stands.
+
+    @property
+    def running(self) -> int:
+        """How many lanes are in a handler."""
+        return self.counts.running
+
+    @property
+    def waiting(self) -> int:
+        """How many records were taken and not begun."""
+        behind = self.keys.waiting if self.keys is not None else 0
+        return len(self.ready) + self.turning + behind
+
+    def room(self, now: float, lock_seconds: float) -> int:
+        """How many records more it has a use for, soon."""
+        if self.keys is not None and self.keys.waiting >= BEHIND_KEYS_MAX:
+            return 0
+        self._measure(now)
+        ahead = min(self._rate * min(AHEAD_SECONDS, lock_seconds * AHEAD_OF_LOCK), AHEAD_MAX)
+        free = self._level - self.running
+        if self.bucket is not None:
+            # One at least: the next one is to be here when its time has come.
+            free = min(free, max(1, self.bucket.room(now, AHEAD_SECONDS)))
+        return max(0, free + int(ahead) - len(self.ready) - self.turning)
+
+    def _measure(self, now: float) -> None:
+        elapsed = now - self._measured_at
+        if elapsed < RATE_SECONDS_MIN:
+            return
+        rate = (self.done - self._measured_done) / elapsed
+        # Quick up, slow down: a pause in the stream is no reason to begin from nothing.
+        self._rate = rate if rate > self._rate else 0.7 * self._rate + 0.3 * rate
+        self._measured_at, self._measured_done = now, self.done
+
+    # What comes.
+
+    def add(self, one: InHand) -> None:
+        """A record for this route was delivered; the caller wakes a lane."""
+        if self.keys is not None:
+            self._find_key(one)
+            if not self.keys.admit(one):
+                return
+        self.ready.append(one)
+
+    def wake_one(self) -> None:
+        """Have an idle lane look, unless one is about to."""
+        if self.ready and self.idle and not self._waking:
+            self._waking = True
+            self.idle.pop().wake()
+
+    def woken(self, lane: Lane) -> None:
+        """A lane has stopped being idle."""
+        self._waking = False
+        if lane in self.idle:  # It was cancelled while it was.
+            self.idle.remove(lane)
+
+    async def _called(self, call: Call) -> Any:
+        """The innermost of the middleware."""
+        payload = call.payload
+        return await (self.call(payload, call.record) if self.takes_record else self.call(payload))
+
+    def _find_key(self, one: InHand) -> None:
+        order_by = self.route.order_by
+        if callable(order_by):
+            try:
+                one.payload = self.route.codec.decode(one.delivery.value)
+                one.key = order_by(one.payload)
+            except Exception:  # noqa: BLE001  It fails again where its handler would run.
+                one.payload, one.key = UNREAD, None
+        else:
+            one.key = one.delivery.key
+
+    def _again(self, one: InHand) -> None:
+        """What was held is due: before what is new."""
+        self.ready.appendleft(one)
+        self.wake_one()
+
+    # A lane's questions.
+
+    def may_begin(self) -> bool:
+        """Whether one more handler may run."""
+        return self._is_open and self.counts.running < self._level
+
+    async def wait_for_turn(self, one: InHand) -> bool:
+        """Keep the rate; False: it is not to be run after all."""
+        assert self.bucket is not None
+        when = self.bucket.reserve(self.clock.now())
+        self.turning += 1
+        try:
+            if when > self.clock.now():
+                await self.clock.sleep_until(when)
+        finally:
+            self.turning -= 1
+        if self._settling.hungry:
+            self._settling.room_again.set()
+        if self._is_open and not one.is_done:
+            return True
+        self.bucket.give_back()
+        if not one.is_done:
+            self.ready.appendleft(one)
+        return False
+
+    def begin(self, one: InHand, now: float) -> bool:
+        """Count a run as begun; False: this record is not to be run."""
+        delivery, settling = one.delivery, self._settling
+        if delivery.is_lost or now >= delivery.deadline:
+            settling.lost(self, one)
+            return False
+        if delivery.delivery_count >= settling.delivery_limit and one.record is None:
+            bury = before_run(
+                self.route,
+                one.story,
+                delivery_count=delivery.delivery_count,
+                delivery_limit=settling.delivery_limit,
+            )
+            if bury is not None:
+                settling.carry_out(self, one, bury)
+                return False
+        self.counts.running += 1
+        self.counts.queued.observe(
+            max(0.0, settling.wall_seconds(now) - delivery.timestamp_ms / 1000)
+        )
+        if settling.hears_started:
+            settling.tell("record.started", self, one)
+        return True
+
+    async def read(self, one: InHand) -> Any:
+        """The payload of its value."""
+        codec = self.route.codec
+        if codec.may_block:
+            return await asyncio.to_thread(codec.decode, one.delivery.value)
+        return codec.decode(one.delivery.value)
+
+    # What becomes of it.
+
+    def ended(self, one: InHand, error: BaseException | None, seconds: float, now: float) -> None:
+        """A handler has ended: returned, or raised, or was interrupted with a verdict."""
+        counts = self.counts
+        counts.running -= 1
+        counts.handling.observe(seconds)
+        self.done += 1
+        if error is None and one.record.decision is None:
+            counts.succeeded += 1
+            self._settling.accept(self, one, seconds)
+        else:
+            self._decided(one, error, now)
+        if self._settling.hungry:
+            self._settling.room_again.set()
+
+    def ended_late(self, one: InHand, seconds: float) -> None:
+        """A handler has ended that was given up: its record is settled already."""
+        self.counts.running -= 1
+        self.given_up -= 1
+        self.done += 1
+        self._settling.say(
+            logging.WARNING, "handler.ended_late", self, one, f"seconds={seconds:.1f}"
+        )
+        self._settling.room_again.set()
+
+    def give_up(self, lane: Lane, now: float) -> None:
+        """Settle a record whose handler doesn't end though it was interrupted."""
+        one, verdict = lane.one, lane.verdict
+        assert one is not None
+        assert verdict is not None
+        lane.one = None
+        self.given_up += 1
+        self._settling.say(
+            logging.ERROR,
+            "handler.stuck",
+            self,
+            one,
+            f"seconds={now - lane.begun_at:.1f} (it ignores being cancelled; its slot is taken)",
+        )
+        self._decided(one, verdict, now, may_hold=False)
+
+    def _decided(
+        self, one: InHand, error: BaseException | None, now: float, *, may_hold: bool = True
+    ) -> None:
+        settling = self._settling
+        decision = one.record.decision
+        if isinstance(error, LockLost):
+            settling.lost(self, one, error)
+            return
+        if isinstance(error, Stopped):
+            settling.carry_out(self, one, GiveBack(), at_close=True)
+            return
+        if decision is not None:
+            if error is not None:
+                settling.tell("record.failed", self, one, error, {"step": "decided by hand"})
+            error = None if decision == "accept" else decision
+        self._count(one, error)
+        step = self._step(one, error, now, may_hold=may_hold)
+        if error is not None and not isinstance(error, Reject | Release | UnreadablePayload):
+            settling.tell("record.failed", self, one, error, {"step": type(step).__name__})
+        settling.carry_out(self, one, step)
+
+    def _step(
+        self, one: InHand, error: BaseException | None, now: float, *, may_hold: bool
+    ) -> Step:
+        settling = self._settling
+        return decide(
+            self.route,
+            error,
+            one.story,
+            delivery_count=one.delivery.delivery_count,
+            now_ms=self.clock.wall_ms(),
+            chance=random.random(),  # noqa: S311  Jitter.
+            holding_allowed_seconds=settling.may_hold_seconds(self, one, now) if may_hold else 0,
+            member=settling.member_id,
+        )
+
+    def _count(self, one: InHand, error: BaseException | None) -> None:
+        counts, tell = self.counts, self._settling.tell
+        match error:
+            case None:
+                counts.succeeded += 1
+            case Reject():
+                counts.rejected += 1
+                tell("record.rejected", self, one, error)
+            case Release():
+                pass  # Counted where it is given back.
+            case UnreadablePayload():
+                counts.unreadable += 1
+                tell("record.unreadable", self, one, error)
+            case _:
+                kind = type(error)
+                counts.failed_with(f"{kind.__module__}.{kind.__qualname__}")
+                if isinstance(error, HandlingTimeout):
+                    counts.timed_out += 1
+                    tell("record.timed_out", self, one, error)
+
+    def settled(self, one: InHand) -> None:
+        """It is out of our hands: whoever waits behind its key may run."""
+        if one.is_done:
+            return  # Lost while its write was under way.
+        one.is_done = True
+        if self.keys is not None and (following := self.keys.done(one)) is not None:
+            self.ready.append(following)
+            self.wake_one()
+
+    def held_until(self, one: InHand, step: Hold) -> None:
+        """It waits here for its next try; `settling` calls this."""
+        assert step.story.due_ms is not None
+        delay = (step.story.due_ms - self.clock.wall_ms()) / 1000
+        one.story = step.story
+        self.counts.held += 1
+        self._settling.held.add(one, self.clock.now() + max(0.0, delay), self._again)
+
+    def all_waiting(self) -> Iterator[InHand]:
+        """All that was not begun."""
+        yield from (one for one in self.ready if not one.is_done)
+        if self.keys is not None:
+            yield from self.keys
+
+    def give_back_waiting(self, *, delivered_below: int) -> list[InHand]:
+        """Release what was not begun and was delivered less often; the rest stays."""
+        given, kept = [], []
+        while self.ready:
+            one = self.ready.popleft()
+            if one.delivery.delivery_count >= delivered_below:
+                kept.append(one)
+            elif not one.is_done:
+                given.append(one)
+                self._settling.carry_out(self, one, GiveBack())  # Its key's next becomes ready.
+        self.ready.extend(kept)
+        return given

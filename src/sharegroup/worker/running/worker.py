@@ -1,0 +1,213 @@
+"""A worker: all share groups of an application in this process, from start to stop.
+
+    start --> running <--quiet, resume--> quiet
+                 |                          |
+                 '-------- stop ------------'--> stopped      a second stop hurries
+                 '-- a part ended with an error --> failed; stop still tidies up
+
+For each group one member takes records (`group_runner`), and one scheduler moves what waits in
+the retry topics (`retrying`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sharegroup.errors import KafkaError
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.route import Route
+from sharegroup.worker.events import Event
+from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.running.group_runner import GroupRunner
+from sharegroup.worker.running.parts import GroupLimits
+from sharegroup.worker.running.parts import WorkerParts as WorkerParts
+from sharegroup.worker.seeing.counts import HandlerCounts
+from sharegroup.worker.seeing.state import Phase, WorkerState
+
+if TYPE_CHECKING:
+    from sharegroup.worker.app import App
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """What a stop did."""
+
+    finished: int = 0
+    """Handlers that ended while it waited for them."""
+    interrupted: int = 0
+    """Handlers that were cancelled because the grace was over."""
+    released: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Records that went back to their groups, begun or not, by topic and partition."""
+    error: BaseException | None = None
+    """Why the worker failed; None: it ended as asked."""
+
+    def __str__(self) -> str:
+        released = ",".join(
+            f"{topic}-{partition}:{count}"
+            for (topic, partition), count in sorted(self.released.items())
+        )
+        return (
+            f"finished={self.finished} interrupted={self.interrupted} "
+            f"released={sum(self.released.values())}" + (f" of={released}" if released else "")
+        )
+
+
+class Worker:
+    """See the module's text."""
+
+    def __init__(self, app: App, parts: WorkerParts) -> None:
+        self._app = app
+        self._parts = parts
+        self._phase = Phase.STARTING
+        self._groups: list[GroupRunner] = []
+        self._schedulers: list[Scheduler] = []
+        self._runner: asyncio.Task[None] | None = None
+        self._failed: asyncio.Future[BaseException] | None = None
+        self._hurry = asyncio.Event()
+        self._stopping: asyncio.Future[StopReport] | None = None
+
+    # How it stands.
+
+    @property
+    def state(self) -> WorkerState:
+        """For health checks and gauges."""
+        return WorkerState(self._phase, tuple(one.state for one in self._groups))
+
+    @property
+    def counts(self) -> tuple[HandlerCounts, ...]:
+        """Of each handler, in the order of the routes within their groups."""
+        return tuple(runner.counts for one in self._groups for runner in one.runners)
+
+    async def wait_failed(self) -> BaseException:
+        """Wait for the error that ends it early, if ever there is one."""
+        assert self._failed is not None, "it was started"
+        return await asyncio.shield(self._failed)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Begin; returns when every group's member is on its way to join."""
+        self._failed = asyncio.get_running_loop().create_future()
+        by_group: dict[str, list[Route]] = {}
+        for route in self._app.route_list:
+            by_group.setdefault(route.group, []).append(route)
+        for group, routes in by_group.items():
+            self._groups.append(
+                GroupRunner(
+                    group,
+                    routes,
+                    self._parts,
+                    self._app.events,
+                    limits=await self._limits(group),
+                    middlewares=self._app.middlewares,
+                )
+            )
+            self._schedulers.append(
+                Scheduler(
+                    group,
+                    self._parts.clock,
+                    self._parts.outbox,
+                    self._parts.open_tier_log(group),
+                    tiers=Tiers.of(routes[0].retry_tiers),
+                    events=self._app.events,
+                )
+            )
+        self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
+        self._phase = Phase.RUNNING
+        self._tell("worker.started")
+
+    def quiet(self) -> None:
+        """Take no more records, give back what was not begun, finish what was."""
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.QUIET
+            for group in self._groups:
+                group.quiet()
+            self._tell("worker.quiet")
+
+    def resume(self) -> None:
+        """Take records again."""
+        if self._phase is Phase.QUIET:
+            for group in self._groups:
+                group.resume()
+            self._phase = Phase.RUNNING
+            self._tell("worker.started")
+
+    async def stop(self, grace_seconds: float) -> StopReport:
+        """Finish what fits in ``grace_seconds``, give back the rest; a second call hurries."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop(grace_seconds))
+        else:
+            self._hurry.set()
+        return await asyncio.shield(self._stopping)
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in self._groups:
+                    tasks.create_task(group.run(), name=f"group-{group.group}")
+                for scheduler in self._schedulers:
+                    tasks.create_task(scheduler.run())
+        except BaseExceptionGroup as errors:
+            self._fail(_first_of(errors))
+
+    def _fail(self, error: BaseException) -> None:
+        assert self._failed is not None
+        log.error("worker.failed app=%s error=%r", self._app.name, error, exc_info=error)
+        self._phase = Phase.FAILED
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    async def _stop(self, grace_seconds: float) -> StopReport:
+        error = self._failed.result() if self._failed is not None and self._failed.done() else None
+        if error is None:
+            self._phase = Phase.STOPPING
+        self._tell("worker.stopping")
+        if error is not None:
+            grace_seconds = 0.0
+        scheduling = [asyncio.ensure_future(one.stop()) for one in self._schedulers]
+        reports = await asyncio.gather(
+            *(group.stop(grace_seconds, self._hurry) for group in self._groups)
+        )
+        await asyncio.gather(*scheduling)
+        if self._runner is not None:
+            await asyncio.wait({self._runner})
+        released: Counter[tuple[str, int]] = Counter()
+        for one in reports:
+            released.update(one.released)
+        report = StopReport(
+            sum(one.finished for one in reports),
+            sum(one.interrupted for one in reports),
+            dict(released),
+            error,
+        )
+        if error is None:
+            self._phase = Phase.STOPPED
+        log.info("worker.stopped app=%s %s", self._app.name, report)
+        self._tell("worker.stopped", {"report": report})
+        return report
+
+    async def _limits(self, group: str) -> GroupLimits:
+        try:
+            return await self._parts.group_limits(group)
+        except KafkaError as error:
+            log.warning("limits.unknown group=%s error=%r (Kafka's defaults hold)", group, error)
+            return GroupLimits()
+
+    def _tell(self, name: str, details: Mapping[str, object] | None = None) -> None:
+        if self._app.events.wants(name):
+            self._app.events.tell(Event(name, details=details or {}))
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error that is none of errors."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
