@@ -133,9 +133,12 @@ def _adapter(annotation: Any, reason: str) -> Any:
     errors = pydantic.errors
     unknown = (errors.PydanticUserError, errors.PydanticSchemaGenerationError)
     try:
-        return pydantic.TypeAdapter(annotation)
+        adapter = pydantic.TypeAdapter(annotation)
     except unknown as error:
         raise InvalidConfig(expected) from error
+    if not adapter.pydantic_complete:  # It would say so at the first record.
+        raise InvalidConfig(expected)
+    return adapter
 
 
 def _types_within(described: Any, seen: set[int]) -> Iterator[Any]:

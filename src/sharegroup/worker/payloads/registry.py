@@ -42,12 +42,13 @@ class _Library:
 class Registry:
     """``payload=Registry("http://127.0.0.1:8081", schema=...)``.
 
-    ``schema`` is that of the sender, as text: with None a JSON schema is made from the handler's
-    annotation, and for Avro the newest of the registry is used.  ``options`` are further ones of
-    the registry's client, as ``basic.auth.user.info``.
+    ``at`` is its address, or a client of it that the application made, with ``options`` further
+    ones of that client, as ``basic.auth.user.info``.  ``schema`` is that of the sender, as text:
+    with None a JSON schema is made from the handler's annotation, and for Avro the newest of the
+    registry is used.
     """
 
-    url: str
+    at: Any
     format: Literal["avro", "json"] = "avro"
     schema: str | None = None
     register: bool = True
@@ -61,7 +62,9 @@ class Registry:
     def functions_for(self, annotation: Any) -> tuple[Decode, Encode]:
         """Functions that read and write this annotation."""
         library = _library()
-        client = library.client({"url": self.url, **self.options})
+        client = self.at
+        if isinstance(client, str):
+            client = library.client({"url": client, **self.options})
         make_reader, make_writer = library.serializers[self.format]
         schema = self.schema
         if schema is None and self.format == "json":
@@ -105,9 +108,8 @@ def _title_of(annotation: Any) -> str:
 
 def _library() -> _Library:
     try:
-        with warnings.catch_warnings():
-            # Of the libraries beneath, and to their authors.
-            warnings.simplefilter("ignore")
+        # Of the libraries beneath, to their authors, and told whatever the filters are.
+        with warnings.catch_warnings(record=True):
             import httpx
             from confluent_kafka.schema_registry import SchemaRegistryClient, avro, json_schema
             from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -118,9 +120,12 @@ def _library() -> _Library:
             f"pip install 'confluent-kafka[avro,json,schemaregistry]'"
         ) from error
     return _Library(
-        client=SchemaRegistryClient,
+        client=SchemaRegistryClient.new_client,
         serializers={
-            "avro": (avro.AvroDeserializer, avro.AvroSerializer),
+            "avro": (
+                avro.AvroDeserializer,
+                lambda client, schema, conf: avro.AvroSerializer(client, schema, conf=conf),
+            ),
             "json": (
                 lambda client: json_schema.JSONDeserializer(None, schema_registry_client=client),
                 lambda client, schema, conf: json_schema.JSONSerializer(schema, client, conf=conf),

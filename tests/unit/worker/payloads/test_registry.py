@@ -1,0 +1,169 @@
+"""Payloads with a schema registry: Confluent's client, on its registry in memory."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import pydantic
+import pytest
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker import Registry, UnreadablePayload, share_group
+from sharegroup.worker.payloads import registry as module
+from sharegroup.worker.payloads.codec import codec_for
+from sharegroup.worker.payloads.registry import RegistryAway
+
+with warnings.catch_warnings(record=True):  # See `registry`.
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    CLIENT = SchemaRegistryClient.new_client({"url": "mock://orders"})
+SCHEMA = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "total", "type": "int"},
+            {"name": "customer", "type": ["null", "string"], "default": None},
+        ],
+    }
+)
+
+
+@dataclass
+class Order:
+    total: int
+    customer: str | None = None
+
+
+@dataclass
+class Total:
+    total: int
+
+
+class Model(pydantic.BaseModel):
+    total: int
+
+
+def avro(annotation: Any = Order, schema: str | None = SCHEMA) -> Any:
+    return codec_for(annotation, Registry(CLIENT, schema=schema))
+
+
+def test_avro_is_written_with_its_schemas_number_and_read_again() -> None:
+    codec = avro()
+    value = codec.encode(Order(3, "Ada"), "orders")
+    assert value[0] == 0
+    assert value[5:] == b"\x06\x02\x06Ada"
+    assert codec.decode(value) == Order(3, "Ada")
+
+
+def test_schema_of_the_record_is_that_of_its_writer() -> None:
+    value = avro().encode(Order(3, "Ada"), "orders")
+    assert avro(Total, None).decode(value) == Total(3)
+
+
+def test_json_schema_is_made_of_the_annotation() -> None:
+    for annotation, payload in ((Order, Order(3)), (Model, Model(total=3))):
+        codec = codec_for(annotation, Registry(CLIENT, format="json"))
+        value = codec.encode(payload, "orders-" + annotation.__name__)
+        assert value[0] == 0
+        assert json.loads(value[5:])["total"] == 3
+        assert codec.decode(value) == payload
+
+
+@pytest.mark.parametrize("value", [b"", b"plain", b"\x00\x00\x00", b"\x01\x00\x00\x00\x01\x06"])
+def test_bytes_without_a_schema_are_unreadable(value: bytes) -> None:
+    with pytest.raises(UnreadablePayload):
+        avro().decode(value)
+
+
+def test_values_of_another_schema_are_unreadable() -> None:
+    text = json.dumps(
+        {"type": "record", "name": "Note", "fields": [{"name": "t", "type": "string"}]}
+    )
+
+    @dataclass
+    class Note:
+        t: str
+
+    value = codec_for(Note, Registry(CLIENT, schema=text)).encode(Note("hello"), "notes")
+    with pytest.raises(UnreadablePayload, match="expected Order"):
+        avro().decode(value)
+
+
+def test_reading_may_wait_for_the_registry() -> None:
+    assert avro().may_block
+
+
+def test_tombstones_need_no_schema() -> None:
+    assert avro(Order | None).decode(None) is None
+    assert avro(Order | None).encode(None, "orders") is None
+
+
+def test_handler_takes_it() -> None:
+    async def bill(order: Order) -> None: ...
+
+    routed = share_group(
+        "billing", topics="orders", handler=bill, payload=Registry(CLIENT, schema=SCHEMA)
+    )
+    assert routed.route.codec.may_block
+
+
+def test_address_makes_a_client() -> None:
+    codec = codec_for(Order, Registry("mock://orders", schema=SCHEMA))
+    assert codec.decode(codec.encode(Order(3), "orders")) == Order(3)
+
+
+def test_format_must_be_known() -> None:
+    with pytest.raises(InvalidConfig, match="format='xml'; expected 'avro' or 'json'"):
+        Registry(CLIENT, format="xml")
+
+
+class Refusal(Exception):
+    def __init__(self, http_status_code: int) -> None:
+        super().__init__(f"HTTP {http_status_code}")
+        self.http_status_code = http_status_code
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """A library whose reader raises the exception in the list."""
+    raised: list[Exception] = []
+
+    def reader(value: bytes, context: object) -> object:
+        raise raised[0]
+
+    library = module._Library(
+        client=lambda conf: None,
+        serializers={"avro": (lambda client: reader, lambda client, schema, conf: reader)},
+        context=lambda topic: topic,
+        registry_error=Refusal,
+        transport_errors=(OSError,),
+    )
+    monkeypatch.setattr(module, "_library", lambda: library)
+    return raised
+
+
+@pytest.mark.parametrize("error", [Refusal(503), Refusal(500), ConnectionRefusedError("no")])
+def test_registry_that_is_away_is_no_fault_of_the_bytes(
+    answer: list[Exception], error: Exception
+) -> None:
+    answer.append(error)
+    with pytest.raises(RegistryAway, match="schema registry: "):
+        avro().decode(b"\x00\x00\x00\x00\x01\x06")
+
+
+def test_schema_that_the_registry_does_not_know_makes_unreadable(answer: list[Exception]) -> None:
+    answer.append(Refusal(404))
+    with pytest.raises(UnreadablePayload, match="HTTP 404"):
+        avro().decode(b"\x00\x00\x00\x00\x01\x06")
+
+
+def test_registry_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    with pytest.raises(InvalidConfig, match=r"pip install 'confluent-kafka\[avro"):
+        avro()
