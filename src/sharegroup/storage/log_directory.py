@@ -131,7 +131,8 @@ class LogDirectory:
         files = RealFiles() if files is None else files
         if not files.exists(path):
             files.make_directory(path)
-        if not files.names(path):
+        is_new = not files.names(path)
+        if is_new:
             files.sync_directory(os.path.dirname(os.path.abspath(path)))
         directory = cls(
             path, durability=durability, wall_ms=wall_ms, files=files, syncer=syncer(files, path)
@@ -140,10 +141,11 @@ class LogDirectory:
         directory._recovery_points = read_checkpoint(files, path, RECOVERY_POINTS_FILE)
         directory._start_offsets = read_checkpoint(files, path, START_OFFSETS_FILE)
         directory._cleaned = read_checkpoint(files, path, CLEANED_FILE)
-        # A broker that was killed may have left names in the system's memory only: of these files,
-        # of the journal, of folders.  All of them count from now on.
-        files.sync_directory(path)
         directory.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+        if not (is_new or directory.was_clean):
+            # A broker that was killed may have left names in the system's memory only: of these
+            # files, of the journal, of folders.  All of them count from now on.
+            files.sync_directory(path)
         if directory.was_clean:
             files.remove(f"{path}/{CLEAN_SHUTDOWN_FILE}")
         for name in files.names(path):
