@@ -25,6 +25,7 @@ VERBS = {
     "configs": "Show and change settings of topics, groups and brokers.",
     "produce": "Send records from files and pipes.",
     "consume": "Take records as a member of a share group.",
+    "worker": "Run an application's handlers, and look after them.",
     "dlq": "Look at dead letters, send them back, give them up.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
@@ -17,6 +18,9 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.worker.infrastructure.changes import Found, FoundTopic, owned_names
 from sharegroup.worker.infrastructure.wanted import Wanted
+
+if TYPE_CHECKING:
+    from sharegroup.worker.app import App
 
 
 async def found(admin: AdminClient, wanted: Wanted, *, former: Iterable[str] = ()) -> Found:
@@ -90,3 +94,10 @@ def _offset(answer: ListedOffset | KafkaError) -> int:
     if isinstance(answer, KafkaError):
         raise answer
     return answer.offset
+
+
+def open_admin(app: App) -> AdminClient:
+    """An admin client that reaches the application's cluster as the application does."""
+    from sharegroup.worker.transport.kafka import admin_options
+
+    return AdminClient(**admin_options(app))

@@ -6,9 +6,11 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from sharegroup.worker.infrastructure.asking import open_admin
 from sharegroup.worker.living.endpoint import Answer, Page
 from sharegroup.worker.seeing.lag import Waiting
 from sharegroup.worker.seeing.prometheus import WorkerCollector
+from sharegroup.worker.transport.kafka import SystemClock
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
@@ -20,10 +22,7 @@ def metrics_page(app: App, stack: AsyncExitStack) -> dict[str, Page]:
     """The page; what it needs is let go of with the stack."""
     from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
-    from sharegroup.client.admin import AdminClient
-    from sharegroup.worker.transport.kafka import SystemClock, admin_options
-
-    admin = AdminClient(**admin_options(app))
+    admin = open_admin(app)
     stack.push_async_callback(admin.close)
     waiting = Waiting(admin, SystemClock(), sorted({route.group for route in app.route_list}))
     asking = asyncio.ensure_future(waiting.run())

@@ -58,22 +58,22 @@ class Surroundings:
     """The process that restarts this one (``--reload``), and that Ctrl-C is meant for."""
 
 
-def run(app: App, surroundings: Surroundings | None = None, say: Say | None = None) -> int:
+def run(app: App, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
     """Run an application until it is told to stop; the exit code."""
     import uvloop  # Here: who only imports an application does without.
 
     if not logging.getLogger().handlers:
         logs.configure("info", "text")
-    return uvloop.run(Program(app, surroundings or Surroundings(), say or _say).main())
+    return uvloop.run(Program(app, surroundings or Surroundings(), say_it or say).main())
 
 
 class Program:
     """See the module's text."""
 
-    def __init__(self, app: App, surroundings: Surroundings, say: Say) -> None:
+    def __init__(self, app: App, surroundings: Surroundings, say_it: Say) -> None:
         self._app = app
         self._around = surroundings
-        self._say = say
+        self._say = say_it
         self._wishes = Wishes()
         self._pid_files: list[PidFile] = []
         self._facts: dict[str, Any] = {
@@ -221,6 +221,7 @@ def _stopped_line(name: str, report: StopReport | None) -> str:
     return f"stopped app={name}" + ("" if report is None else f" {report}")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line on standard output, at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

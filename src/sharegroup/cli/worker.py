@@ -1,0 +1,199 @@
+"""``sharegroup worker``: run an application, and look after those that run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from sharegroup.cli import worker_infrastructure, worker_processes
+from sharegroup.cli.worker_app import app_options, load, override, source_folder
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declared.durations import seconds
+
+RUN = "run"
+
+
+class RunByDefault(click.Group):
+    """A group of verbs whose first word may as well be the application to run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put ``run`` first, unless a verb stands there."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+class Concurrency(click.ParamType[int | Literal["auto"]]):
+    """A number, or ``auto``."""
+
+    name = "N|auto"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | Literal["auto"]:
+        """As the application's own option takes it."""
+        if value == "auto":
+            return "auto"
+        return click.IntRange(1).convert(value, param, ctx)
+
+
+class Length(click.ParamType[float]):
+    """A length of time, in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """A bare number is seconds."""
+        try:
+            return seconds(float(value) if _is_number(value) else value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group("worker", cls=RunByDefault)
+def command() -> None:
+    """Run an application, and look after those that run.
+
+    \b
+        sharegroup worker orders.app:app          runs it
+        sharegroup worker plan orders.app:app     what it needs of the cluster
+        sharegroup worker quiet orders-service    its processes on this machine
+    """
+
+
+@command.command(RUN)
+@click.argument("app_name", metavar="APP")
+@click.option(
+    "-c", "--concurrency", type=Concurrency(), help="Of every handler.  [default: as declared]"
+)
+@click.option("-g", "--groups", metavar="GROUP,...", help="Only these share groups.")
+@click.option("--grace", type=Length(), help="How long a stop waits.  [default: as declared]")
+@click.option("--no-prepare", is_flag=True, help="Make no missing topics and settings.")
+@click.option(
+    "--bootstrap",
+    "--bootstrap-server",
+    metavar="HOST:PORT,...",
+    help="Where a broker of the cluster is.  [default: the application's]",
+)
+@click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Client properties as for Kafka's tools, beside those of the application.",
+)
+@click.option(
+    "--health-port", type=click.IntRange(0, 65535), help="Serve /live, /ready and /status; 0: any."
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve /metrics for Prometheus; may be the same port.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where these ports listen.")
+@click.option(
+    "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="One more pid file."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+@click.option("--reload", "reloads", is_flag=True, help="Start anew when a Python file changes.")
+@click.option(
+    "--reload-dir",
+    "folders",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    help="Watch this folder.  [default: that of the application's package]",
+)
+def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: Any) -> int:
+    """Run an application until SIGTERM or Ctrl-C; a second one hurries.
+
+    APP is MODULE:NAME, found from the current folder, or MODULE if there is one App in it.
+    Prints one line when its members are in their groups, and one when it has stopped:
+
+    \b
+        ready app=orders-service pid=4711 groups=billing
+        stopped app=orders-service finished=12 released=3
+
+    SIGUSR1 makes it quiet, SIGUSR2 ends that.  The exit code is 0 when it ended as asked.
+    """
+    from sharegroup.worker.living.reload import WATCHER
+
+    if reloads and WATCHER not in os.environ:
+        return _reloading(app_name, folders)
+    return _run(app_name, watcher=int(os.environ.get(WATCHER, "0")) or None, **options)
+
+
+command.add_command(worker_infrastructure.plan_)
+command.add_command(worker_infrastructure.apply_)
+command.add_command(worker_infrastructure.check)
+command.add_command(worker_processes.quiet)
+command.add_command(worker_processes.resume)
+command.add_command(worker_processes.stop)
+command.add_command(worker_processes.status)
+
+
+def _run(
+    app_name: str,
+    *,
+    watcher: int | None,
+    concurrency: int | Literal["auto"] | None,
+    groups: str | None,
+    grace: float | None,
+    no_prepare: bool,
+    bootstrap: str | None,
+    command_config: Path | None,
+    log_level: str,
+    log_format: Literal["text", "json"],
+    **around: Any,
+) -> int:
+    from sharegroup.worker.living.program import Surroundings, run
+    from sharegroup.worker.seeing import logs
+
+    logs.configure(log_level, log_format)
+    app = load(app_name)
+    override(app, bootstrap, command_config)
+    try:
+        app.narrow(groups.split(",") if groups else (), concurrency=concurrency)
+    except InvalidConfig as error:
+        raise click.UsageError(str(error)) from error
+    if grace is not None:
+        app.grace_seconds = grace
+    if no_prepare:
+        app.prepare = False
+    try:
+        return run(app, Surroundings(module=app_name, watcher=watcher, **around))
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _reloading(app_name: str, folders: tuple[Path, ...]) -> int:
+    """Watch, and run the same command line in another process."""
+    from sharegroup.worker.living.program import say
+    from sharegroup.worker.living.reload import reload
+
+    watched = folders or (source_folder(app_name),)
+    again = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
+    return asyncio.run(reload(again, watched, say))
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+__all__ = ["app_options", "command"]
