@@ -55,6 +55,10 @@ STOP_GRACE_SECONDS = 0.0
 """A test is over when its last line is: what runs then is cut off and given back."""
 
 
+class WorkerFailed(Exception):
+    """A part of the worker ended that must never end; its cause says why."""
+
+
 class AppTest:
     """See the module's text."""
 
@@ -81,6 +85,7 @@ class AppTest:
         self._rest = Rest(self._history.running, patience_seconds)
         self._process: MemoryProcess | None = None
         self._running = AsyncExitStack()
+        self._failed: asyncio.Future[BaseException] | None = None
         self.records: list[SentRecord] = []
         """Everything that was sent with `send`."""
 
@@ -129,6 +134,8 @@ class AppTest:
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
         await self._rest.come()
+        if self._failed is not None and self._failed.done():
+            raise WorkerFailed("the worker itself failed, not a handler") from self._failed.result()
 
     async def advance(self, duration: Duration) -> None:
         """Let so much time pass, and everything happen that is due in it, each at its moment."""
@@ -230,6 +237,8 @@ class AppTest:
             await stack.enter_async_context(self._app.opened(parts.outbox, parts.clock))
             worker = Worker(self._app, parts)
             await worker.start()
+            self._failed = asyncio.ensure_future(worker.wait_failed())
+            stack.callback(self._failed.cancel)
             stack.push_async_callback(worker.stop, STOP_GRACE_SECONDS)
             self._process = process
             self._running = stack.pop_all()

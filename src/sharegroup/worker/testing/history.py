@@ -115,7 +115,10 @@ class History:
         self._read = 0
         self._copies: dict[Lineage, list[MemoryRecord]] = defaultdict(list)
         self._runs: dict[tuple[str, Lineage], list[Run]] = defaultdict(list)
+        self._held: dict[tuple[str, Lineage], int] = {}
         events.on("record.started", self._started)
+        events.on("record.unreadable", self._unread)
+        events.on("record.held", self._waits)
         for name in ENDS_A_RUN:
             events.on(name, self._ended)
 
@@ -160,8 +163,12 @@ class History:
         return "retrying" if runs else "queued"
 
     def due_at(self, group: str, lineage: Lineage) -> float | None:
-        """When the next run is due, of what waits in a retry topic; None: it doesn't."""
-        due_ms = story_of(self._last_copy(group, lineage).headers).due_ms
+        """When the next run is due, of what waits for one; None: it doesn't."""
+        if self.outcome(group, lineage) != "retrying":
+            return None
+        due_ms = self._held.get((group, lineage))
+        if due_ms is None:
+            due_ms = story_of(self._last_copy(group, lineage).headers).due_ms
         return None if due_ms is None else (due_ms - START_WALL_MS) / 1000
 
     def place(self, group: str, lineage: Lineage) -> Place:
@@ -176,18 +183,28 @@ class History:
         return next(one for one in reversed(self._copies[lineage]) if names.have(one))
 
     def _started(self, event: Event) -> None:
-        self._runs[_where(event)].append(Run(event.attempt, self._seconds()))
+        where = self._where(event)
+        self._held.pop(where, None)
+        self._runs[where].append(Run(event.attempt, self._seconds()))
 
     def _ended(self, event: Event) -> None:
-        runs = self._runs[_where(event)]
+        runs = self._runs[self._where(event)]
         if runs and runs[-1].ended_at is None:
             runs[-1].ended_at = self._seconds()
             runs[-1].error = event.error
 
+    def _unread(self, event: Event) -> None:
+        """Its handler was not called after all."""
+        runs = self._runs[self._where(event)]
+        if runs and runs[-1].ended_at is None:
+            runs.pop()
+
+    def _waits(self, event: Event) -> None:
+        self._held[self._where(event)] = event.details["due_ms"]
+
+    def _where(self, event: Event) -> tuple[str, Lineage]:
+        lying = self._log.partitions(event.topic)[event.partition]
+        return event.group, lineage_of(lying[event.offset])
+
     def _seconds(self) -> float:
         return self._log.clock.now() - START_SECONDS
-
-
-def _where(event: Event) -> tuple[str, Lineage]:
-    record = event.record
-    return event.group, Lineage(record.origin, record.key, record.value)

@@ -53,7 +53,7 @@ class SentRecord:
 
     @property
     def due_at(self) -> float | None:
-        """When it runs again, if it waits in a retry topic; None: it doesn't."""
+        """When it runs again, of a record that waits for a retry; None: it doesn't."""
         return self._history.due_at(self._only_group(), self.lineage)
 
     def runs_in(self, group: str) -> tuple[Run, ...]:

@@ -1,0 +1,396 @@
+"""`App.test` shows what an application does: outcomes, times, retries, dead letters, crashes.
+
+The worker that runs here is the real one, so these are also its own tests, end to end, on
+virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+import pytest
+
+from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
+from sharegroup.worker.testing import NeverAtRest, WorkerFailed
+
+EXACT = Retry(attempts=4, first="1s", factor=3, longest="1h", jitter=0, never=(KeyError,))
+
+
+@dataclass
+class Order:
+    """What is sent."""
+
+    id: int
+    total: int = 5
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> Callable[[], None]:
+    def runs() -> None:
+        asyncio.run(test())
+
+    runs.__name__ = test.__name__
+    return runs
+
+
+def shop(handler: Callable[..., object], **options: object) -> App:
+    """An application with one handler."""
+    app = App("shop")
+    declared = {"retry": EXACT, "dead_letter": DeadLetter("orders.dead"), **options}
+    app.share_group("billing", topics="orders", handler=handler, **declared)  # type: ignore[call-overload]
+    return app
+
+
+@run
+async def test_handler_that_returns_accepts() -> None:
+    async def bill(order: Order) -> None:
+        assert order == Order(7)
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", Order(7), key="customer-1", headers={"h": "x"})
+        assert order.outcome == "queued"
+        await t.settle()
+        assert (order.outcome, order.times, order.errors) == ("accepted", (0.0,), (None,))
+        assert (order.key, order.headers) == (b"customer-1", (("h", b"x"),))
+        assert t.accepted == [order]
+        assert t.outcomes == {"accepted": 1}
+
+
+@run
+async def test_rejected_record_is_a_dead_letter() -> None:
+    async def bill(order: Order) -> None:
+        raise Reject("negative total")
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        (letter,) = t.dead_letters
+        assert order.outcome == "dead_lettered"
+        assert (letter.death.reason, letter.value) == ("rejected", b'{"id":7,"total":5}')
+        assert letter.death.error_message == "negative total"
+        assert len(order.runs) == 1
+
+
+@run
+async def test_rejected_record_without_dead_letters_is_rejected() -> None:
+    async def bill(order: Order) -> None:
+        raise Reject("negative total")
+
+    async with shop(bill, dead_letter=None).test() as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert order.outcome == "rejected"
+        assert t.dead_letters == []
+
+
+@run
+async def test_failures_are_tried_again_at_their_times_and_buried_in_the_end() -> None:
+    async def bill(order: Order) -> None:
+        raise TimeoutError("the bank is asleep")
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert (order.outcome, order.due_at) == ("retrying", 1.0)
+        await t.advance("3.9s")
+        assert (order.times, order.due_at) == ((0.0, 1.0), 4.0)
+        await t.advance("1h")
+        assert order.times == pytest.approx((0.0, 1.0, 4.0, 13.0), abs=0.1)
+        assert order.outcome == "dead_lettered"
+        (letter,) = t.dead_letters
+        assert letter.death.reason == "attempts-exhausted"
+        assert [one.number for one in letter.story.attempts] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("delay", ["6s", "31s", "7m", "3h", "2d"])
+def test_longer_delays_are_kept(delay: str) -> None:
+    seconds = {"6s": 6, "31s": 31, "7m": 420, "3h": 10_800, "2d": 172_800}[delay]
+
+    async def bill(order: Order, record: Record) -> None:
+        if record.attempt == 1:
+            raise RetryAfter(delay)
+
+    async def test() -> None:
+        async with shop(bill).test() as t:
+            order = await t.send("orders", Order(7))
+            await t.settle()
+            assert (order.due_at, t.retries) == (seconds, [order])
+            await t.advance("3d")
+            assert order.outcome == "accepted"
+            assert seconds <= order.times[1] <= seconds * 1.02 + 0.1
+
+    asyncio.run(test())
+
+
+@run
+async def test_error_that_is_never_tried_again_is_buried_at_once() -> None:
+    async def bill(order: Order) -> None:
+        raise KeyError("no such customer")
+
+    async with shop(bill).test() as t:
+        await t.send("orders", Order(7))
+        await t.settle()
+        assert [one.death.reason for one in t.dead_letters] == ["not-retried"]
+
+
+@run
+async def test_released_record_comes_back_until_its_deliveries_are_used_up() -> None:
+    async def bill(order: Order, record: Record) -> None:
+        raise Release
+
+    async with shop(bill).test(delivery_limit=4) as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert len(order.runs) == 3
+        assert [one.death.reason for one in t.dead_letters] == ["deliveries-exhausted"]
+
+
+@run
+async def test_bytes_that_nobody_can_read_are_buried_unchanged() -> None:
+    async def bill(order: Order) -> None:
+        raise AssertionError("it is not called")
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", b"{nope", key=b"k")
+        await t.settle()
+        (letter,) = t.dead_letters
+        assert (letter.death.reason, letter.key, letter.value) == ("unreadable", b"k", b"{nope")
+        assert order.runs == ()
+
+
+@run
+async def test_handler_that_hangs_is_ended_at_its_limit_and_tried_again() -> None:
+    async def bill(order: Order, record: Record) -> None:
+        if record.attempt == 1:
+            await asyncio.Event().wait()
+
+    async with shop(bill, max_handling="1m").test(patience_seconds=0.05) as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert order.outcome == "running"
+        await t.advance("59s")
+        assert order.outcome == "running"
+        await t.advance("10s")
+        assert order.outcome == "accepted"
+        assert isinstance(order.errors[0], TimeoutError)
+        assert order.times[1] == pytest.approx(61, abs=3.1)
+
+
+@run
+async def test_dead_letters_that_cannot_be_written_hold_the_record() -> None:
+    async def bill(order: Order) -> None:
+        raise Reject("negative total")
+
+    async with shop(bill).test() as t:
+        t.fail_writes("orders.dead")
+        order = await t.send("orders", Order(7))
+        await t.advance("10m")
+        assert (order.outcome, t.dead_letters) == ("retrying", [])
+        t.mend_writes("orders.dead")
+        await t.advance("1m")
+        assert (order.outcome, len(t.dead_letters), len(order.runs)) == ("dead_lettered", 1, 1)
+
+
+@run
+async def test_crash_costs_a_delivery_and_no_attempt() -> None:
+    seen = []
+
+    async def bill(order: Order, record: Record) -> None:
+        seen.append((record.attempt, record.delivery_attempt, record.redelivered))
+        if record.delivery_attempt == 1:
+            await asyncio.Event().wait()
+
+    async with shop(bill).test(patience_seconds=0.05) as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        await t.crash()
+        assert seen == [(1, 1, False), (1, 2, True)]
+        assert (order.outcome, [one.crashed for one in order.runs]) == ("accepted", [True, False])
+
+
+@run
+async def test_record_that_kills_its_process_ends_with_the_dead_letters() -> None:
+    async def bill(order: Order) -> None:
+        await asyncio.Event().wait()
+
+    async with shop(bill).test(patience_seconds=0.01) as t:
+        order = await t.send("orders", Order(7))
+        for _ in range(4):
+            await t.settle()
+            await t.crash()
+        await t.settle()
+        assert [one.death.reason for one in t.dead_letters] == ["deliveries-exhausted"]
+        assert [one.crashed for one in order.runs] == [True] * 4
+
+
+@run
+async def test_retry_that_waits_survives_a_crash() -> None:
+    async def bill(order: Order, record: Record) -> None:
+        if record.attempt == 1:
+            raise RetryAfter("10m")
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", Order(7))
+        await t.advance("5m")
+        await t.crash()
+        await t.advance("10m")
+        assert order.outcome == "accepted"
+        assert order.times == pytest.approx((0.0, 600.0), abs=12)
+
+
+@run
+async def test_lost_lock_ends_the_handler_and_delivers_again() -> None:
+    cancelled = []
+
+    async def bill(order: Order, record: Record) -> None:
+        if record.delivery_attempt == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(record.offset)
+                raise
+
+    async with shop(bill).test(patience_seconds=0.05) as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        t.lose_lock(order)
+        await t.advance("10s")
+        assert (cancelled, order.outcome, len(order.runs)) == ([0], "accepted", 2)
+
+
+@run
+async def test_plain_function_is_waited_for_though_it_runs_in_a_thread() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def bill(order: Order) -> None:
+        began.set()
+        assert may_end.wait(10)
+
+    async with shop(bill).test(patience_seconds=5) as t:
+        order = await t.send("orders", Order(7))
+        threading.Thread(target=lambda: began.wait(10) and may_end.set()).start()
+        await t.settle()
+        assert order.outcome == "accepted"
+
+
+@run
+async def test_each_group_has_its_own_fate_of_a_record() -> None:
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders", dead_letter=DeadLetter("dead"))
+    async def bill(order: Order) -> None:
+        raise Reject("no")
+
+    @app.share_group("shipping", topics="orders", dead_letter=DeadLetter("dead"))
+    async def ship(order: Order) -> None:
+        """Done."""
+
+    async with app.test() as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert order.outcomes == {"billing": "dead_lettered", "shipping": "accepted"}
+        assert len(order.runs_in("shipping")) == 1
+        with pytest.raises(LookupError, match="read by 2 groups"):
+            _ = order.outcome
+
+
+@run
+async def test_what_is_sent_with_a_delay_comes_then_and_to_its_handler_alone() -> None:
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders")
+    async def bill(order: Order) -> None:
+        """Done."""
+
+    async with app.test() as t:
+        order = await t.send(bill, Order(7), key="k", delay="10m")
+        await t.advance("9m59s")
+        assert (order.outcome, order.runs) == ("retrying", ())
+        await t.advance("20s")
+        assert order.outcome == "accepted"
+        assert order.times == pytest.approx((600.0,), abs=12)
+        assert t.in_topic("orders") == []
+
+
+@run
+async def test_handlers_may_send_to_each_other() -> None:
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders")
+    async def bill(order: Order) -> None:
+        await ship.send(Order(order.id + 1))
+
+    @app.share_group("shipping", topics="parcels")
+    async def ship(order: Order) -> None:
+        app.state.shipped = order
+
+    async with app.test() as t:
+        await t.send(bill, Order(7))
+        await t.settle()
+        assert app.state.shipped == Order(8)
+
+
+@run
+async def test_hooks_and_state_are_there() -> None:
+    told = []
+
+    async def bill(order: Order) -> None:
+        told.append(app.state.name)
+
+    app = shop(bill)
+
+    @app.on_startup
+    async def begin() -> None:
+        app.state.name = "begun"
+
+    @app.on_shutdown
+    def end() -> None:
+        told.append("ended")
+
+    async with app.test() as t:
+        await t.send("orders", Order(7))
+        await t.settle()
+    assert told == ["begun", "ended"]
+
+
+@run
+async def test_a_day_passes_in_no_time() -> None:
+    async def bill(order: Order) -> None:
+        """Done."""
+
+    async with shop(bill).test() as t:
+        began = asyncio.get_running_loop().time()
+        await t.advance("1d")
+        assert t.now == 86_400
+        assert asyncio.get_running_loop().time() - began < 5
+
+
+@run
+async def test_tasks_that_wake_each_other_for_ever_are_told_of() -> None:
+    async def bill(order: Order) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    async with shop(bill).test() as t:
+        await t.send("orders", Order(7))
+        with pytest.raises(NeverAtRest, match="some task is still ready"):
+            await t.settle()
+
+
+@run
+async def test_two_applications_tests_do_not_share_anything() -> None:
+    async def bill(order: Order) -> None:
+        """Done."""
+
+    app = shop(bill)
+    for _ in range(2):
+        async with app.test() as t:
+            await t.send("orders", Order(7))
+            await t.settle()
+            assert t.outcomes == {"accepted": 1}
+
+
+def test_a_worker_that_fails_is_not_a_test_that_passes() -> None:
+    assert issubclass(WorkerFailed, Exception)
