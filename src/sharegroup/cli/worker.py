@@ -120,11 +120,11 @@ def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: 
     """Run an application until SIGTERM or Ctrl-C; a second one hurries.
 
     APP is MODULE:NAME, found from the current folder, or MODULE if there is one App in it.
-    Prints one line when its members are in their groups, and one when it has stopped:
+    Prints one line when it has begun to work, and one when it has stopped:
 
     \b
         ready app=orders-service pid=4711 groups=billing
-        stopped app=orders-service finished=12 released=3
+        stopped app=orders-service finished=12 interrupted=0 released=3 of=orders-0:3
 
     SIGUSR1 makes it quiet, SIGUSR2 ends that.  The exit code is 0 when it ended as asked.
     """

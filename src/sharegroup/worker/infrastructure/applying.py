@@ -165,5 +165,8 @@ def _tell(app: App, name: str, change: Change, error: KafkaError | None = None) 
     if app.events.wants(name):
         group = change.name if change.resource == "group" else ""
         topic = change.name if change.resource == "topic" else ""
-        text = {"change": str(change)}
-        app.events.tell(Event(name, group=group, topic=topic, error=error, details=text))
+        facts = {"setting": change.setting, "was": change.now, "declared": change.wanted}
+        details = {fact: value for fact, value in facts.items() if value is not None}
+        if change.why:
+            details["why"] = change.why
+        app.events.tell(Event(name, group=group, topic=topic, error=error, details=details))

@@ -55,8 +55,8 @@ class Change:
 
     def __str__(self) -> str:
         what = f"{self.resource} {self.name}" + (f" {self.setting}" if self.setting else "")
-        values = f" is {self.now}, declared {self.wanted}" if self.setting else ""
-        return f"{what}: {self.kind}{values}" + (f"; {self.why}" if self.why else "")
+        values = f" ({self.now}; declared: {self.wanted})" if self.setting else ""
+        return f"{what}: {self.kind}{values}" + (f", {self.why}" if self.why else "")
 
 
 @dataclass(frozen=True, slots=True)

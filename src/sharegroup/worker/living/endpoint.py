@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 try:
@@ -155,7 +156,9 @@ def _written(protocol: h11.Connection, answer: Answer, *, head_only: bool) -> by
         ("Cache-Control", "no-store"),
         ("Connection", "close"),
     ]
-    parts = [protocol.send(h11.Response(status_code=answer.status, headers=headers))]
+    reason = HTTPStatus(answer.status).phrase.encode()
+    head = h11.Response(status_code=answer.status, headers=headers, reason=reason)
+    parts = [protocol.send(head)]
     if not head_only:
         parts.append(protocol.send(h11.Data(data=answer.body)))
     parts.append(protocol.send(h11.EndOfMessage()))

@@ -279,6 +279,7 @@ class RouteRunner:
     ) -> None:
         settling = self._settling
         decision = one.record.decision
+        one.story = one.record.story  # Tracing notes there which span this run was.
         if isinstance(error, LockLost):
             settling.lost(self, one, error)
             return

@@ -50,6 +50,9 @@ STANDARD = frozenset(
 )
 """Attributes of a log record that are nobody's ``extra``."""
 
+TALKATIVE = ("aiokafka", "watchfiles")
+"""Libraries that say at level INFO what only who debugs wants to know."""
+
 PLACE = ("group", "topic", "partition", "offset", "attempt")
 
 
@@ -77,6 +80,8 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
     handler.addFilter(about_the_record)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
 
 
 def about_the_record(line: logging.LogRecord) -> bool:
@@ -149,7 +154,7 @@ def _facts(event: Event) -> Iterator[tuple[str, Any]]:
         kind = type(event.error)
         yield "error", f"{kind.__module__}.{kind.__qualname__}"
         yield "reason", str(event.error)
-    yield from event.details.items()
+    yield from ((name, fact) for name, fact in event.details.items() if name not in PLACE)
 
 
 def _pairs(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
