@@ -35,7 +35,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
-from sharegroup.worker.events import Events, Listener
+from sharegroup.worker.events import Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Clock, Outbox
 from sharegroup.worker.routed import Declare, Routed
@@ -169,6 +169,7 @@ class App:
     def on(self, name: str, listener: OnEvent) -> OnEvent: ...
     def on(self, name: str, listener: Any = None) -> Any:
         """Call a function with each event of this name (`sharegroup.worker.events`)."""
+        check_name(name)  # Here, and not where a decorator is used.
 
         def listen(function: OnEvent) -> OnEvent:
             self.events.on(name, function)
@@ -271,11 +272,27 @@ class App:
         finally:
             await parts.close()
 
-    def test(self, **options: Any) -> AppTest:
-        """The application in a test's own process, without a broker, in virtual time."""
+    def test(
+        self,
+        *,
+        lock: Duration = "30s",
+        delivery_limit: int = 5,
+        renewal: bool = True,
+        patience_seconds: float = 1.0,
+    ) -> AppTest:
+        """The application in a test's own process, without a broker, in virtual time.
+
+        The first three are settings of its share groups; see `sharegroup.worker.testing`.
+        """
         from sharegroup.worker.testing.app_test import AppTest
 
-        return AppTest(self, **options)
+        return AppTest(
+            self,
+            lock=lock,
+            delivery_limit=delivery_limit,
+            renewal=renewal,
+            patience_seconds=patience_seconds,
+        )
 
     @asynccontextmanager
     async def connected(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:

@@ -71,9 +71,7 @@ class Events:
 
     def on(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each event of this name; ``"*"``: with all."""
-        if name != "*" and name not in EVENTS:
-            known = ", ".join(sorted(EVENTS))
-            raise ValueError(f"there is no event {name!r}; there are: {known}, and '*'")
+        check_name(name)
         for one in EVENTS if name == "*" else (name,):
             self._listeners.setdefault(one, []).append(listener)
 
@@ -88,3 +86,10 @@ class Events:
                 listener(event)
             except Exception:  # A listener is not what the record is about.
                 log.exception("event=listener_failed of=%s listener=%r", event.name, listener)
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError when there is no such event."""
+    if name != "*" and name not in EVENTS:
+        known = ", ".join(sorted(EVENTS))
+        raise ValueError(f"there is no event {name!r}; there are: {known}, and '*'")

@@ -104,6 +104,9 @@ class Sender(Generic[Sent]):
         self._connected()
         loop = self.outlet.loop
         assert loop is not None, "who is connected has a loop"
+        if asyncio._get_running_loop() is loop:  # It would wait for itself.
+            name = self._route.shape.name
+            raise RuntimeError(f"{name}.send.blocking: on the loop, use `await {name}.send(...)`")
         sending = self(payload, key=key, headers=headers, delay=delay, topic=topic)
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 

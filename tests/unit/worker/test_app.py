@@ -1,0 +1,324 @@
+"""An application as it is declared: routes, hooks, middleware, events; no broker anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker import (
+    App,
+    BrokerDeadLetter,
+    Call,
+    DeadLetter,
+    Proceed,
+    Reject,
+    Retry,
+    share_group,
+)
+from sharegroup.worker.decisions.story import NEW
+from sharegroup.worker.events import Event
+from sharegroup.worker.middleware import wrapped
+from sharegroup.worker.record import Record
+from tests.unit.worker.deliveries import FakeDelivery
+
+
+@dataclass
+class Order:
+    total: int
+
+
+charged: list[Order] = []
+
+
+async def charge(order: Order) -> None:
+    charged.append(order)
+
+
+async def bill(order: Order) -> None: ...
+
+
+async def audit(order: Order) -> None: ...
+
+
+def test_the_twelve_lines_of_a_first_application() -> None:
+    app = App("orders-service", bootstrap="127.0.0.1:9092")
+
+    # fmt: off
+    @app.share_group("billing", topics="orders", concurrency=64,
+                     retry=Retry(attempts=8, first="1s", factor=3, longest="1h", jitter=0.2, on=(TimeoutError, ConnectionError)),  # noqa: E501
+                     dead_letter=DeadLetter("orders.dead"))
+    async def bill(order: Order) -> None:
+        if order.total < 0:
+            raise Reject("negative total")
+        await charge(order)
+    # fmt: on
+
+    (route,) = app.route_list
+    assert (route.group, route.topics, route.concurrency) == ("billing", ("orders",), 64)
+    assert route.dead_letter == DeadLetter("orders.dead")
+    assert route.shape.payload_type is Order
+
+
+def test_declared_handler_is_called_like_the_plain_function() -> None:
+    @App("orders-service").share_group("billing", topics="orders")
+    async def bill(order: Order) -> None:
+        if order.total < 0:
+            raise Reject("negative total")
+        await charge(order)
+
+    charged.clear()
+    asyncio.run(bill(Order(3)))
+    assert charged == [Order(3)]
+    with pytest.raises(Reject, match="negative total"):
+        asyncio.run(bill(Order(-3)))
+
+
+def test_declared_class_is_made_like_the_plain_class() -> None:
+    @App("orders-service").share_group("billing", topics="orders")
+    class Bill:
+        def handle(self, order: Order) -> int:
+            return order.total
+
+    assert Bill().handle(Order(3)) == 3
+
+
+def test_routes_apart_from_code_are_taken_one_by_one_in_lists_and_as_a_module() -> None:
+    module = ModuleType("orders_routes")
+    module.billing = share_group("billing", topics="orders", handler=bill)
+    module.others = [share_group("audit", topics=("orders", "returns"), handler=audit)]
+    module.word = "no route"
+    wanted = [("billing", ("orders",)), ("audit", ("orders", "returns"))]
+    for declared in ([module], [module.billing, *module.others], [[module.billing, module.others]]):
+        app = App("orders-service")
+        app.routes(*declared)
+        assert [(route.group, route.topics) for route in app.route_list] == wanted
+
+
+def test_route_that_is_handed_over_twice_is_there_once() -> None:
+    app = App("orders-service")
+    routed = share_group("billing", topics="orders", handler=bill)
+    app.routes(routed, routed)
+    app.routes(routed)
+    assert len(app.route_list) == 1
+
+
+def test_module_without_routes_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"module empty: there is no share_group"):
+        App("orders-service").routes(ModuleType("empty"))
+
+
+@pytest.mark.parametrize("declared", [bill, "orders.routes", 3])
+def test_what_is_no_route_is_refused(declared: Any) -> None:
+    with pytest.raises(InvalidConfig, match="expected what share_group"):
+        App("orders-service").routes(declared)
+
+
+def test_handlers_of_one_group_have_different_topics() -> None:
+    app = App("orders-service")
+    app.share_group("billing", topics=("orders", "returns"), handler=bill)
+    with pytest.raises(InvalidConfig) as raised:
+        app.share_group("billing", topics="returns", handler=audit)
+    assert str(raised.value) == (
+        "share group 'billing': handlers bill and audit both have topic 'returns'; a record goes "
+        "to one handler of a group: give one of them a group of its own"
+    )
+    assert len(app.route_list) == 1
+    app.share_group("audit", topics="returns", handler=audit)
+    app.share_group("billing", topics="refunds", handler=audit)
+    assert len(app.route_list) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "name"),
+    [
+        ({"start_from": "latest"}, {}, "start_from"),
+        ({"group_configs": {"share.isolation.level": "read_committed"}}, {}, "group_configs"),
+        ({"retry_tiers": ("1s",)}, {}, "retry_tiers"),
+        ({"dead_letter": BrokerDeadLetter("dead")}, {"dead_letter": "dead"}, "dead_letter"),
+    ],
+)
+def test_handlers_of_one_group_agree_on_what_is_the_groups(
+    one: dict[str, Any], other: dict[str, Any], name: str
+) -> None:
+    app = App("orders-service")
+    app.share_group("billing", topics="orders", handler=bill, **one)
+    with pytest.raises(InvalidConfig, match=f"handlers bill and audit differ in {name}"):
+        app.share_group("billing", topics="returns", handler=audit, **other)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "a/b", "x" * 101])
+def test_application_has_a_name_that_files_can_have(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="expected 1 to 100 of the characters"):
+        App(name)
+
+
+def test_events_reach_who_listens() -> None:
+    app = App("orders-service")
+    heard: list[str] = []
+
+    @app.on("record.failed")
+    def failed(event: Event) -> None:
+        heard.append(event.name)
+
+    app.on("*", lambda event: heard.append(f"* {event.name}"))
+    app.events.tell(Event("record.failed"))
+    app.events.tell(Event("record.held"))
+    assert heard == ["record.failed", "* record.failed", "* record.held"]
+    with pytest.raises(ValueError, match=r"there is no event 'record\.fialed'"):
+        app.on("record.fialed")
+
+
+class TestHooks:
+    """What runs before the first record and after the last."""
+
+    async def around(self, app: App, happened: list[str]) -> None:
+        async with app.opened(outbox=object(), clock=object()):
+            happened.append("working")
+
+    def test_they_run_around_the_work_the_last_to_shut_down_first(self) -> None:
+        app, happened = App("orders-service"), []
+
+        @app.on_startup
+        async def connect() -> None:
+            happened.append("connect")
+            app.state.pool = "pool"
+
+        @app.on_startup
+        def warm_up(given: App) -> None:
+            happened.append(f"warm up {given.state.pool}")
+
+        @app.on_shutdown
+        async def disconnect(given: App) -> None:
+            happened.append(f"disconnect {given.state.pool}")
+
+        @app.on_shutdown
+        def cool_down() -> None:
+            happened.append("cool down")
+
+        asyncio.run(self.around(app, happened))
+        assert happened == ["connect", "warm up pool", "working", "cool down", "disconnect pool"]
+
+    def test_shutdown_runs_whole_also_when_a_hook_raises(self) -> None:
+        app, happened = App("orders-service"), []
+        app.on_shutdown(lambda: happened.append("disconnect"))
+
+        @app.on_shutdown
+        def cool_down() -> None:
+            raise ValueError("too hot")
+
+        with pytest.raises(ValueError, match="too hot"):
+            asyncio.run(self.around(app, happened))
+        assert happened == ["working", "disconnect"]
+        assert app.outlet.outbox is None
+
+    def test_startup_that_fails_lets_nothing_begin(self) -> None:
+        app, happened = App("orders-service"), []
+        app.on_shutdown(lambda: happened.append("disconnect"))
+
+        @app.on_startup
+        async def connect() -> None:
+            raise ConnectionError("no database")
+
+        with pytest.raises(ConnectionError, match="no database"):
+            asyncio.run(self.around(app, happened))
+        assert happened == ["disconnect"]
+        assert app.outlet.outbox is None
+
+
+class TestMiddleware:
+    """What is around every handler."""
+
+    def run(self, handler: Proceed, *around: Any) -> Any:
+        app = App("orders-service")
+        route = app.share_group("billing", topics="orders", handler=bill).route
+        for one in around:
+            app.middleware(one)
+        call = Call(route, Order(3), (Record(FakeDelivery(), NEW, clock=None),))
+        return asyncio.run(wrapped(handler, app.middlewares)(call))
+
+    def named(self, name: str, happened: list[str]) -> Callable[[Call, Proceed], Any]:
+        async def middleware(call: Call, proceed: Proceed) -> Any:
+            happened.append(f"{name} before {call.record.offset}")
+            result = await proceed(call)
+            happened.append(f"{name} after")
+            return result
+
+        return middleware
+
+    def test_first_is_the_outermost(self) -> None:
+        happened: list[str] = []
+
+        async def handler(call: Call) -> str:
+            happened.append(f"{call.route.shape.name} {call.payload}")
+            return "done"
+
+        around = [self.named("outer", happened), self.named("inner", happened)]
+        assert self.run(handler, *around) == "done"
+        assert happened == [
+            "outer before 7",
+            "inner before 7",
+            "bill Order(total=3)",
+            "inner after",
+            "outer after",
+        ]
+
+    def test_it_may_replace_the_payload(self) -> None:
+        async def doubled(call: Call, proceed: Proceed) -> Any:
+            call.payload = Order(call.payload.total * 2)
+            return await proceed(call)
+
+        async def handler(call: Call) -> Any:
+            return call.payload
+
+        assert self.run(handler, doubled) == Order(6)
+
+    def test_it_sees_what_the_handler_raises_and_may_raise_something_else(self) -> None:
+        async def translated(call: Call, proceed: Proceed) -> Any:
+            try:
+                return await proceed(call)
+            except KeyError as error:
+                raise Reject("no such customer") from error
+
+        async def handler(call: Call) -> Any:
+            raise KeyError("customer-7")
+
+        with pytest.raises(Reject, match="no such customer"):
+            self.run(handler, translated)
+
+    def test_without_any_the_handler_is_as_it_was(self) -> None:
+        async def handler(call: Call) -> None: ...
+
+        assert wrapped(handler, []) is handler
+
+
+def test_application_without_handlers_does_not_start() -> None:
+    with pytest.raises(InvalidConfig, match="has no handlers"):
+        asyncio.run(App("orders-service").start())
+
+
+def test_stopping_what_does_not_run_says_so() -> None:
+    assert asyncio.run(App("orders-service").stop()) is None
+
+
+def test_declaring_loads_no_client_and_no_library() -> None:
+    """Who only declares or sends type-checked payloads of bytes waits for nothing else."""
+    program = (
+        "import sys; from sharegroup.worker import App, Retry, DeadLetter, Reject, Record\n"
+        "app = App('a')\n"
+        "@app.share_group('g', topics='t')\n"
+        "async def f(value: bytes, record: Record) -> None: ...\n"
+        "heavy = {'sharegroup.client', 'kio', 'msgspec', 'pydantic', 'confluent_kafka'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "[]\n"

@@ -1,0 +1,243 @@
+"""Sending to a handler: where it goes, as what, and when there is no way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+
+from sharegroup.errors import InvalidConfig, MessageTooLarge
+from sharegroup.worker import App, NotConnected, Payload, Routed, share_group
+from sharegroup.worker.decisions.story import Origin, Story
+from sharegroup.worker.decisions.story_headers import own_headers, story_of
+from sharegroup.worker.ports import Header
+
+NOW_MS = 1_767_225_600_000
+
+
+@dataclass
+class Order:
+    total: int
+
+
+async def bill(order: Order) -> None: ...
+
+
+async def load(orders: list[Order]) -> None: ...
+
+
+class Written(NamedTuple):
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[Header, ...]
+    partition: int = 0
+    offset: int = 5
+    timestamp_ms: int = NOW_MS
+
+
+class Outbox:
+    """Returns what it is given; raises ``error`` where there is one."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Awaitable[Written]:
+        async def sent() -> Written:
+            if self.error is not None:
+                raise self.error
+            return Written(topic, value, key, tuple(headers))
+
+        return sent()
+
+
+class StillClock:
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+
+def sent(
+    routed: Routed[Any, Any],
+    payload: Any,
+    *,
+    app: App | None = None,
+    outbox: Any = None,
+    **how: Any,
+) -> Any:
+    app = app or App("orders-service")
+    app.routes(routed)
+
+    async def send() -> Any:
+        async with app.connected(outbox or Outbox(), StillClock()):
+            return await routed.send(payload, **how)
+
+    return asyncio.run(send())
+
+
+def billing(handler: Callable[..., Any] = bill, topics: Any = "orders", **options: Any) -> Any:
+    return share_group("billing", topics=topics, handler=handler, **options)
+
+
+def test_payload_goes_to_the_handlers_topic() -> None:
+    assert sent(billing(), Order(3)) == Written("orders", b'{"total":3}', None, ())
+
+
+def test_sender_of_a_batch_handler_sends_one() -> None:
+    assert sent(billing(load), Order(3)).value == b'{"total":3}'
+
+
+def test_key_and_headers_may_be_text() -> None:
+    written = sent(billing(), Order(3), key="kund-ö", headers={"a": "ü", "b": b"\x00", "c": None})
+    assert written.key == "kund-ö".encode()
+    assert written.headers == (("a", "ü".encode()), ("b", b"\x00"), ("c", None))
+
+
+def test_headers_may_be_pairs_with_doubles() -> None:
+    headers = [("a", "1"), ("a", "2")]
+    assert sent(billing(), Order(3), headers=headers).headers == (("a", b"1"), ("a", b"2"))
+
+
+def test_headers_of_the_workers_own_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"names with __sharegroup\. are the worker's own"):
+        sent(billing(), Order(3), headers={"__sharegroup.failures": "9"})
+
+
+def test_topic_is_one_of_the_handlers() -> None:
+    routed = billing(topics=("orders", "returns"))
+    assert sent(routed, Order(3), topic="returns").topic == "returns"
+    for topic in (None, "others"):
+        with pytest.raises(InvalidConfig, match=r"expected one of its handler's: orders, returns"):
+            sent(routed, Order(3), topic=topic)
+
+
+def test_delay_goes_to_a_retry_topic_with_its_story() -> None:
+    written = sent(billing(), Order(3), key="k", headers={"a": "1"}, delay="10m")
+    assert (written.topic, written.value, written.key) == (
+        "billing.retry.10m",
+        b'{"total":3}',
+        b"k",
+    )
+    assert own_headers(written.headers) == (("a", b"1"),)
+    assert story_of(written.headers) == Story(
+        origin=Origin("orders", -1, -1, NOW_MS), due_ms=NOW_MS + 600_000
+    )
+
+
+def test_delay_uses_the_routes_own_tiers() -> None:
+    written = sent(billing(retry_tiers=("1s", "1m")), Order(3), delay="10m")
+    assert written.topic == "billing.retry.1m"
+
+
+def test_delay_without_retry_topics_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"with retry=None there are none; Retry\(attempts=1\)"):
+        sent(billing(retry=None), Order(3), delay="10m")
+
+
+def test_wrong_payload_is_not_sent() -> None:
+    with pytest.raises(TypeError, match="expected Order, got dict"):
+        sent(billing(), {"total": 3})
+
+
+def test_write_that_fails_raises_its_error() -> None:
+    error = MessageTooLarge("topic 'orders': too large")
+    with pytest.raises(MessageTooLarge, match="too large"):
+        sent(billing(), Order(3), outbox=Outbox(error))
+
+
+def test_before_send_may_add_headers() -> None:
+    app = App("orders-service")
+
+    @app.before_send
+    def add(topic: str, headers: list[Header]) -> None:
+        headers.append(("to", topic.encode()))
+
+    assert sent(billing(), Order(3), app=app, headers={"a": "1"}).headers == (
+        ("a", b"1"),
+        ("to", b"orders"),
+    )
+
+
+def test_payload_that_may_wait_is_encoded_in_a_thread() -> None:
+    import threading
+
+    def encode(order: Order) -> bytes:
+        return threading.current_thread().name.encode()
+
+    routed = billing(payload=Payload(decode=lambda value: Order(1), encode=encode))
+    assert sent(routed, Order(3)).value == b"MainThread"
+    object.__setattr__(routed.route.codec, "may_block", True)
+    assert sent(routed, Order(3)).value != b"MainThread"
+
+
+def test_handler_that_belongs_to_no_application_says_so() -> None:
+    with pytest.raises(NotConnected, match=r"bill\.send: the handler belongs to no App yet"):
+        asyncio.run(billing().send(Order(3)))
+
+
+def test_sending_where_nothing_runs_says_what_to_do() -> None:
+    app = App("orders-service")
+    routed = app.share_group("billing", topics="orders", handler=bill)
+    with pytest.raises(NotConnected) as raised:
+        asyncio.run(routed.send(Order(3)))
+    assert str(raised.value) == (
+        "bill.send: App 'orders-service' has no producer here; send from a running app, or inside "
+        "`async with app.client():`, or in a test inside `async with app.test():`"
+    )
+    with pytest.raises(NotConnected):
+        routed.send.blocking(Order(3))
+
+
+def test_application_sends_through_one_outbox_at_a_time() -> None:
+    app = App("orders-service")
+
+    async def twice() -> None:
+        async with app.connected(Outbox(), StillClock()), app.connected(Outbox(), StillClock()):
+            pass
+
+    with pytest.raises(RuntimeError, match="App 'orders-service' is running or sending already"):
+        asyncio.run(twice())
+    assert app.outlet.outbox is None
+
+
+def test_handler_belongs_to_the_application_that_took_it_last() -> None:
+    routed = billing()
+    first, second = App("first"), App("second")
+    first.routes(routed)
+    second.routes(routed)
+    with pytest.raises(NotConnected, match="App 'second'"):
+        asyncio.run(routed.send(Order(3)))
+
+
+def test_plain_function_in_a_thread_sends_and_waits() -> None:
+    app = App("orders-service")
+    routed = app.share_group("billing", topics="orders", handler=bill)
+
+    async def from_a_thread() -> Any:
+        async with app.connected(Outbox(), StillClock()):
+            return await asyncio.to_thread(routed.send.blocking, Order(3), key="k")
+
+    assert asyncio.run(from_a_thread()) == Written("orders", b'{"total":3}', b"k", ())
+
+
+def test_blocking_on_the_loop_itself_is_refused() -> None:
+    app = App("orders-service")
+    routed = app.share_group("billing", topics="orders", handler=bill)
+
+    async def on_the_loop() -> None:
+        async with app.connected(Outbox(), StillClock()):
+            routed.send.blocking(Order(3))
+
+    with pytest.raises(RuntimeError, match=r"on the loop, use `await bill\.send"):
+        asyncio.run(on_the_loop())
