@@ -12,11 +12,9 @@ from typing import Any, Protocol
 
 from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.running.level import LEVEL_MAX
 from sharegroup.worker.running.processes import HandlerProcesses
 from sharegroup.worker.running.threads import HandlerThreads
-
-AUTO_MAX = 512
-"""Handlers at a time that ``concurrency="auto"`` never goes beyond."""
 
 
 class Caller(Protocol):
@@ -63,4 +61,4 @@ def caller_for(route: Route) -> Caller:
         return HandlerProcesses(shape, route.processes)
     if shape.kind is HandlerKind.COROUTINE:
         return OnTheLoop(shape)
-    return InThreads(shape, AUTO_MAX if route.concurrency == "auto" else route.concurrency)
+    return InThreads(shape, LEVEL_MAX if route.concurrency == "auto" else route.concurrency)

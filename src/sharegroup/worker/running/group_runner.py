@@ -204,11 +204,11 @@ class GroupRunner:
     async def _interrupt(self) -> int:
         """End the handlers that run still; how many."""
         now = self._clock.now()
-        lanes = [lane for lane in self._lanes() if lane.one is not None]
+        lanes = [lane for lane in self._lanes() if lane.hand]
         for lane in lanes:
             lane.interrupt(Stopped("the worker stops"), now)
         over = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
-        while any(lane.one is not None for lane in lanes) and not over.done():
+        while any(lane.hand for lane in lanes) and not over.done():
             self.settling.room_again.clear()
             progress = asyncio.ensure_future(self.settling.room_again.wait())
             await asyncio.wait({progress, over}, return_when=asyncio.FIRST_COMPLETED)
@@ -216,7 +216,7 @@ class GroupRunner:
         over.cancel()
         for runner in self.runners:
             for lane in runner.lanes:
-                if lane.one is not None:
+                if lane.hand:
                     runner.give_up(lane, self._clock.now())
         return len(lanes)
 

@@ -13,6 +13,7 @@ the lane knows whose it was.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.worker.middleware import Call
@@ -64,6 +65,15 @@ class Lane:
         """Why the handler was interrupted; None: it was not."""
         self.interrupted_at = 0.0
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def hand(self) -> Sequence[InHand]:
+        """The records whose handler runs; none: it is idle, or they were given up."""
+        return () if self.one is None else (self.one,)
+
+    def drop(self) -> None:
+        """Its record was given up; the lane goes on when the handler ends."""
+        self.one = None
 
     def wake(self) -> None:
         """There is something to do."""

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -80,18 +80,30 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the handler; ``delivery`` None: it does not take the record."""
+    """One call of the handler."""
 
     payload: Any
-    delivery: Copy | None
-    story: Story | None
+    """Of a batch handler the list of them."""
+    records: tuple[tuple[Copy, Story], ...]
+    """None, if the handler does not take them."""
+    is_batch: bool
 
     @classmethod
-    def of(cls, payload: Any, record: Record | None) -> Call:
-        """Of a payload, and of the record where the handler takes it."""
-        if record is None:
-            return cls(payload, None, None)
-        return cls(payload, Copy.of(record.delivery), record.story)
+    def of(cls, payload: Any, record: Record | Sequence[Record] | None) -> Call:
+        """Of a payload, and of the record or records where the handler takes them."""
+        is_batch = isinstance(record, Sequence)
+        return cls(
+            payload,
+            tuple((Copy.of(one.delivery), one.story) for one in records_of(record)),
+            is_batch,
+        )
+
+
+def records_of(record: Record | Sequence[Record] | None) -> Sequence[Record]:
+    """What a handler takes as its second parameter, as a sequence."""
+    if record is None:
+        return ()
+    return (record,) if isinstance(record, Record) else record
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,8 @@ class Answer:
     result: Any = None
     error: BaseException | None = None
     traceback: str = ""
-    decision: Any = None
+    decisions: tuple[Any, ...] = ()
+    """Of each record that it took, what was decided by hand."""
 
 
 class ChildClock:
@@ -142,17 +155,20 @@ def serve(connection: Connection, module: str, qualified_name: str) -> None:
 
 
 def _answer(runner: asyncio.Runner, shape: HandlerShape, call: Call, clock: ChildClock) -> Answer:
-    record = None
+    records = [Record(delivery, story, clock) for delivery, story in call.records]
     arguments = [call.payload]
-    if call.delivery is not None and call.story is not None:
-        record = Record(call.delivery, call.story, clock)
-        arguments.append(record)
+    if records:
+        arguments.append(records if call.is_batch else records[0])
     try:
         result = _run(runner, lambda: shape.call(*arguments))
     except BaseException as error:  # noqa: BLE001  It is the parent's to decide about.
         text = "".join(traceback.format_exception(error))
-        return Answer(error=error, traceback=text, decision=record and record.decision)
-    return Answer(result=result, decision=record and record.decision)
+        return Answer(error=error, traceback=text, decisions=_decisions(records))
+    return Answer(result=result, decisions=_decisions(records))
+
+
+def _decisions(records: Sequence[Record]) -> tuple[Any, ...]:
+    return tuple(one.decision for one in records)
 
 
 def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
@@ -171,11 +187,11 @@ def _pickled(answer: Answer) -> bytes:
         pickle.loads(data)  # noqa: S301  Our own, a line ago.  Many exceptions fail only here.
     except Exception as error:  # noqa: BLE001  A class of the application's may do anything.
         if answer.error is None:
-            return pickle.dumps(Answer(decision=answer.decision))
+            return pickle.dumps(Answer(decisions=answer.decisions))
         kind = type(answer.error)
         text = f"{kind.__module__}.{kind.__qualname__}: {answer.error} (not picklable: {error!r})"
         answer = Answer(
-            error=RemoteError(text), traceback=answer.traceback, decision=answer.decision
+            error=RemoteError(text), traceback=answer.traceback, decisions=answer.decisions
         )
         data = pickle.dumps(answer)
     return data

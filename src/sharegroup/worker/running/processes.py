@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sharegroup.worker.declared.handler import HandlerShape
-from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, serve
+from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, records_of, serve
 from sharegroup.worker.running.threads import HandlerThreads
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ class HandlerProcesses:
                     child.process.kill()
             await _ended(asking)
             raise
-        if record is not None and answer.decision is not None:
-            record.decision = answer.decision
+        for one, decision in zip(records_of(record), answer.decisions, strict=True):
+            one.decision = decision
         if answer.error is not None:
             answer.error.__cause__ = RemoteTraceback(answer.traceback)
             raise answer.error

@@ -20,13 +20,15 @@ from typing import Any
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.outcomes import Reject, Release
 from sharegroup.worker.decisions.steps import GiveBack, Hold, Step
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declared.route import Batching, Route
 from sharegroup.worker.middleware import Call, Middleware, wrapped
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.running.batch_lane import BatchLane
 from sharegroup.worker.running.calling import Caller, caller_for
 from sharegroup.worker.running.in_hand import UNREAD, InHand
 from sharegroup.worker.running.keys import Keys
 from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost, Stopped
+from sharegroup.worker.running.level import LEVEL_START, Level
 from sharegroup.worker.running.settling import Settling
 from sharegroup.worker.running.token_bucket import TokenBucket
 from sharegroup.worker.seeing.counts import HandlerCounts
@@ -72,19 +74,24 @@ class RouteRunner:
         self._settling = settling
         self._waking = False
         self._is_open = True
-        self._level = 64 if route.concurrency == "auto" else route.concurrency
+        self.gathering: BatchLane | None = None
+        """The lane that gathers a batch."""
+        self._batching = _batching_of(route)
+        self._auto = Level() if route.concurrency == "auto" else None
+        self._level = LEVEL_START if route.concurrency == "auto" else route.concurrency
+        self._at_a_time = self._batching.size if self._batching is not None else 1
+        self._tasks: asyncio.TaskGroup | None = None
         self._rate = 0.0
         self._measured_at = self.clock.now()
         self._measured_done = 0
+        self._measured_seconds = 0.0
 
     # Life.
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start the lanes."""
-        for _ in range(self._level):
-            lane = Lane(self)
-            self.lanes.append(lane)
-            lane.task = tasks.create_task(lane.run(), name=f"lane-{self.route.shape.name}")
+        self._tasks = tasks
+        self._add_lanes()
 
     async def close(self) -> None:
         """End threads and processes; no lane runs any more."""
@@ -118,7 +125,7 @@ class RouteRunner:
             return 0
         self._measure(now)
         ahead = min(self._rate * min(AHEAD_SECONDS, lock_seconds * AHEAD_OF_LOCK), AHEAD_MAX)
-        free = self._level - self.running
+        free = self._level * self._at_a_time - self.running
         if self.bucket is not None:
             # One at least: the next one is to be here when its time has come.
             free = min(free, max(1, self.bucket.room(now, AHEAD_SECONDS)))
@@ -131,7 +138,28 @@ class RouteRunner:
         rate = (self.done - self._measured_done) / elapsed
         # Quick up, slow down: a pause in the stream is no reason to begin from nothing.
         self._rate = rate if rate > self._rate else 0.7 * self._rate + 0.3 * rate
+        if self._auto is not None:
+            self._find_level(self._auto)
         self._measured_at, self._measured_done = now, self.done
+        self._measured_seconds = self.counts.handling.total
+
+    def _find_level(self, auto: Level) -> None:
+        before = self._level
+        auto.window(
+            runs=self.done - self._measured_done,
+            seconds=self.counts.handling.total - self._measured_seconds,
+            running=self.running // self._at_a_time,
+        )
+        self._level = auto.now
+        if self._level > before:
+            self._add_lanes()
+
+    def _add_lanes(self) -> None:
+        assert self._tasks is not None, "lanes are added when it runs"
+        for _ in range(len(self.lanes), self._level):
+            lane = Lane(self) if self._batching is None else BatchLane(self, self._batching)
+            self.lanes.append(lane)
+            lane.task = self._tasks.create_task(lane.run(), name=f"lane-{self.route.shape.name}")
 
     # What comes.
 
@@ -145,7 +173,10 @@ class RouteRunner:
 
     def wake_one(self) -> None:
         """Have an idle lane look, unless one is about to."""
-        if self.ready and self.idle and not self._waking:
+        if self.gathering is not None:
+            if len(self.ready) >= self._at_a_time:
+                self.gathering.wake()
+        elif self.ready and self.idle and not self._waking:
             self._waking = True
             self.idle.pop().wake()
 
@@ -158,7 +189,10 @@ class RouteRunner:
     async def _called(self, call: Call) -> Any:
         """The innermost of the middleware."""
         payload = call.payload
-        return await (self.call(payload, call.record) if self.takes_record else self.call(payload))
+        if not self.takes_record:
+            return await self.call(payload)
+        is_batch = self._batching is not None
+        return await self.call(payload, list(call.records) if is_batch else call.record)
 
     def _find_key(self, one: InHand) -> None:
         order_by = self.route.order_by
@@ -180,7 +214,7 @@ class RouteRunner:
 
     def may_begin(self) -> bool:
         """Whether one more handler may run."""
-        return self._is_open and self.counts.running < self._level
+        return self._is_open and self.counts.running < self._level * self._at_a_time
 
     async def wait_for_turn(self, one: InHand) -> bool:
         """Keep the rate; False: it is not to be run after all."""
@@ -258,21 +292,23 @@ class RouteRunner:
         )
         self._settling.room_again.set()
 
+    def lost(self, one: InHand) -> None:
+        """Its lock ended while the handler of its batch ran."""
+        self.counts.running -= 1
+        self.done += 1
+        self._settling.lost(self, one)
+
     def give_up(self, lane: Lane, now: float) -> None:
         """Settle a record whose handler doesn't end though it was interrupted."""
-        one, verdict = lane.one, lane.verdict
-        assert one is not None
-        assert verdict is not None
-        lane.one = None
-        self.given_up += 1
-        self._settling.say(
-            logging.ERROR,
-            "handler.stuck",
-            self,
-            one,
-            f"seconds={now - lane.begun_at:.1f} (it ignores being cancelled; its slot is taken)",
-        )
-        self._decided(one, verdict, now, may_hold=False)
+        verdict = lane.verdict
+        assert verdict is not None, "it was interrupted"
+        text = f"seconds={now - lane.begun_at:.1f} (it ignores being cancelled; its slot is taken)"
+        given_up = lane.hand
+        lane.drop()
+        for one in given_up:
+            self.given_up += 1
+            self._settling.say(logging.ERROR, "handler.stuck", self, one, text)
+            self._decided(one, verdict, now, may_hold=False)
 
     def _decided(
         self, one: InHand, error: BaseException | None, now: float, *, may_hold: bool = True
@@ -366,3 +402,10 @@ class RouteRunner:
                 self._settling.carry_out(self, one, GiveBack())  # Its key's next becomes ready.
         self.ready.extend(kept)
         return given
+
+
+def _batching_of(route: Route) -> Batching | None:
+    """How batches are gathered; None: the handler takes one record at a time."""
+    if not route.shape.is_batch:
+        return None
+    return route.batching if route.batching is not None else Batching()

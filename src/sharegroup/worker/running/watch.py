@@ -73,8 +73,8 @@ class Watch:
         settling.set_clock()
         for runner in self._runners:
             for lane in runner.lanes:
-                if lane.one is not None:
-                    self._look_at(runner, lane, lane.one, now)
+                if hand := lane.hand:
+                    self._look_at(runner, lane, hand, now)
         waiting = [one for runner in self._runners for one in runner.all_waiting()]
         for one in (*waiting, *settling.in_custody()):
             if not one.is_done and one.is_lost(now):
@@ -83,12 +83,12 @@ class Watch:
         if settling.hungry:
             settling.room_again.set()
 
-    def _look_at(self, runner: RouteRunner, lane: Lane, one: InHand, now: float) -> None:
+    def _look_at(self, runner: RouteRunner, lane: Lane, hand: Sequence[InHand], now: float) -> None:
         limit = runner.route.max_handling_seconds
         if lane.verdict is not None:
             if now - lane.interrupted_at >= STUCK_SECONDS:
                 runner.give_up(lane, now)
-        elif one.is_lost(now):
+        elif all(one.is_lost(now) for one in hand):
             lane.interrupt(LockLost("the record's lock ended while its handler ran"), now)
         elif limit is not None and now - lane.begun_at >= limit:
             text = f"the handler ran for {now - lane.begun_at:.3g} s; max_handling is {limit:g} s"
