@@ -68,10 +68,19 @@ class KafkaTierLog:
         "_kept",
         "_owner",
         "_partitions",
+        "_session_ms",
     )
 
-    def __init__(self, config: ClientConfig, admin: AdminClient, group_id: str) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        admin: AdminClient,
+        group_id: str,
+        *,
+        session_ms: int = SESSION_MS,
+    ) -> None:
         self._config = config
+        self._session_ms = session_ms
         self._admin = admin
         self._group_id = group_id
         self._consumer: Any = None
@@ -94,8 +103,8 @@ class KafkaTierLog:
             # Each tier's partitions go to different members; a sticky assignor would keep
             # nothing, because every partition is given up while they are shared out.
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=SESSION_MS,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             max_poll_interval_ms=POLL_MS_MAX,
             fetch_max_wait_ms=FETCH_WAIT_MS,
