@@ -27,6 +27,7 @@ from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnD
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.parts import Node, Parts
+from sharegroup.broker.preparing import prepare_for_share_groups
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.server import Server, parse_listener
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
@@ -279,6 +280,7 @@ def _jobs(parts: Parts, directory: LogDirectory) -> dict[str, jobs.Job]:
         "dead_letters": parts.dead_letters.run,
         "state_pruning": parts.state_pruning.run,
         "producer_expiry": lambda: _forget_producers(parts),
+        "preparing": lambda: prepare_for_share_groups(parts.clock),
     }
 
 

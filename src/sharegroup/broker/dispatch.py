@@ -23,6 +23,7 @@ from kio.schema.errors import ErrorCode
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.request_counters import ApiCounters
 from sharegroup.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from sharegroup.wire import decoder, encoder
 from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
 from sharegroup.wire.convert import downgrade, upgrade
 from sharegroup.wire.decoder import DecodeError, decode
@@ -182,6 +183,13 @@ def dispatch(
     if isinstance(reply, list):
         counters.answered(reply, seconds)
     return reply
+
+
+def prepare(api_key: int, version: int) -> None:
+    """Import and compile now what the first such request would have to wait for."""
+    handler_of(api_key)
+    decoder.prepare(request_class(api_key, version), records=bytearray)
+    encoder.prepare(response_class(api_key, version))
 
 
 def error_code(error: KafkaError) -> ErrorCode:

@@ -64,6 +64,11 @@ def decode(
     return message, end
 
 
+def prepare(cls: type[Any], *, records: Records = bytes) -> None:
+    """Compile now what the first message of this class would have to wait for."""
+    _compiled(cls, records)
+
+
 Read = Callable[[Buffer, int, int, list[int]], tuple[Any, int]]
 """A compiled function: (buffer, position, end, [elements left]) to message and position."""
 

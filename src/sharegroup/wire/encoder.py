@@ -65,6 +65,11 @@ def encode_request(correlation_id: int, client_id: str | None, message: Any) -> 
     return _joined(_pack_size(size) + header, parts, large)
 
 
+def prepare(cls: type[Any]) -> None:
+    """Compile now what the first message of this class would have to wait for."""
+    _compiled(cls)
+
+
 def _parts(message: Any) -> tuple[list[Chunk], list[int]]:
     cls = type(message)
     parts: list[Chunk] = []
