@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import os
@@ -14,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlparse
 
+import httpx
 import pytest
 
 from tests.confluent_calls import admin, end_offset, produce
@@ -94,15 +96,24 @@ def test_web_application_answers_before_the_mail_goes_out(
     monkeypatch.setenv("BOOTSTRAP", broker.bootstrap)
     monkeypatch.syspath_prepend(str(ROOT))
     from examples.web_app import web
-    from starlette.testclient import TestClient
 
-    with TestClient(web) as client:
-        for name in ("Ada", "unlucky Grace"):
-            answer = client.post("/signups", json={"name": name, "address": f"{name}@example.org"})
-            assert answer.status_code == 202
-        wait_until(lambda: len(client.get("/mails").json()) == 2, lambda: client.get("/mails").text)
-        mails = {mail["name"]: mail["attempt"] for mail in client.get("/mails").json()}
-    assert mails == {"Ada": 1, "unlucky Grace": 2}
+    async def visit() -> dict[str, int]:
+        reach = httpx.ASGITransport(app=web)
+        async with (
+            web.router.lifespan_context(web),
+            httpx.AsyncClient(transport=reach, base_url="http://web") as client,
+            asyncio.timeout(WAIT_SECONDS_MAX),
+        ):
+            for name in ("Ada", "unlucky Grace"):
+                signup = {"name": name, "address": f"{name}@example.org"}
+                assert (await client.post("/signups", json=signup)).status_code == 202
+            mails: list[dict[str, Any]] = []
+            while len(mails) < 2:
+                mails = (await client.get("/mails")).json()
+                await asyncio.sleep(0.01)
+        return {mail["name"]: mail["attempt"] for mail in mails}
+
+    assert asyncio.run(visit()) == {"Ada": 1, "unlucky Grace": 2}
 
 
 class Geocoder(http.server.BaseHTTPRequestHandler):
