@@ -1,0 +1,25 @@
+"""Handlers that run in processes of their own: a child finds them here by their names."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sharegroup.worker import Record
+
+
+def pid_of(text: str) -> None:
+    """Says in which process it runs, by failing; ``crash`` ends that process, ``hang`` stays."""
+    if text == "crash":
+        os._exit(3)
+    if text == "hang":
+        time.sleep(60)
+    raise LookupError(str(os.getpid()))
+
+
+async def decide(text: str, record: Record) -> None:
+    """Decides by hand, where only a copy of the record is."""
+    if text == "reject":
+        record.reject(f"attempt {record.attempt} of offset {record.offset}")
+    else:
+        record.accept()
