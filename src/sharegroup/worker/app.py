@@ -309,9 +309,9 @@ class App:
 
     @asynccontextmanager
     async def opened(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:
-        """`connected`, with the startup hooks before and the shutdown hooks after.
+        """`connected`, with hooks run and then classes opened before, and the reverse after.
 
-        All of the latter run, also when one of them, or one of the former, raises.
+        Whatever was begun is ended, also when a hook raises.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.connected(outbox, clock))
@@ -319,6 +319,12 @@ class App:
                 stack.push_async_callback(self._run_hook, hook)
             for hook in self._startup:
                 await self._run_hook(hook)
+            # Those of `processes` are opened where they run.
+            for shape in (route.shape for route in self.route_list if not route.processes):
+                if shape.closing is not None:
+                    stack.push_async_callback(_called, shape.closing)
+                if shape.opening is not None:
+                    await _called(shape.opening)
             yield
 
     async def _run_hook(self, hook: Callable[..., Any]) -> None:

@@ -21,7 +21,7 @@ EVENTS: Mapping[str, str] = {
     "record.started": "A handler begins.",
     "record.succeeded": "A handler returned; `details` has `seconds` and `queued_seconds`.",
     "record.failed": "A handler failed; `error` says how, `details` what is done about it.",
-    "record.rejected": "A handler raised Reject.",
+    "record.rejected": "A handler raised Reject, or there are no dead letters to write it to.",
     "record.released": "The record was given back to the group.",
     "record.held": "It waits here, locked, for its next try.",
     "record.postponed": "It was written to a retry topic.",

@@ -48,6 +48,13 @@ async def bill(order: Order) -> None: ...
 async def audit(order: Order) -> None: ...
 
 
+class InProcesses:
+    def open(self) -> None:
+        raise AssertionError("opened in the process that only sends to others")
+
+    def handle(self, order: Order) -> None: ...
+
+
 def test_the_twelve_lines_of_a_first_application() -> None:
     app = App("orders-service", bootstrap="127.0.0.1:9092")
 
@@ -205,6 +212,33 @@ class TestHooks:
 
         asyncio.run(self.around(app, happened))
         assert happened == ["connect", "warm up pool", "working", "cool down", "disconnect pool"]
+
+    def test_classes_are_opened_after_the_hooks_and_closed_before_them(self) -> None:
+        app, happened = App("orders-service"), []
+
+        @app.share_group("billing", topics="orders")
+        class Bill:
+            async def open(self) -> None:
+                happened.append(f"open {app.state.pool}")
+
+            def handle(self, order: Order) -> None: ...
+
+            async def close(self) -> None:
+                happened.append(f"close {app.state.pool}")
+
+        @app.on_startup
+        def connect(given: App) -> None:
+            given.state.pool = "pool"
+
+        app.on_shutdown(lambda: happened.append("disconnect"))
+        asyncio.run(self.around(app, happened))
+        assert happened == ["open pool", "working", "close pool", "disconnect"]
+
+    def test_class_that_runs_in_processes_is_opened_there(self) -> None:
+        app, happened = App("orders-service"), []
+        app.share_group("billing", topics="orders", handler=InProcesses, processes=1)
+        asyncio.run(self.around(app, happened))
+        assert happened == ["working"]
 
     def test_shutdown_runs_whole_also_when_a_hook_raises(self) -> None:
         app, happened = App("orders-service"), []

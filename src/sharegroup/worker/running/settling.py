@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.dead_letters.reasons import REJECTED
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
@@ -184,8 +185,9 @@ class Settling:
         burier = self._burier(runner)
         if burier.topic is None or not step.is_kept:
             self._settle(runner, one, one.delivery.reject)
-            runner.counts.rejected += 1
-            self.tell("record.rejected", runner, one, step.error, {"reason": step.reason})
+            if step.reason != REJECTED:  # Of a Reject it is counted and told where it is decided.
+                runner.counts.rejected += 1
+                self.tell("record.rejected", runner, one, step.error, {"reason": step.reason})
             return
 
         def then() -> None:
