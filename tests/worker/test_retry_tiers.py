@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sharegroup.client import Producer
+from sharegroup.errors import NotLeaderOrFollower
 from sharegroup.wire.records import Record
 from sharegroup.worker.decisions.story import Origin
 from sharegroup.worker.decisions.story_headers import due_of, story_of
@@ -55,6 +56,18 @@ async def send(bootstrap: str, group: str, *delays_ms: int, key: bool = False) -
         ]
         for write in writes:
             await write
+
+
+async def leaders_elected(bootstrap: str, topic: str) -> None:
+    """Kafka's port is open before its partitions have leaders."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await lying_in(bootstrap, topic)
+            except NotLeaderOrFollower:
+                await asyncio.sleep(0.2)
+            else:
+                return
 
 
 def test_delays_are_kept(bootstrap: str, group: str) -> None:
@@ -190,6 +203,7 @@ def test_broker_that_goes_and_comes_back_is_found_again(tmp_path: Path, group: s
             broker.kill() if isinstance(broker, KafkaPeer) else broker.kill9()
             await asyncio.sleep(1.5)
             await asyncio.to_thread(broker.start)
+            await leaders_elected(broker.bootstrap, f"{group}.retry")
             await until_there(broker.bootstrap, f"{group}.retry", 2)
 
     with broker:

@@ -50,6 +50,8 @@ PARTITION_FETCH_BYTES = 256 * 1024
 FETCH_BYTES = 8 * 1024 * 1024
 METADATA_MS = 10_000
 """How soon a topic is seen that was made after the start."""
+RETRY_BACKOFF_MS = 200
+"""Each try that fails while a broker is away is some lines in aiokafka's log."""
 POLL_MS_MAX = 24 * 60 * 60 * 1000
 """aiokafka takes a member that reads nothing for so long for hung; here nothing may be due."""
 
@@ -113,8 +115,14 @@ class KafkaTierLog:
             metadata_max_age_ms=METADATA_MS,
         )
         consumer.subscribe(topics, listener=_Listener(self))
+        starting = asyncio.ensure_future(consumer.start())
         try:
-            await consumer.start()
+            # A start that is cancelled half way would leave its connection open.
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait({starting})
+            await self.close()
+            raise
         except AiokafkaError as error:
             await self.close()
             raise _ours(error) from error
@@ -264,7 +272,7 @@ def connection_options(config: ClientConfig) -> dict[str, Any]:
         "bootstrap_servers": config.bootstrap_servers,
         "client_id": config.client_id,
         "request_timeout_ms": config.request_timeout_ms,
-        "retry_backoff_ms": config.retry_backoff_ms,
+        "retry_backoff_ms": RETRY_BACKOFF_MS,
         "security_protocol": config.security_protocol,
         "ssl_context": tls_context(config),
         "sasl_mechanism": config.sasl_mechanism or "PLAIN",
