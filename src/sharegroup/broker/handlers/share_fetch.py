@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.errors import ErrorCode
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
 from kio.schema.share_fetch.v2.response import ShareFetchResponse
 
 from sharegroup.broker import share_requests
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.dispatch import Context, Encoded, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
@@ -32,12 +31,16 @@ from sharegroup.core.delivery import AcquireMode, Wanted
 from sharegroup.core.share_session import Closed, Fetching, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
-from sharegroup.wire.apis import response_module
+from sharegroup.wire.share_fetch_answer import Endpoint, PartitionAnswer, share_fetch_frame
 
 WAIT_MS_MAX = 5 * 60 * 1000
 """No request is parked for longer, whatever it asks for."""
 
 NATIVE = True
+
+ACQUIRE_MODES = {int(mode): mode for mode in AcquireMode}
+
+NOTHING = Fetched(b"", ())
 
 
 @dataclass(slots=True)
@@ -92,14 +95,14 @@ def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
 
 
 def _acquire_mode(request: ShareFetchRequest, key: SessionKey) -> AcquireMode:
-    mode = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
-    try:
-        return AcquireMode(mode)
-    except ValueError:
+    asked = getattr(request, "share_acquire_mode", 0)  # Version 1 has no such field.
+    mode = ACQUIRE_MODES.get(asked)
+    if mode is None:
         raise InvalidRequest(
-            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {mode}; known "
+            f"group {key.group_id!r} member {key.member_id!r}: ShareAcquireMode is {asked}; known "
             "are 0 (batch_optimized) and 1 (record_limit)"
-        ) from None
+        )
+    return mode
 
 
 def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
@@ -314,7 +317,7 @@ class _Reply:
 
     def of(
         self, started: share_requests.Started, found: Found | asyncio.Future[Found]
-    ) -> Awaitable[Any] | Any:
+    ) -> Awaitable[Encoded] | Encoded:
         """The response, later if there is anything to wait for."""
         if started.waiting or not isinstance(found, Found):
             return self._later(started, found)
@@ -322,63 +325,39 @@ class _Reply:
 
     async def _later(
         self, started: share_requests.Started, found: Found | asyncio.Future[Found]
-    ) -> Any:
+    ) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
         return self._build(outcomes, found if isinstance(found, Found) else await found)
 
-    def _build(self, acks: share_requests.Outcomes, found: Found) -> Any:
-        """The response in the client's version: a path where every microsecond counts."""
-        messages = response_module(78, self._context.api_version)
-        node = self._parts.node
-        named = dict.fromkeys((*self.every_partition, *acks, *found.records, *found.errors))
-        topics: dict[TopicId, list[Any]] = {}
+    def _build(self, acks: share_requests.Outcomes, found: Found) -> Encoded:
+        """The response, in bytes: a path where every microsecond counts."""
+        errors, node = found.errors, self._parts.node
+        named = dict.fromkeys((*self.every_partition, *acks, *found.records, *errors))
+        topics: dict[TopicId, list[PartitionAnswer]] = {}
         for partition in named:
-            topics.setdefault(partition.topic_id, []).append(
-                _partition(messages, partition, acks, found, node)
-            )
-        lock_ms = self._parts.group_settings.limits(self._key.group_id).lock_ms
-        return messages.ShareFetchResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=ErrorCode.none,
-            acquisition_lock_timeout=milliseconds(lock_ms),
-            responses=tuple(
-                messages.ShareFetchableTopicResponse(topic_id=topic_id, partitions=tuple(answered))
-                for topic_id, answered in topics.items()
-            ),
-            node_endpoints=(
-                (messages.NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port),)
-                if share_requests.leader_is_news(*acks.values(), *found.errors.values())
-                else ()
-            ),
+            records, acquired = found.records.get(partition, NOTHING)
+            answer = PartitionAnswer(partition.partition, records, acquired)
+            error, ack_error = errors.get(partition), acks.get(partition)
+            if error is not None or ack_error is not None:
+                answer = _with_errors(answer, error, ack_error, node)
+            topics.setdefault(partition.topic_id, []).append(answer)
+        leader_is_news = share_requests.leader_is_news(*acks.values(), *errors.values())
+        frame = share_fetch_frame(
+            self._context.correlation_id,
+            topics,
+            lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
+            endpoint=Endpoint(node.node_id, node.host, node.port) if leader_is_news else None,
         )
+        return Encoded(frame)
 
 
-def _partition(
-    messages: Any,
-    partition: TopicPartition,
-    acks: share_requests.Outcomes,
-    found: Found,
-    node: Node,
-) -> Any:
-    fetched = found.records.get(partition)
-    error, ack_error = found.errors.get(partition), acks.get(partition)
-    return messages.PartitionData(
-        partition_index=partition.partition,
-        error_code=ErrorCode.none if error is None else error_code(error),
+def _with_errors(
+    answer: PartitionAnswer, error: KafkaError | None, ack_error: KafkaError | None, node: Node
+) -> PartitionAnswer:
+    return answer._replace(
+        error_code=0 if error is None else error.code,
         error_message=None if error is None else str(error),
-        acknowledge_error_code=0 if ack_error is None else ack_error.code,
-        acknowledge_error_message=None if ack_error is None else str(ack_error),
-        current_leader=messages.LeaderIdAndEpoch(
-            leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
-            leader_epoch=0,  # One broker leads every partition, for ever.
-        ),
-        records=b"" if fetched is None else fetched.records,
-        acquired_records=tuple(
-            messages.AcquiredRecords(
-                first_offset=one.first,
-                last_offset=one.end - 1,
-                delivery_count=one.delivery_count,
-            )
-            for one in (() if fetched is None else fetched.acquired)
-        ),
+        ack_error_code=0 if ack_error is None else ack_error.code,
+        ack_error_message=None if ack_error is None else str(ack_error),
+        leader_id=node.node_id if share_requests.leader_is_news(error, ack_error) else 0,
     )

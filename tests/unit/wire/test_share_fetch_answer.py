@@ -1,0 +1,97 @@
+"""The share fetch answer that is written by hand has the bytes of kio's classes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+
+from sharegroup.ids import TopicId
+from sharegroup.wire.apis import response_module
+from sharegroup.wire.encoder import Chunk
+from sharegroup.wire.share_fetch_answer import Endpoint, PartitionAnswer, share_fetch_frame
+from tests.unit.wire.messages import by_kio
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+offset = st.integers(0, 2**62)
+message = st.none() | st.text(max_size=200)
+acquired = st.tuples(offset, offset.map(lambda end: end + 1), st.integers(1, 2**15 - 1))
+answer = st.builds(
+    PartitionAnswer,
+    int32,
+    st.binary(max_size=20) | st.sampled_from([b"x" * 126, b"y" * 127, b"z" * 20_000]),
+    st.lists(acquired, max_size=3),
+    st.sampled_from([0, 1, 56, 100]),
+    message,
+    st.sampled_from([0, 6, 42, 121]),
+    message,
+    int32,
+)
+topics = st.dictionaries(st.uuids().map(TopicId), st.lists(answer, max_size=3), max_size=3)
+endpoint = st.none() | st.builds(Endpoint, int32, st.text(max_size=200), int32)
+
+
+def by_kio_classes(
+    version: int,
+    answered: dict[TopicId, list[PartitionAnswer]],
+    lock_ms: int,
+    node: Endpoint | None,
+) -> bytes:
+    messages = response_module(78, version)
+    nodes = () if node is None else (messages.NodeEndpoint(**node._asdict()),)
+    return by_kio(
+        messages.ShareFetchResponse(
+            throttle_time=timedelta(0),
+            error_code=ErrorCode.none,
+            acquisition_lock_timeout=timedelta(milliseconds=lock_ms),
+            responses=tuple(
+                messages.ShareFetchableTopicResponse(
+                    topic_id=topic_id,
+                    partitions=tuple(partition(messages, one) for one in answers),
+                )
+                for topic_id, answers in answered.items()
+            ),
+            node_endpoints=nodes,
+        )
+    )
+
+
+def partition(messages: Any, one: PartitionAnswer) -> Any:
+    return messages.PartitionData(
+        partition_index=one.partition,
+        error_code=ErrorCode(one.error_code),
+        error_message=one.error_message,
+        acknowledge_error_code=one.ack_error_code,
+        acknowledge_error_message=one.ack_error_message,
+        current_leader=messages.LeaderIdAndEpoch(leader_id=one.leader_id, leader_epoch=0),
+        records=one.records,
+        acquired_records=tuple(
+            messages.AcquiredRecords(first_offset=first, last_offset=end - 1, delivery_count=count)
+            for first, end, count in one.acquired
+        ),
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@given(answered=topics, lock_ms=st.integers(0, 2**31 - 1), node=endpoint)
+def test_bytes_are_those_of_kio(
+    version: int,
+    answered: dict[TopicId, list[PartitionAnswer]],
+    lock_ms: int,
+    node: Endpoint | None,
+) -> None:
+    frame = b"".join(share_fetch_frame(7, answered, lock_ms=lock_ms, endpoint=node))
+    body = by_kio_classes(version, answered, lock_ms, node)
+    assert frame == (len(body) + 5).to_bytes(4, "big") + b"\0\0\0\7" + b"\0" + body
+
+
+def test_records_are_handed_on_as_they_are() -> None:
+    records = b"r" * 1000
+    answers = {TopicId(UUID(int=1)): [PartitionAnswer(0, records), PartitionAnswer(1)]}
+    chunks: list[Chunk] = share_fetch_frame(7, answers, lock_ms=1, endpoint=None)
+    assert [chunk is records for chunk in chunks] == [False, True, False]
