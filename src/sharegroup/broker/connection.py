@@ -39,7 +39,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: Owner, parts: Parts, connection_id: int) -> None:
         self.connection_id = connection_id
-        self.peer = "unknown"
+        self.peer, self._host = "unknown", ""
         self._owner = owner
         self._parts = parts
         self._clock: Clock = parts.clock
@@ -60,7 +60,8 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         address = transport.get_extra_info("peername")
-        self.peer = f"{address[0]}:{address[1]}" if address else "unknown"
+        if address:
+            self.peer, self._host = f"{address[0]}:{address[1]}", address[0]
         if not self._owner.opened(self):
             self._closing = True
             transport.abort()
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
                 self._parts,
                 frame,
                 connection_id=self.connection_id,
-                peer_host=self.peer.rpartition(":")[0],
+                peer_host=self._host,
             )
         except CloseConnection as error:
             self._refuse(str(error))

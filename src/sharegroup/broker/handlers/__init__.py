@@ -6,10 +6,12 @@ it.  ``refuse(request, error)`` is the response of a request that failed as a wh
 """
 
 import datetime as dt
+from functools import lru_cache
 
 from kio.static.primitive import i32Timedelta
 
 
+@lru_cache(maxsize=1024)
 def milliseconds(count: int) -> i32Timedelta:
     """A duration as kio's messages hold it."""
     return i32Timedelta.parse(dt.timedelta(milliseconds=count))
