@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.errors import KafkaError
@@ -107,23 +107,30 @@ class TierMover:
             for record in records
         ]
         # All are under way before the first is waited for.
-        writes = [
-            moving.outbox.send(step.topic, record.value, key=record.key, headers=step.headers)
-            for record, step in zip(records, steps, strict=True)
-        ]
+        writes = [self._begin(record, step) for record, step in zip(records, steps, strict=True)]
         moved, failed = [], []
         error: KafkaError | None = None
         for record, step, write in zip(records, steps, writes, strict=True):
-            try:
-                self._tell(step, await write)
-                moved.append(record)
-            except KafkaError as refused:
-                error = refused
+            outcome = write if isinstance(write, KafkaError) else await _outcome(write)
+            if isinstance(outcome, KafkaError):
+                error = outcome
                 failed.append(record)
+            else:
+                self._tell(step, outcome)
+                moved.append(record)
         self.shelf.done(moved)
         self._failures = 0 if moved else self._failures + 1
         if error is not None:
             self._put_back(failed, error)
+
+    def _begin(self, record: TierRecord, step: Step) -> Awaitable[Written] | KafkaError:
+        try:
+            write = self._moving.outbox.send(
+                step.topic, record.value, key=record.key, headers=step.headers
+            )
+        except KafkaError as error:
+            return error  # Known without asking anybody, as of a record that is too large.
+        return asyncio.ensure_future(write) if asyncio.iscoroutine(write) else write
 
     def _put_back(self, records: Sequence[TierRecord], error: KafkaError) -> None:
         doubled = BACKOFF_MS << min(self._failures, 10)
@@ -174,3 +181,10 @@ class TierMover:
             f"group={self._moving.group} topic={self.partition.topic} "
             f"partition={self.partition.partition}"
         )
+
+
+async def _outcome(write: Awaitable[Written]) -> Written | KafkaError:
+    try:
+        return await write
+    except KafkaError as error:
+        return error

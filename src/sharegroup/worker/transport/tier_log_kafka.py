@@ -50,6 +50,8 @@ PARTITION_FETCH_BYTES = 256 * 1024
 FETCH_BYTES = 8 * 1024 * 1024
 METADATA_MS = 10_000
 """How soon a topic is seen that was made after the start."""
+REQUEST_MS_MAX = 15_000
+"""Longer than members have to agree; a broker that hangs must not hold up the end for longer."""
 RETRY_BACKOFF_MS = 200
 """Each try that fails while a broker is away is some lines in aiokafka's log."""
 POLL_MS_MAX = 24 * 60 * 60 * 1000
@@ -271,7 +273,7 @@ def connection_options(config: ClientConfig) -> dict[str, Any]:
     return {
         "bootstrap_servers": config.bootstrap_servers,
         "client_id": config.client_id,
-        "request_timeout_ms": config.request_timeout_ms,
+        "request_timeout_ms": min(config.request_timeout_ms, REQUEST_MS_MAX),
         "retry_backoff_ms": RETRY_BACKOFF_MS,
         "security_protocol": config.security_protocol,
         "ssl_context": tls_context(config),

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from sharegroup.worker.retrying import scheduler as scheduling
 from sharegroup.worker.retrying import tier_mover
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
-from tests.unit.worker.retrying.cluster import START_MS, Cluster, Process
+from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Process
 
 LATE_MS_MAX = 20
 """Of what comes through `due`: some writes and commits, of 3 and 1 ms."""
@@ -536,6 +537,33 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(0.0005)
             most = max(most, len(process.outbox.under_way))
         assert most == 100
+        await process.stop()
+
+    play(scene)
+
+
+def test_outbox_that_begins_when_awaited_is_not_awaited_one_by_one() -> None:
+    async def scene(cluster: Cluster) -> None:
+        process = Process(cluster)
+        eager = process.outbox.send
+
+        def lazy(topic: str, value: bytes | None, **more: Any) -> Awaitable[Lying]:
+            async def send() -> Lying:
+                return await eager(topic, value, **more)
+
+            if value == b"bad":
+                raise MessageTooLarge("known before it is sent")
+            return send()
+
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(
+            type(process.outbox), "send", lambda self, *some, **more: lazy(*some, **more)
+        )
+        for number in range(100):
+            cluster.append("g.retry.5s", b"%d" % number, None, [])
+        cluster.append("g.retry.5s", b"bad", None, [])
+        await arrived(cluster, 100, seconds=0.05)
+        monkey.undo()
         await process.stop()
 
     play(scene)
