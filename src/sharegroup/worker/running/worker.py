@@ -109,16 +109,8 @@ class Worker:
                     middlewares=self._app.middlewares,
                 )
             )
-            self._schedulers.append(
-                Scheduler(
-                    group,
-                    self._parts.clock,
-                    self._parts.outbox,
-                    self._parts.open_tier_log(group),
-                    tiers=Tiers.of(routes[0].retry_tiers),
-                    events=self._app.events,
-                )
-            )
+            if any(route.retry is not None for route in routes):  # Else it has no tiers.
+                self._schedulers.append(self._scheduler(group, routes[0]))
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
@@ -192,6 +184,16 @@ class Worker:
         log.info("worker.stopped app=%s %s", self._app.name, report)
         self._tell("worker.stopped", {"report": report})
         return report
+
+    def _scheduler(self, group: str, route: Route) -> Scheduler:
+        return Scheduler(
+            group,
+            self._parts.clock,
+            self._parts.outbox,
+            self._parts.open_tier_log(group),
+            tiers=Tiers.of(route.retry_tiers),
+            events=self._app.events,
+        )
 
     async def _limits(self, group: str) -> GroupLimits:
         try:
