@@ -102,6 +102,7 @@ class ShareMember:
 
     async def leave(self) -> None:
         """Send what is settled, end the sessions, leave the group; come back with a poll."""
+        await self._ready.wait()  # Who started it may have been cancelled at once.
         assert self._tasks is not None
         closing = [self._tasks.create_task(node.close()) for node in self._nodes.values()]
         if closing:

@@ -24,8 +24,11 @@ class Caller(Protocol):
     """With the payload and, if the handler takes it, the record.  Cancelled, it ends when the
     handler has ended."""
 
+    async def start(self) -> None:
+        """Before the first call."""
+
     async def close(self) -> None:
-        """After the last call."""
+        """After the last one."""
 
 
 class OnTheLoop:
@@ -35,6 +38,9 @@ class OnTheLoop:
 
     def __init__(self, shape: HandlerShape) -> None:
         self.call: Callable[..., Awaitable[Any]] = shape.call
+
+    async def start(self) -> None:
+        """There is nothing to be started."""
 
     async def close(self) -> None:
         """There is nothing to be closed."""
@@ -48,6 +54,9 @@ class InThreads:
     def __init__(self, shape: HandlerShape, count: int) -> None:
         self._threads = HandlerThreads(count)
         self.call: Callable[..., Awaitable[Any]] = partial(self._threads.call, shape.call)
+
+    async def start(self) -> None:
+        """Threads are started when they are needed."""
 
     async def close(self) -> None:
         """Let the threads end."""

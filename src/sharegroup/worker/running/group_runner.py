@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.steps import Postpone
+from sharegroup.worker.dead_letters.reasons import UNROUTED
+from sharegroup.worker.decisions.steps import Bury, Postpone
 from sharegroup.worker.decisions.story import NEW, Story
 from sharegroup.worker.decisions.story_headers import story_of
 from sharegroup.worker.decisions.tiers import Tiers
@@ -120,8 +121,7 @@ class GroupRunner:
     async def run(self) -> None:
         """Take and handle records until `stop`; raises what makes that impossible."""
         async with asyncio.TaskGroup() as tasks:
-            for runner in self.runners:
-                runner.start(tasks)
+            await asyncio.gather(*(runner.start(tasks) for runner in self.runners))
             running = [
                 *(lane.task for lane in self._lanes() if lane.task is not None),
                 tasks.create_task(self.settling.held.run()),
@@ -286,14 +286,20 @@ class GroupRunner:
         return self.runners[0] if len(self.runners) == 1 else None
 
     def _send_round(self, one: InHand) -> None:
-        """No handler here takes it: later, for another process that may have one."""
-        first = self.runners[0]
+        """No handler here takes it: later, for another process that may have one.
+
+        One that was written to the group's own topic by nobody of ours is nobody's.
+        """
+        settling, first = self.settling, one.runner
+        settling.tell("record.unrouted", first, one)
+        if one.story.origin is None:
+            settling.say(logging.WARNING, "record.unrouted", first, one, "(of unknown origin)")
+            settling.carry_out(first, one, Bury(one.story, UNROUTED))
+            return
         due_ms = self._clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
-        self.settling.tell("record.unrouted", first, one)
-        self.settling.say(
-            logging.WARNING, "record.unrouted", first, one, "(no handler here; it goes round)"
-        )
-        self.settling.carry_out(first, one, Postpone(replace(one.story, due_ms=due_ms)))
+        text = f"of={one.story.origin.topic} (it has no handler here, and goes round)"
+        settling.say(logging.WARNING, "record.unrouted", first, one, text)
+        settling.carry_out(first, one, Postpone(replace(one.story, due_ms=due_ms)))
 
     async def _ask_limits(self) -> None:
         while True:

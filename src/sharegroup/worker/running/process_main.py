@@ -140,8 +140,14 @@ def serve(connection: Connection, module: str, qualified_name: str) -> None:
         signal.signal(one, signal.SIG_IGN)
     clock = ChildClock()
     with asyncio.Runner() as runner:
-        shape = _find(module, qualified_name)
-        _run(runner, shape.opening)
+        try:
+            shape = _find(module, qualified_name)
+            _run(runner, shape.opening)
+        except Exception as error:  # noqa: BLE001  The parent is told.
+            text = "".join(traceback.format_exception(error))
+            connection.send_bytes(_pickled(Answer(error=error, traceback=text)))
+            return
+        connection.send_bytes(_pickled(Answer()))
         try:
             while True:
                 try:

@@ -2,7 +2,7 @@
 
 One thread here for each process there: it sends a payload, waits for the answer, and notices by
 the end of the pipe that the process has died.  That is a failure of the one record whose handler
-ran in it, and of no other; the next record begins a new process.
+ran in it, and of no other; a new process is begun at once.
 
     lane --> thread --- payload, delivery, story ---> child: decode nothing, call, answer
                    <-- result, or the exception with its traceback, and what was decided by hand
@@ -50,7 +50,7 @@ class HandlerCrashed(Exception):
 class _Child:
     """One process and the pipe to it; used by one thread, killed by any."""
 
-    __slots__ = ("_shape", "connection", "process")
+    __slots__ = ("_is_ready", "_shape", "connection", "process")
 
     def __init__(self, shape: HandlerShape) -> None:
         self._shape = shape
@@ -62,11 +62,26 @@ class _Child:
         )
         self.process.start()
         theirs.close()
+        self._is_ready = False
+
+    def wait_ready(self) -> None:
+        """Return when it has found and opened the handler; raises why it could not."""
+        if not self._is_ready:
+            answer = self._exchange(None)
+            if answer.error is not None:
+                answer.error.__cause__ = RemoteTraceback(answer.traceback)
+                self.end()
+                raise answer.error
+            self._is_ready = True
 
     def ask(self, call: Call) -> Answer:
         """Have the handler called; HandlerCrashed when the process ends before it answers."""
+        return self._exchange(call)
+
+    def _exchange(self, call: Call | None) -> Answer:
         try:
-            self.connection.send(call)
+            if call is not None:
+                self.connection.send(call)
             answer = self.connection.recv()
         except (EOFError, OSError) as error:
             self.process.join()
@@ -88,10 +103,16 @@ class HandlerProcesses:
 
     def __init__(self, shape: HandlerShape, count: int) -> None:
         self._shape = shape
+        self._count = count
         self._threads = HandlerThreads(count)
         self._idle: list[_Child] = []
         self._lock = threading.Lock()
         self.call: Callable[..., Any] = self._call
+
+    async def start(self) -> None:
+        """Begin all processes; raises why the handler can't be found or opened there."""
+        ready = (self._threads.call(self._begin_one) for _ in range(self._count))
+        await asyncio.gather(*ready)
 
     async def close(self) -> None:
         """End all processes."""
@@ -120,17 +141,25 @@ class HandlerProcesses:
             raise answer.error
         return answer.result
 
+    def _begin_one(self) -> None:
+        """In a thread."""
+        child = _Child(self._shape)
+        child.wait_ready()
+        with self._lock:
+            self._idle.append(child)
+
     def _ask(self, call: Call, running: list[_Child]) -> Answer:
         """In the thread."""
         with self._lock:
-            child = self._idle.pop() if self._idle else None
-        if child is None:
-            child = _Child(self._shape)
-        running.append(child)
+            child = self._idle.pop() if self._idle else _Child(self._shape)
+            running.append(child)
         try:
+            child.wait_ready()
             answer = child.ask(call)
         except HandlerCrashed:
             child.connection.close()
+            with self._lock:
+                self._idle.append(_Child(self._shape))  # It is ready when it is needed.
             log.warning(
                 "handler.crashed handler=%s exit_code=%s", self._shape.name, child.process.exitcode
             )

@@ -77,8 +77,11 @@ class RouteRunner:
         self.gathering: BatchLane | None = None
         """The lane that gathers a batch."""
         self._batching = _batching_of(route)
-        self._auto = Level() if route.concurrency == "auto" else None
-        self._level = LEVEL_START if route.concurrency == "auto" else route.concurrency
+        is_auto = route.concurrency == "auto" and not route.processes
+        self._auto = Level() if is_auto else None
+        # More than there are processes would only wait for one, while their time runs.
+        fixed = LEVEL_START if route.concurrency == "auto" else route.concurrency
+        self._level = route.processes or fixed
         self._at_a_time = self._batching.size if self._batching is not None else 1
         self._tasks: asyncio.TaskGroup | None = None
         self._rate = 0.0
@@ -88,8 +91,9 @@ class RouteRunner:
 
     # Life.
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start the lanes."""
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the processes, if the handler runs in some, and the lanes."""
+        await self.caller.start()
         self._tasks = tasks
         self._add_lanes()
 
@@ -278,7 +282,7 @@ class RouteRunner:
             counts.succeeded += 1
             self._settling.accept(self, one, seconds)
         else:
-            self._decided(one, error, now)
+            self._decided(one, error, now, seconds)
         if self._settling.hungry:
             self._settling.room_again.set()
 
@@ -302,16 +306,23 @@ class RouteRunner:
         """Settle a record whose handler doesn't end though it was interrupted."""
         verdict = lane.verdict
         assert verdict is not None, "it was interrupted"
-        text = f"seconds={now - lane.begun_at:.1f} (it ignores being cancelled; its slot is taken)"
+        seconds = now - lane.begun_at
+        text = f"seconds={seconds:.1f} (it ignores being cancelled; its slot is taken)"
         given_up = lane.hand
         lane.drop()
         for one in given_up:
             self.given_up += 1
             self._settling.say(logging.ERROR, "handler.stuck", self, one, text)
-            self._decided(one, verdict, now, may_hold=False)
+            self._decided(one, verdict, now, seconds, may_hold=False)
 
     def _decided(
-        self, one: InHand, error: BaseException | None, now: float, *, may_hold: bool = True
+        self,
+        one: InHand,
+        error: BaseException | None,
+        now: float,
+        seconds: float,
+        *,
+        may_hold: bool = True,
     ) -> None:
         settling = self._settling
         decision = one.record.decision
@@ -326,9 +337,13 @@ class RouteRunner:
             if error is not None:
                 settling.tell("record.failed", self, one, error, {"step": "decided by hand"})
             error = None if decision == "accept" else decision
+        if error is None:
+            self.counts.succeeded += 1
+            settling.accept(self, one, seconds)
+            return
         self._count(one, error)
         step = self._step(one, error, now, may_hold=may_hold)
-        if error is not None and not isinstance(error, Reject | Release | UnreadablePayload):
+        if not isinstance(error, Reject | Release | UnreadablePayload):
             settling.tell("record.failed", self, one, error, {"step": type(step).__name__})
         settling.carry_out(self, one, step)
 
@@ -347,11 +362,9 @@ class RouteRunner:
             member=settling.member_id,
         )
 
-    def _count(self, one: InHand, error: BaseException | None) -> None:
+    def _count(self, one: InHand, error: BaseException) -> None:
         counts, tell = self.counts, self._settling.tell
         match error:
-            case None:
-                counts.succeeded += 1
             case Reject():
                 counts.rejected += 1
                 tell("record.rejected", self, one, error)
