@@ -82,7 +82,7 @@ def test_letter_keeps_every_byte_and_says_what_happened(bootstrap: str, group: s
 
     (letter,) = asyncio.run(letters())
     assert (letter.key, letter.value, letter.headers) == (b"\x00key", b"\xfe\xff", HEADERS)
-    assert letter.all_headers[: len(HEADERS)] == HEADERS
+    assert tuple(letter.all_headers[: len(HEADERS)]) == HEADERS
     assert letter.story == Story(
         origin=Origin("orders", 2, 7, 1_700_000_000_000), failures=1, attempts=(ATTEMPT,),
         redrives=1, redrive_id="earlier",

@@ -90,7 +90,7 @@ async def _redrive(
     }
     async with (
         DeadLetterQueue(topic, **access.client_options()) as queue,
-        Producer(**sending) as producer,  # type: ignore[arg-type]  # Checked when it is made.
+        Producer(**sending) as producer,
     ):
         sending_back = Redrive(queue, producer, options)
         try:

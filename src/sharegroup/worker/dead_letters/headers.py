@@ -28,6 +28,12 @@ DEAD = "__sharegroup.dead."
 NOT_COPIED = "sharegroup.dlq.not.copied"
 """In letters of our broker: why the record itself is missing."""
 
+DEAD_NAMES = (
+    "id", "reason", "error.class", "error.message", "error.traceback", "handler", "group",
+    "member", "first.failure", "last.failure",
+)  # fmt: skip
+KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
+
 MESSAGE_CHARACTERS_MAX = 4_000
 TRACEBACK_BYTES_MAX = 16 * 1024
 CUT = "...\n"

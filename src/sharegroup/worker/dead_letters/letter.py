@@ -11,18 +11,34 @@ and only that one is taken off when the record is sent back: the others are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.wire.records import Record
-from sharegroup.worker.dead_letters.headers import DEAD, KAFKA, NOT_COPIED
+from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA, KAFKA_NAMES, NOT_COPIED
 from sharegroup.worker.dead_letters.reasons import OF_THE_BROKER, UNKNOWN
 from sharegroup.worker.decisions.story import Origin, Story
-from sharegroup.worker.decisions.story_headers import PREFIX, TEXT_BYTES_MAX, story_of
+from sharegroup.worker.decisions.story_headers import (
+    ORIGIN_OFFSET,
+    PREFIX,
+    REDRIVES,
+    STORY,
+    TEXT_BYTES_MAX,
+    own_headers,
+    story_of,
+)
 from sharegroup.worker.ports import Header
 
 NO_TIME = -1
+DEAD_REASON = DEAD + "reason"
+DEAD_GROUP = DEAD + "group"
+DEAD_ID = DEAD + "id"
+KAFKA_GROUP = KAFKA + "group"
+TOLD = STORY.union(
+    (DEAD + name for name in DEAD_NAMES), (KAFKA + name for name in KAFKA_NAMES), (NOT_COPIED,)
+)
+"""Every name that a letter adds to its record's."""
 
 
 class Death(NamedTuple):
@@ -45,29 +61,86 @@ class Death(NamedTuple):
     id: str = ""
 
 
-class Letter(NamedTuple):
-    """One dead letter."""
+class Letter:
+    """One dead letter; what is told in its headers is read when somebody asks."""
 
-    topic: str
-    """Topic, partition, offset and time are the letter's own; the record's are in the story."""
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[Header, ...]
-    """The application's own."""
-    all_headers: tuple[Header, ...]
-    story: Story
-    death: Death
-    found: bool = False
-    """Whether the record was found where it came from, and is in here."""
+    __slots__ = (
+        "_death", "_story", "all_headers", "found", "headers", "key", "offset", "partition",
+        "timestamp_ms", "told", "topic", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        record: Record,
+        *,
+        headers: Sequence[Header],
+        told: Mapping[str, bytes | None],
+    ) -> None:
+        self.topic = topic
+        """Topic, partition, offset and time are the letter's own; the record's are in the story."""
+        self.partition = partition
+        self.offset = record.offset
+        self.timestamp_ms = time_of(record)
+        self.key = record.key
+        self.value = record.value
+        self.headers = headers
+        """The application's own."""
+        self.all_headers: Sequence[Header] = record.headers
+        self.told = told
+        """The others, by name, as they are."""
+        self.found = False
+        """Whether the record was found where it came from, and is in here."""
+        self._story: Story | None = None
+        self._death: Death | None = None
+
+    @property
+    def story(self) -> Story:
+        """Where the record came from and what was tried; no origin: no letter says so."""
+        if self._story is None:
+            story = story_of(self.all_headers)
+            if story.origin is None:
+                story = replace(story, origin=_source(self.told))
+            self._story = story
+        return self._story
+
+    @property
+    def death(self) -> Death:
+        """Why it is here."""
+        if self._death is None:
+            self._death = _death(self.told)
+        return self._death
+
+    @property
+    def group(self) -> str:
+        """Who gave it up; empty: it does not say."""
+        told = self.told
+        return _text(told.get(DEAD_GROUP) or told.get(KAFKA_GROUP))
+
+    @property
+    def has_origin(self) -> bool:
+        """Whether it says where its record came from."""
+        return ORIGIN_OFFSET in self.told or self.story.origin is not None
+
+    @property
+    def redrives(self) -> int:
+        """How often its record was sent back before."""
+        told = self.told.get(REDRIVES)
+        return 0 if told is None else self.story.redrives
+
+    @property
+    def by_worker(self) -> bool:
+        """Whether a worker wrote it, with all that it knew."""
+        return DEAD_REASON in self.told
 
     @property
     def lacks_its_record(self) -> bool:
         """Whether only the original can say what its headers were, and maybe key and value."""
-        bare = not self.headers or bool(self.death.not_copied)
-        return bare and self.death.by_broker and self.story.origin is not None and not self.found
+        if self.by_worker or self.found:
+            return False
+        bare = not self.headers or NOT_COPIED in self.told
+        return bare and self.story.origin is not None
 
     @property
     def has_payload(self) -> bool:
@@ -77,26 +150,45 @@ class Letter(NamedTuple):
     @property
     def redrive_id(self) -> str:
         """The same for each copy that is sent back of this letter, or of its double."""
-        told = self.death.id
-        usable = told and len(told.encode(errors="replace")) <= TEXT_BYTES_MAX // 2
-        return told if usable else f"{self.topic}/{self.partition}/{self.offset}"
+        told = self.told.get(DEAD_ID)
+        usable = told and len(told) <= TEXT_BYTES_MAX // 2
+        return _text(told) if usable else f"{self.topic}/{self.partition}/{self.offset}"
 
-    def named(self) -> str:
-        """For messages."""
-        return f"topic {self.topic!r} partition {self.partition} offset {self.offset}"
+    def with_record(self, record: Record) -> Letter:
+        """The same letter with the record itself, which was found where it came from."""
+        origin = self.story.origin
+        assert origin is not None, "what was found was looked for somewhere"
+        whole = Letter(
+            self.topic, self.partition, record, headers=own_headers(record.headers), told=self.told
+        )
+        whole.offset, whole.timestamp_ms = self.offset, self.timestamp_ms
+        whole.all_headers = (*record.headers, *self.all_headers)
+        known = story_of(record.headers)
+        where = known.origin or origin._replace(timestamp_ms=time_of(record))
+        whole._story = replace(known, origin=where)
+        whole.found = True
+        return whole
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, death={self.death!r})"
+        )
 
 
 def letter_of(topic: str, partition: int, record: Record) -> Letter:
     """The letter that this record is; anything may be asked of a stranger, nothing raises."""
-    every = tuple(record.headers)
-    about, own = _sorted(every)
-    story = story_of(every)
-    if story.origin is None:
-        story = replace(story, origin=_source(about))
-    return Letter(
-        topic, partition, record.offset, time_of(record), record.key, record.value,
-        own, every, story, _death(about),
-    )  # fmt: skip
+    # The hot path of a redrive: the headers of a letter are its record's, and then ours.
+    every = record.headers
+    for first, (name, _) in enumerate(every):
+        if name in TOLD:
+            ours = every[first:]
+            told = dict(ours)
+            if len(told) == len(ours) and told.keys() <= TOLD:
+                return Letter(topic, partition, record, headers=tuple(every[:first]), told=told)
+            break
+    told, own = _sorted(every)
+    return Letter(topic, partition, record, headers=own, told=told)
 
 
 def time_of(record: Record) -> int:
@@ -104,49 +196,45 @@ def time_of(record: Record) -> int:
     return NO_TIME if record.timestamp is None else record.timestamp
 
 
-def _sorted(headers: Iterable[Header]) -> tuple[dict[str, str], tuple[Header, ...]]:
+def _sorted(headers: Sequence[Header]) -> tuple[dict[str, bytes | None], tuple[Header, ...]]:
     """What is said of the letter, by name, and the application's own headers."""
-    about: dict[str, str] = {}
+    told: dict[str, bytes | None] = {}
     own: list[Header] = []
-    for header in reversed(tuple(headers)):
-        name, content = header
+    for name, content in reversed(headers):
         if name.startswith(PREFIX):
-            if name.startswith(DEAD) and name not in about:
-                about[name] = _text(content)
-        elif (name.startswith(KAFKA) or name == NOT_COPIED) and name not in about:
-            about[name] = _text(content)
+            told.setdefault(name, content)
+        elif (name.startswith(KAFKA) or name == NOT_COPIED) and name not in told:
+            told[name] = content
         else:
-            own.append(header)
+            own.append((name, content))
     own.reverse()
-    return about, tuple(own)
+    return told, tuple(own)
 
 
-def _death(about: dict[str, str]) -> Death:
-    message = about.get(KAFKA + "message", "")
-    count = _number(about.get(KAFKA + "delivery.count", ""))
-    group = about.get(DEAD + "group") or about.get(KAFKA + "group", "")
-    reason = about.get(DEAD + "reason")
-    if reason is None:
-        return Death(
-            OF_THE_BROKER.get(message, UNKNOWN), group, message, count,
-            by_broker=KAFKA + "topic" in about, not_copied=about.get(NOT_COPIED, ""),
-        )  # fmt: skip
+def _death(told: Mapping[str, bytes | None]) -> Death:
+    def text(name: str) -> str:
+        return _text(told.get(name))
+
+    message = text(KAFKA + "message")
+    group = text(DEAD_GROUP) or text(KAFKA_GROUP)
+    count = _number(text(KAFKA + "delivery.count"))
+    if DEAD_REASON not in told:
+        reason = OF_THE_BROKER.get(message, UNKNOWN)
+        by_broker = KAFKA + "topic" in told
+        return Death(reason, group, message, count, by_broker, not_copied=text(NOT_COPIED))
     return Death(
-        reason, group, message, count, by_broker=False,
-        error_class=about.get(DEAD + "error.class", ""),
-        error_message=about.get(DEAD + "error.message", ""),
-        traceback=about.get(DEAD + "error.traceback", ""),
-        handler=about.get(DEAD + "handler", ""),
-        member=about.get(DEAD + "member", ""),
-        id=about.get(DEAD + "id", ""),
+        text(DEAD_REASON), group, message, count, by_broker=False,
+        error_class=text(DEAD + "error.class"), error_message=text(DEAD + "error.message"),
+        traceback=text(DEAD + "error.traceback"), handler=text(DEAD + "handler"),
+        member=text(DEAD + "member"), id=text(DEAD_ID),
     )  # fmt: skip
 
 
-def _source(about: dict[str, str]) -> Origin | None:
+def _source(told: Mapping[str, bytes | None]) -> Origin | None:
     """Where a broker says that the record is; None when it does not, or not in numbers."""
-    topic = about.get(KAFKA + "topic")
-    partition = _number(about.get(KAFKA + "partition", ""))
-    offset = _number(about.get(KAFKA + "offset", ""))
+    topic = _text(told.get(KAFKA + "topic"))
+    partition = _number(_text(told.get(KAFKA + "partition")))
+    offset = _number(_text(told.get(KAFKA + "offset")))
     if not topic or partition is None or offset is None:
         return None
     return Origin(topic, partition, offset, NO_TIME)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from sharegroup.client.admin_topics import describe_topics
 from sharegroup.client.admin_types import TopicDescription
@@ -18,7 +17,6 @@ from sharegroup.client.records import TopicPartition
 from sharegroup.wire.records import Record
 from sharegroup.worker.dead_letters.letter import Letter, time_of
 from sharegroup.worker.dead_letters.log_reading import Span, read
-from sharegroup.worker.decisions.story_headers import own_headers, story_of
 
 HOLE_OFFSETS_MAX = 1_000
 """Offsets that lie closer together than this are read in one go."""
@@ -76,13 +74,4 @@ def _with_record(letter: Letter, found: dict[tuple[str, int, int], Record]) -> L
         return letter
     if letter.has_payload and (record.key, record.value) != (letter.key, letter.value):
         return letter
-    told = story_of(record.headers)
-    story = replace(told, origin=told.origin or origin._replace(timestamp_ms=time_of(record)))
-    return letter._replace(
-        key=record.key,
-        value=record.value,
-        headers=tuple(own_headers(record.headers)),
-        all_headers=(*record.headers, *letter.all_headers),
-        story=story,
-        found=True,
-    )
+    return letter.with_record(record)

@@ -31,7 +31,14 @@ from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.decisions.story_headers import story_headers
+from sharegroup.worker.decisions.story_headers import (
+    ATTEMPTS,
+    ORIGIN,
+    REDRIVE_ID,
+    REDRIVES,
+    story_headers,
+)
+from sharegroup.worker.ports import Header
 
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
@@ -150,11 +157,11 @@ class Redrive:
         return chosen
 
     def _why_left(self, letter: Letter, *, again: bool) -> str | None:
-        if not letter.death.group or letter.story.origin is None:
+        if not letter.group or not letter.has_origin:
             return NO_LETTER
         if again and not self._options.again:
             return ALREADY
-        if letter.story.redrives >= self._options.redrives_max:
+        if letter.redrives >= self._options.redrives_max:
             return LOOPING
         if letter.lacks_its_record and not letter.has_payload:
             return GONE
@@ -223,7 +230,7 @@ class Redrive:
 
     def _target(self, letter: Letter) -> str:
         if self._options.to == "own":
-            return f"{letter.death.group}.retry"
+            return f"{letter.group}.retry"
         assert letter.story.origin is not None, "what has no origin is not chosen"
         return letter.story.origin.topic
 
@@ -243,18 +250,36 @@ class Redrive:
 
     def _partition(self, letter: Letter, target: str) -> int | None:
         """In its topic the record goes to its partition, whatever its producer chose it by."""
-        origin = letter.story.origin
-        if self._options.to == "own" or origin is None:
+        if self._options.to == "own":
             return None
+        origin = letter.story.origin
+        assert origin is not None, "what has no origin is not chosen"
         return origin.partition if 0 <= origin.partition < self._partitions[target] else None
 
-    def _copy_headers(self, letter: Letter) -> list[tuple[str, bytes | None]]:
-        story = letter.story
-        assert story.origin is not None, "what has no origin is not chosen"
+    def _copy_headers(self, letter: Letter) -> list[Header]:
         redrive_id = letter.redrive_id
         if self._options.again:
             redrive_id += f"@{self._at_ms}"
-        sent_back = replace(
+        return sent_back_headers(letter, redrive_id)
+
+
+def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
+    """The application's headers, and a story that goes on: the same origin, no failures."""
+    told = letter.told
+    origin = [(name, told[name]) for name in ORIGIN if name in told]
+    if len(origin) < len(ORIGIN) or not letter.by_worker:
+        story = letter.story
+        assert story.origin is not None, "what has no origin is not chosen"
+        again = replace(
             story, failures=0, due_ms=None, redrives=story.redrives + 1, redrive_id=redrive_id
         )
-        return [*letter.headers, *story_headers(sent_back, story.origin)]
+        return [*letter.headers, *story_headers(again, story.origin)]
+    # Hot: what a worker wrote is handed on as it is; who reads it believes nothing anyway.
+    if ATTEMPTS in told:
+        origin.append((ATTEMPTS, told[ATTEMPTS]))
+    return [
+        *letter.headers,
+        *origin,
+        (REDRIVES, b"%d" % (letter.redrives + 1)),
+        (REDRIVE_ID, redrive_id.encode()),
+    ]
