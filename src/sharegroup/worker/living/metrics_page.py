@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from sharegroup.worker.app import App
 
 PATH = "/metrics"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_page(app: App, stack: AsyncExitStack) -> dict[str, Page]:
     """The page; what it needs is let go of with the stack."""
-    from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+    from prometheus_client import REGISTRY, generate_latest
 
     admin = open_admin(app)
     stack.push_async_callback(admin.close)
@@ -32,6 +33,6 @@ def metrics_page(app: App, stack: AsyncExitStack) -> dict[str, Page]:
     stack.callback(REGISTRY.unregister, collector)
 
     async def page() -> Answer:
-        return Answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+        return Answer(200, generate_latest(REGISTRY), CONTENT_TYPE)
 
     return {PATH: page}
