@@ -159,6 +159,13 @@ class WorkerProcess:
                 raise AssertionError(f"it ended before {what} came: {self.told()}")
             time.sleep(LOOK_SECONDS)
 
+    def wait_gone(self, condition: Callable[[], bool], what: str) -> None:
+        """The same of what it left behind."""
+        limit = time.monotonic() + WAIT_SECONDS_MAX
+        while not condition():
+            assert time.monotonic() < limit, f"{what} did not come: {self.told()}"
+            time.sleep(LOOK_SECONDS)
+
     def told(self) -> str:
         """What it printed, noted and logged, for a message."""
         log = self.log.read_text()[-3000:]

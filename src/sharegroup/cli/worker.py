@@ -185,7 +185,10 @@ def _reloading(app_name: str, folders: tuple[Path, ...]) -> int:
 
     watched = folders or (source_folder(app_name),)
     again = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
-    return asyncio.run(reload(again, watched, say))
+    try:
+        return asyncio.run(reload(again, watched, say))
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _is_number(text: Any) -> bool:

@@ -89,8 +89,10 @@ class Watcher:
                 else:
                     self._say(f"ended code={ended.result()}; waiting for a change")
         finally:
-            for task in (change, wish, ended):
+            tasks: tuple[asyncio.Future[Any], ...] = (change, wish, ended)
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await _finished(process)
 
     async def _start(self) -> asyncio.subprocess.Process:
