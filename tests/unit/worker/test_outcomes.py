@@ -1,0 +1,275 @@
+"""What becomes of a record, by the worker itself: the table of docs/worker.md, row by row.
+
+`decisions/test_decide.py` has what is decided of each row; here the whole worker runs, in virtual
+time, and what is looked at is what a user sees: outcome, when it ran, its dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from sharegroup.worker import App, Record, Reject, Release, Retry, RetryAfter, SomeFailed
+from sharegroup.worker.testing.app_test import AppTest
+
+EXACT = Retry(attempts=3, first="10s", factor=2, jitter=0, on=TimeoutError, never=InterruptedError)
+
+
+@dataclass
+class Order:
+    id: int = 1
+
+
+def worker(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that is a coroutine function."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+def shop(does: Callable[[Record], Any], **options: Any) -> tuple[App, Any]:
+    """An application whose handler does this, and returns or raises as that does."""
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders", **{"retry": EXACT, **options})
+    async def bill(order: Order | None, record: Record) -> None:
+        ended = does(record)
+        if asyncio.iscoroutine(ended):
+            await ended
+
+    return app, bill
+
+
+def raising(*errors: BaseException | None) -> Callable[[Record], None]:
+    """Raise these, one in each run; None, or no more of them: return."""
+    left = list(errors)
+
+    def does(record: Record) -> None:
+        error = left.pop(0) if left else None
+        if error is not None:
+            raise error
+
+    return does
+
+
+async def ending(
+    does: Callable[[Record], Any], *, value: Any = None, **options: Any
+) -> tuple[str, tuple[float, ...], list[str]]:
+    """How a record ends in a day: its outcome, when it ran, and why it is a dead letter."""
+    app, bill = shop(does, **options)
+    async with app.test() as t:
+        order = await t.send(bill, Order() if value is None else value)
+        await t.advance("1d")
+        return order.outcome, times(order), reasons(t)
+
+
+def times(order: Any) -> tuple[float, ...]:
+    return tuple(round(time, 1) for time in order.times)
+
+
+def reasons(t: AppTest) -> list[str]:
+    return [letter.death.reason for letter in t.dead_letters]
+
+
+@worker
+async def test_row_1_handler_that_returns() -> None:
+    assert await ending(raising(None)) == ("accepted", (0.0,), [])
+
+
+@worker
+async def test_row_2_reject() -> None:
+    assert await ending(raising(Reject("no"))) == ("dead_lettered", (0.0,), ["rejected"])
+    assert await ending(lambda record: record.reject("no")) == (
+        "dead_lettered",
+        (0.0,),
+        ["rejected"],
+    )
+    assert await ending(raising(Reject("no")), dead_letter=None) == ("rejected", (0.0,), [])
+
+
+@worker
+async def test_row_3_release_comes_back_at_once() -> None:
+    assert await ending(raising(Release(), Release())) == ("accepted", (0.0, 0.0, 0.0), [])
+
+
+@worker
+async def test_row_4_retry_after_comes_back_then() -> None:
+    assert await ending(raising(RetryAfter("1m"))) == ("accepted", (0.0, 60.0), [])
+    assert await ending(lambda record: record.pause("2s") if record.attempt == 1 else None) == (
+        "accepted",
+        (0.0, 2.0),
+        [],
+    )
+
+
+@worker
+async def test_row_5_failure_comes_back_as_the_policy_says() -> None:
+    outcome, ran, letters = await ending(raising(TimeoutError(), TimeoutError()))
+    assert (outcome, letters) == ("accepted", [])
+    assert ran == (0.0, 10.0, 30.0)
+
+
+@worker
+async def test_row_6_failure_of_the_last_attempt() -> None:
+    for error in (TimeoutError("slow"), RetryAfter("10s", "slow")):
+        outcome, ran, letters = await ending(raising(*[error] * 9))
+        assert (outcome, len(ran), letters) == ("dead_lettered", 3, ["attempts-exhausted"])
+
+
+@worker
+async def test_row_7_failure_that_the_policy_does_not_name() -> None:
+    assert await ending(raising(ValueError())) == ("dead_lettered", (0.0,), ["not-retried"])
+
+
+@worker
+async def test_row_8_failure_that_is_never_tried_again() -> None:
+    assert await ending(raising(InterruptedError())) == ("dead_lettered", (0.0,), ["not-retried"])
+
+
+@worker
+async def test_row_9_failure_without_a_policy() -> None:
+    for error in (TimeoutError(), RetryAfter("1s")):
+        assert await ending(raising(error), retry=None) == (
+            "dead_lettered",
+            (0.0,),
+            ["not-retried"],
+        )
+
+
+@worker
+async def test_row_10_unreadable_record() -> None:
+    assert await ending(raising(), value=b"\xff") == ("dead_lettered", (), ["unreadable"])
+
+
+@worker
+async def test_row_11_unreadable_record_that_is_kept_nowhere() -> None:
+    assert await ending(raising(), value=b"\xff", unreadable="reject") == ("rejected", (), [])
+
+
+@worker
+async def test_row_12_unreadable_record_that_goes_back() -> None:
+    """Others may read it; where nobody does, its deliveries end it."""
+    assert await ending(raising(), value=b"\xff", unreadable="release") == (
+        "dead_lettered",
+        (),
+        ["deliveries-exhausted"],
+    )
+
+
+@worker
+async def test_row_13_last_permitted_delivery() -> None:
+    outcome, ran, letters = await ending(raising(*[Release()] * 9))
+    assert (outcome, ran, letters) == ("dead_lettered", (0.0,) * 4, ["deliveries-exhausted"])
+
+
+@worker
+async def test_row_14_group_of_exceptions() -> None:
+    both = ExceptionGroup("both", [TimeoutError(), Reject("no")])
+    assert await ending(raising(both)) == ("dead_lettered", (0.0,), ["rejected"])
+
+
+@worker
+async def test_row_15_error_that_is_no_exception() -> None:
+    anything = Retry(attempts=3, first="10s", factor=1, jitter=0)
+    for error in (asyncio.CancelledError(), SystemExit(3)):
+        assert await ending(raising(error), retry=anything) == ("accepted", (0.0, 10.0), [])
+
+
+@worker
+async def test_row_16_decision_by_hand_stands() -> None:
+    def accepts_and_fails(record: Record) -> None:
+        record.accept()
+        raise TimeoutError("after the decision")
+
+    assert await ending(accepts_and_fails) == ("accepted", (0.0,), [])
+
+
+@worker
+async def test_row_17_handler_that_runs_too_long() -> None:
+    async def hangs(record: Record) -> None:
+        if record.attempt == 1:
+            await asyncio.Event().wait()
+
+    outcome, ran, letters = await ending(hangs, max_handling="1m")
+    assert (outcome, len(ran), letters) == ("accepted", 2, [])
+    assert 70.0 <= ran[1] <= 72.0  # A minute, ten seconds, and the watch's step.
+
+
+@worker
+async def test_row_19_lock_that_is_lost() -> None:
+    app, bill = shop(
+        lambda record: asyncio.Event().wait() if record.delivery_attempt == 1 else None
+    )
+    async with app.test() as t:
+        order = await t.send(bill, Order())
+        await t.settle()
+        t.lose_lock(order)
+        await t.advance("1m")
+        assert (order.outcome, len(order.times)) == ("accepted", 2)
+        assert reasons(t) == []
+
+
+@worker
+async def test_row_21_process_that_is_killed() -> None:
+    app, bill = shop(
+        lambda record: asyncio.Event().wait() if record.delivery_attempt == 1 else None
+    )
+    async with app.test() as t:
+        order = await t.send(bill, Order())
+        await t.settle()
+        await t.crash()
+        await t.advance("1m")
+        assert order.outcome == "accepted"
+        assert [run.attempt for run in order.runs] == [1, 1]
+
+
+@worker
+async def test_row_22_each_record_of_a_batch_by_itself() -> None:
+    app = App("shop")
+
+    @app.share_group("billing", topics="orders", retry=EXACT, batch=4)
+    async def bill(orders: list[Order], records: list[Record]) -> list[Any]:
+        if records[0].attempt > 1:
+            raise SomeFailed({0: Reject("later")})
+        return [None, Reject("no"), TimeoutError(), 3]
+
+    async with app.test() as t:
+        orders = [await t.send(bill, Order(number)) for number in range(4)]
+        await t.advance("1m")
+        assert [order.outcome for order in orders] == [
+            "accepted",
+            "dead_lettered",
+            "dead_lettered",
+            "accepted",
+        ]
+        assert reasons(t) == ["rejected", "rejected"]
+
+
+@worker
+async def test_row_23_topic_that_can_not_be_written() -> None:
+    waiting = ("billing.retry.10m", "billing.retry.due")
+    for topics, error, ended in (
+        (("billing.dead",), Reject("no"), "dead_lettered"),
+        (waiting, RetryAfter("10m"), "accepted"),
+    ):
+        app, bill = shop(raising(error), retry_tiers=("10m",))
+        heard: list[str] = []
+        app.on("outbox.blocked", lambda event, heard=heard: heard.append(event.name))
+        app.on("outbox.unblocked", lambda event, heard=heard: heard.append(event.name))
+        async with app.test() as t:
+            for topic in topics:
+                t.fail_writes(topic)
+            order = await t.send(bill, Order())
+            await t.advance("5m")
+            assert order.outcome not in {"accepted", "dead_lettered", "rejected", "exhausted"}
+            assert (len(order.times), set(heard)) == (1, {"outbox.blocked"})
+            for topic in topics:
+                t.mend_writes(topic)
+            await t.advance("1h")
+            assert (order.outcome, heard[-1]) == (ended, "outbox.unblocked")
