@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, DEAD, GROUP, JOB
 
 BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
 MAX_HANDLING = "2s"
+PULSE_SECONDS = 0.01
+TIERS = ("1s", "3s")
+"""Shorter than in production, so that a retry of some seconds walks over several."""
 TOLD = (
     "record.postponed", "record.dead_lettered", "record.released", "record.timed_out",
     "record.lock_lost", "record.due",
@@ -42,6 +47,7 @@ class Work:
     retry=RETRY,
     dead_letter=DEAD_LETTER,
     max_handling=MAX_HANDLING,
+    retry_tiers=TIERS,
 )
 async def job(work: Work, record: Record) -> None:
     """On the event loop."""
@@ -69,13 +75,28 @@ async def job(work: Work, record: Record) -> None:
     processes=1,
     retry=RETRY,
     dead_letter=DEAD_LETTER,
-    max_handling=MAX_HANDLING,
+    retry_tiers=TIERS,
 )
 def crunch(work: Work, record: Record) -> None:
     """In a process of its own."""
     with journaled(work, record):
         if work.kind is Kind.CRASHING:
             crash()
+
+
+@app.on_startup
+def feel_the_pulse() -> None:
+    """Write down when this process did not get a processor: then nothing in it is on time."""
+
+    def beat() -> None:
+        while True:
+            before = time.monotonic()
+            time.sleep(PULSE_SECONDS)
+            stood_still = time.monotonic() - before - PULSE_SECONDS
+            if stood_still > PULSE_SECONDS:
+                journal.write("stood still", -1, error=f"{stood_still:.3f}")
+
+    threading.Thread(target=beat, daemon=True).start()
 
 
 @contextmanager

@@ -230,7 +230,7 @@ async def tier_lag(admin: AdminClient) -> int:
         for partition in described[name].partitions
     ]
     ends = await admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-    committed = (await admin.list_consumer_group_offsets([SCHEDULERS]))[SCHEDULERS]
+    committed = (await admin.list_consumer_group_offsets({SCHEDULERS: None}))[SCHEDULERS]
     if isinstance(committed, KafkaError):
         raise committed
     return sum(

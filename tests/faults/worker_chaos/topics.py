@@ -47,8 +47,7 @@ def read_topics(bootstrap: str) -> Topics:
     """Everything, in the order of each partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reads-all"})
     try:
-        names = consumer.list_topics(timeout=READ_SECONDS).topics
-        copies = [one for name in names if _is_ours(name) for one in _read(consumer, name)]
+        copies = sorted(_read_all(consumer))
     finally:
         consumer.close()
     return Topics(
@@ -63,20 +62,24 @@ def _is_ours(name: str) -> bool:
     return name in {JOBS, CRUNCH, OWN, DEAD} or name.startswith(f"{OWN}.")
 
 
-def _read(consumer: Consumer, topic: str) -> Iterator[Copy]:
-    partitions = consumer.list_topics(topic, timeout=READ_SECONDS).topics[topic].partitions
-    for partition in partitions:
-        where = TopicPartition(topic, partition, 0)
-        _, end = consumer.get_watermark_offsets(where, timeout=READ_SECONDS)
-        consumer.assign([where])
-        position = 0
-        while position < end:
-            messages = consumer.consume(min(end - position, 10_000), READ_SECONDS)
-            assert messages, f"{topic} {partition}: nothing at offset {position}, expected {end}"
-            for message in messages:
-                assert message.error() is None, message.error()
-                position = message.offset() + 1
-                yield _copy(message)
+def _read_all(consumer: Consumer) -> Iterator[Copy]:
+    topics = consumer.list_topics(timeout=READ_SECONDS).topics
+    ends = {}
+    for name in filter(_is_ours, topics):
+        for partition in topics[name].partitions:
+            where = TopicPartition(name, partition, 0)
+            _, end = consumer.get_watermark_offsets(where, timeout=READ_SECONDS)
+            if end:
+                ends[name, partition] = end
+    consumer.assign([TopicPartition(*where, 0) for where in ends])
+    while ends:
+        messages = consumer.consume(10_000, 0.2)
+        for message in messages:
+            assert message.error() is None, message.error()
+            copy = _copy(message)
+            yield copy
+            if ends.get((copy.topic, copy.partition)) == copy.offset + 1:
+                del ends[copy.topic, copy.partition]
 
 
 def _copy(message: object) -> Copy:

@@ -40,6 +40,17 @@ LONG = Size(
 )
 
 
+SETTINGS = {
+    "num.partitions": "4",
+    "group.share.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.session.timeout.ms": "5000",
+    "group.share.session.timeout.ms": "6000",
+}
+"""A partition may belong to one member alone.  When that is killed, nobody reads the partition
+until the member's session is over: 45 s by default, and too long for a trial."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What came of a trial."""
@@ -60,7 +71,7 @@ def run(size: Size, seed: int, folder: Path) -> Report:
         finish_seconds_max=size.finish_seconds_max,
         seed=seed,
     )
-    with ServeProcess(folder / "data") as broker:
+    with ServeProcess(folder / "data", settings=SETTINGS) as broker:
         stage = Stage(folder, plan, broker)
         asyncio.run(stage.play())
         topics = read_topics(broker.bootstrap)
