@@ -37,6 +37,7 @@ from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, T
 from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
+from sharegroup.worker.seeing.families import FAMILIES as WORKER
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 STATE_APIS = "sharegroup.share.state.apis.enable"
@@ -69,7 +70,8 @@ line or command a terminal is escaped.
 ## Exit codes
 
 0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says
-why and what to do next.
+why and what to do next. `sharegroup worker check` is for scripts: 0 the same, 2 something differs,
+1 anything else, misuse too. A worker that runs ends with 0 when it was told to, by Ctrl-C too.
 
 ## JSON
 
@@ -99,6 +101,13 @@ JSON_KEYS = {
     "topics delete-records": "topic partition low_watermark",
     "configs describe": "name value source read_only sensitive",
     "configs alter": "set (an object: values by name) deleted",
+    "worker plan": "kind resource name setting now wanted why",
+    "worker check": "kind resource name setting now wanted why",
+    "worker apply": "kind resource name setting now wanted why status",
+    "worker quiet": "app pid phase",
+    "worker resume": "app pid phase",
+    "worker stop": "app pid phase",
+    "worker status": "app pid phase since groups running waiting held health metrics",
 }
 """What a program may rely on; a test holds the verbs to it."""
 
@@ -168,6 +177,27 @@ share partitions serves others meanwhile; its numbers are not all of one moment.
 To be told of, say, before anybody notices:
 
 {ALERTS}
+"""
+
+
+WORKER_METRICS = """\
+## Workers
+
+    sharegroup worker orders.app:app --metrics-port 9465
+    curl http://127.0.0.1:9465/metrics
+
+Metrics of one process of an application (extra `worker`), beside whatever the application itself
+registers with prometheus-client. Counters begin anew when the process starts. `handler` is the
+handler's name, `error` the class of an exception with its module. To be told of:
+
+| when | means |
+|---|---|
+| `sharegroup_worker_lag` grows | more comes in than all processes handle |
+| `sharegroup_worker_writes_blocked > 0` | a retry topic or the dead letters can't be written |
+| `rate(sharegroup_worker_dead_lettered_total[5m]) > 0` | `sharegroup dlq list` says why |
+| `rate(sharegroup_worker_timed_out_total[5m]) > 0` | handlers hang, or need more time |
+| `rate(sharegroup_worker_locks_lost_total[5m]) > 0` | the loop is blocked, or the broker away |
+| `sharegroup_worker_joined == 0` | the broker is away, or refuses this process |
 """
 
 
@@ -264,6 +294,13 @@ def metrics() -> Iterator[str]:
             kafkas = ", ".join(f"`{name}`" for name in one.kafkas)
             yield f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.text} | {kafkas} |"
         yield ""
+    yield WORKER_METRICS
+    yield "| metric | kind | unit | labels | what |"
+    yield "|---|---|---|---|---|"
+    for ours in WORKER:
+        labels = ", ".join(f"`{label}`" for label in ours.labels)
+        yield f"| `{ours.name}` | {ours.kind} | {ours.unit} | {labels} | {ours.text} |"
+    yield ""
     yield "## Of Kafka's, not here\n"
     yield "| Kafka's | why |"
     yield "|---|---|"

@@ -17,6 +17,7 @@ import pytest
 from sharegroup.client import AdminClient, Producer, SharePartitionOffset
 from tests.scraping import scrape
 from tests.worker.processes import WorkerProcess
+from tests.write_docs import JSON_KEYS
 
 APP = """
 app = App("{group}", bootstrap="{bootstrap}", grace="{grace}")
@@ -149,7 +150,9 @@ def test_quiet_finishes_what_it_has_and_takes_nothing_until_it_is_resumed(
         worker.wait_until(lambda: time.monotonic() > quiet_until, "a second")
         assert "begin b" not in worker.noted()
         done = worker.run("resume", group, "--json")
-        assert json.loads(done.stdout) == [{"app": group, "pid": worker.pid, "phase": "running"}]
+        [row] = json.loads(done.stdout)
+        assert row == {"app": group, "pid": worker.pid, "phase": "running"}
+        assert " ".join(row) == JSON_KEYS["worker resume"]
         worker.wait_noted("end b")
         assert get(f"{health}/ready") == (200, "running\n")
         assert worker.run("stop", group).returncode == 0
@@ -166,6 +169,7 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
         send(bootstrap, topic, ["a 30"])
         worker.wait_noted("begin a 30")
         [row] = json.loads(worker.run("status", group, "--json").stdout)
+        assert " ".join(row) == JSON_KEYS["worker status"]
         assert row.pop("since").endswith("+00:00")
         assert row == {
             "app": group, "pid": worker.pid, "phase": "running", "groups": [group],

@@ -27,6 +27,9 @@ WORDS = {
     "configs alter": "configs alter --topic {name} --set retention.ms=1000",
 }
 
+ELSEWHERE = ("worker ",)
+"""Verbs that need more than a broker, and are held to the document where they are tested."""
+
 
 def keys_of(printed: Any) -> list[str]:
     return list(printed[0] if isinstance(printed, list) else printed)
@@ -39,7 +42,7 @@ def promised(verb: str) -> list[str]:
 
 
 def test_every_verb_of_the_document_is_tried() -> None:
-    assert set(WORDS) == set(JSON_KEYS)
+    assert set(WORDS) == {verb for verb in JSON_KEYS if not verb.startswith(ELSEWHERE)}
 
 
 @pytest.mark.parametrize("verb", list(WORDS))

@@ -1,0 +1,173 @@
+"""``sharegroup worker``: which application is meant, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from sharegroup.cli.worker import Length
+from sharegroup.cli.worker_app import ImportFailed, load, override, source_folder
+from sharegroup.worker import App
+from tests.unit.cli.conftest import Run
+from tests.write_docs import JSON_KEYS
+
+APP = """
+from sharegroup.worker import App
+
+app = App("orders-service")
+
+@app.share_group("{group}", topics="{group}.orders")
+async def work(order: bytes) -> None: ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that a command is given in; what it imports is forgotten after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] in ("orders", "other", "broken"):
+            del sys.modules[name]
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_an_application_is_found_from_the_current_folder(project: Path) -> None:
+    write(project, "orders/__init__.py", "")
+    write(project, "orders/app.py", APP.format(group="billing"))
+    app = load("orders.app:app")
+    assert isinstance(app, App)
+    assert app.name == "orders-service"
+    assert load("orders.app") is app
+    assert source_folder("orders.app:app") == project / "orders"
+
+
+def test_an_application_inside_of_something_is_found(project: Path) -> None:
+    write(project, "orders.py", APP.format(group="billing") + "class x:\n    inner = app\n")
+    assert load("orders:x.inner").name == "orders-service"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("orders:apps", "orders has no 'apps'; there is orders:app"),
+        ("orders:work", "orders:work is of type Routed, not an App; there is orders:app"),
+        ("other:x", "other has no 'x'; there is no App in it"),
+        ("other", "which App of other? there is no App in it"),
+        ("nowhere.app:app", "there is no module 'nowhere' in "),
+        ("orders.nope:app", "there is no module 'orders.nope' in "),
+        ("orders/app.py:app", "'orders/app.py:app' is a file; expected MODULE:NAME, as "),
+        ("orders.py", "'orders.py' is a file; expected MODULE:NAME, as orders:app"),
+    ],
+)
+def test_a_name_that_is_none_is_told_what_there_is(project: Path, name: str, message: str) -> None:
+    write(project, "orders.py", APP.format(group="billing"))
+    write(project, "other.py", "")
+    with pytest.raises(click.BadParameter) as refused:
+        load(name)
+    assert refused.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("import nothing_like_this", "ModuleNotFoundError: No module named 'nothing_like_this'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def", "SyntaxError: invalid syntax (broken.py, line 3)"),
+    ],
+)
+def test_what_goes_wrong_inside_of_the_application_is_shown_from_its_first_line_on(
+    project: Path, capsys: pytest.CaptureFixture[str], line: str, error: str
+) -> None:
+    write(project, "broken.py", f"x = 1\n\n{line}\n")
+    with pytest.raises(ImportFailed) as failed:
+        load("broken:app")
+    assert failed.value.exit_code == 1
+    assert failed.value.message == f"broken could not be imported: {error}"
+    shown = capsys.readouterr().err
+    assert f'File "{project}/broken.py", line 3' in shown
+    assert line in shown
+    assert "importlib" not in shown
+    assert "worker_app.py" not in shown
+
+
+def test_the_command_line_says_where_the_cluster_is_and_how_to_get_in(project: Path) -> None:
+    write(
+        project,
+        "client.properties",
+        "bootstrap.servers=file:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        "sasl.username=alice\nsasl.password=secret\n",
+    )
+    app = App("x", bootstrap="declared:9092", client={"client_id": "mine"})
+    override(app, None, None)
+    assert (app.bootstrap, app.client_options) == ("declared:9092", {"client_id": "mine"})
+    override(app, None, project / "client.properties")
+    assert app.bootstrap == "file:9092"
+    assert app.client_options == {
+        "client_id": "mine",
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": "secret",
+    }
+    override(app, "line:9092", project / "client.properties")
+    assert app.bootstrap == "line:9092"
+
+
+@pytest.mark.parametrize(("text", "length"), [("10", 10.0), ("0.5", 0.5), ("1m30s", 90.0)])
+def test_a_length_is_seconds_unless_it_says_so(text: str, length: float) -> None:
+    assert Length().convert(text, None, None) == length
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan"])
+def test_a_length_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="a duration"):
+        Length().convert(text, None, None)
+
+
+def test_printed_keys_are_those_of_the_document(project: Path, run: Run) -> None:
+    write(project, "orders.py", APP.format(group="keys-of-a-plan"))
+    for verb, code in (("plan", 0), ("check", 2), ("apply", 0)):
+        printed = run(f"worker {verb} orders:app --json")
+        assert printed.code == code, printed.err
+        assert [" ".join(row) for row in printed.rows] == [JSON_KEYS[f"worker {verb}"]] * len(
+            printed.rows
+        )
+        assert printed.rows
+    assert run("worker plan orders:app").out == "Everything is as declared.\n"
+    assert run("worker plan orders:app --json").rows == []
+
+
+def test_a_verb_for_processes_says_which(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    from sharegroup.cli.main import main
+
+    with pytest.raises(SystemExit) as end:
+        main(["worker", "status"])
+    assert end.value.code == 2
+    assert "say which: the name of an application, or --pid-file" in capsys.readouterr().err
+
+
+def test_a_broker_that_can_not_be_reached_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sharegroup.cli.main import main
+
+    write(project, "orders.py", APP.format(group="billing"))
+    write(project, "client.properties", "default.api.timeout.ms=100\n")
+    words = "worker check orders:app --bootstrap 127.0.0.1:1 --command-config client.properties"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "127.0.0.1:1" in line
