@@ -141,6 +141,7 @@ def is_flexible(key: int, version: int) -> bool:
     return version >= api_of(key).flexible
 
 
+@cache
 def response_header_version(key: int, version: int) -> int:
     """1 with tagged fields, 0 without; ApiVersions has none in any version."""
     return 1 if is_flexible(key, version) and key != API_VERSIONS else 0

@@ -71,6 +71,7 @@ class Topics:
         "_deleted",
         "_directory",
         "_journal",
+        "_settings",
         "_visible",
         "catalog",
     )
@@ -83,6 +84,7 @@ class Topics:
         self._changing = asyncio.Lock()
         self._visible: Callable[[TopicPartition], None] = lambda _: None
         self._deleted: list[Callable[[Topic], None]] = []
+        self._settings: dict[TopicName, tuple[TopicConfig, LogConfig, LogSettings]] = {}
         for payload in journal.payloads():
             self.catalog.replay(decode_event(payload))
 
@@ -118,6 +120,15 @@ class Topics:
             await self._journal.rewrite(events)
 
     def settings(self, topic: Topic) -> LogSettings:
+        """What holds for a topic now; worked out anew when its settings or the broker's change."""
+        known = self._settings.get(topic.name)
+        if known is not None and known[0] is topic.config and known[1] is self._config.log:
+            return known[2]
+        settings = self._worked_out(topic)
+        self._settings[topic.name] = topic.config, self._config.log, settings
+        return settings
+
+    def _worked_out(self, topic: Topic) -> LogSettings:
         own, broker = topic.config, self._config.log
         policy = _own_or(own.cleanup_policy, broker.cleanup_policy)
         compaction = _compaction(own, broker) if "compact" in policy else None
@@ -256,6 +267,7 @@ class Topics:
                 raise UnknownTopicOrPartition(f"topic {topic.name!r} is gone already")
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})
         log.info("event=topic_deleted topic=%s", topic.name)
+        self._settings.pop(topic.name, None)
         for tell in self._deleted:
             tell(topic)
         self._directory.delete(topic.topic_id)
