@@ -32,8 +32,6 @@ class AssignedPartitions:
         self._asking = False
         self._not_before = 0.0
         self._backoff = cluster.backoff()
-        self.paused: frozenset[str] = frozenset()
-        """Topics that are left out for now."""
 
     def named(self) -> frozenset[TopicPartition]:
         """The assignment by topic name; what has no known name yet is left out."""
@@ -51,7 +49,7 @@ class AssignedPartitions:
             leader = self._leader(key)
             if leader == NO_LEADER:
                 unknown += 1
-            elif self._cluster.name_of(key.topic_id) not in self.paused:
+            else:
                 led[leader].append(key)
         if not unknown:
             self._backoff.reset()

@@ -1,10 +1,9 @@
 """How much a share consumer takes, changed while it runs.
 
-A worker knows what no setting does: how many handlers are free, which of them are busy, and
-when it is about to stop.
+A worker knows what no setting does: how many handlers are free, and when it is about to
+stop.
 
     resize      the window follows the speed of the handlers
-    pause       topics whose handlers are all busy are left to others
     quiet       nothing more is taken: the member stays, is assigned nothing, and keeps its locks
 """
 
@@ -48,10 +47,6 @@ class Flow:
         window.in_flight_max = in_flight_max
         window.acquire_mode = acquire_mode
         window.max_wait_ms = max_wait_ms
-
-    def pause(self, topics: frozenset[str]) -> None:
-        """Fetch nothing of these topics, and of all others; what came is handed out."""
-        self._member.assigned.paused = topics
 
     def quiet(self, *, give_back_below: int) -> None:
         """Take nothing more.  What was fetched ahead goes back, but for records with so many

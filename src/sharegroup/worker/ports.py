@@ -52,7 +52,7 @@ class Delivery(Protocol):
 
 
 class Source(Protocol):
-    """The records of one share group."""
+    """The records of one topic for a share group, through a member of it."""
 
     @property
     def member_id(self) -> str: ...
@@ -74,9 +74,6 @@ class Source(Protocol):
 
         Raises KafkaError when this member can never take any; what passes is only logged.
         """
-
-    def pause(self, topics: frozenset[str]) -> None:
-        """Fetch nothing of these topics for now, and of all others; what came already comes."""
 
     def quiet(self) -> None:
         """Take nothing more, so that others get it: what was fetched ahead goes back.

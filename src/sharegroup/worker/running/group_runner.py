@@ -1,12 +1,10 @@
-"""One share group in this process: a member that feeds the handlers of all its routes.
+"""One share group in this process: members that feed the handlers of its routes.
 
-    source --take--> by topic --> route runners --> settled --> source
-      ^                '-- the group's own topic: by where its record came from first
-      '--- as much as the routes have room for: what their lanes could begin now, and what they
-           do within a moment; never so much that it waits longer than a part of its lock
+    topic ------ intake --take--> its route's runner --> settled --> with the next request
+    own topic -- intake --take--> by where the record came from first --^
 
-Routes of one group share the member, so one that is busy must not fill what the others live
-from: topics of routes without room are paused, and left to other members.
+Each intake takes what its runner has room for: what its lanes could begin now, and what they do
+within a moment; never so much that it waits longer than a part of its lock.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Delivery
 from sharegroup.worker.running.in_hand import InHand
+from sharegroup.worker.running.intake import Intake, Room
 from sharegroup.worker.running.lane import Lane, Stopped
 from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 from sharegroup.worker.running.route_runner import RouteRunner
@@ -37,7 +36,6 @@ from sharegroup.worker.seeing.state import GroupState
 
 log = logging.getLogger(__name__)
 
-TAKE_SECONDS = 1.0
 LOCK_SECONDS_DEFAULT = 30.0
 """Kafka's, before the first answer says better."""
 UNROUTED_SECONDS = 30.0
@@ -47,6 +45,8 @@ LIMITS_SECONDS = 60.0
 INTERRUPTED_SECONDS = 2.0
 """How long handlers that were interrupted by a stop have to end."""
 CLOSE_SECONDS = 10.0
+OWN_WAITING_MAX = 1_000
+"""Records of the own topic are whoever's: with so many waiting for one route, none are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class GroupRunner:
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         self.group = group
-        self.own_topic = routes[0].own_topic
         self._parts = parts
         self._clock = parts.clock
-        topics = [topic for route in routes for topic in route.topics]
-        self.source = parts.open_source(group, (*topics, self.own_topic), routes)
+        in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
+        in_flight[routes[0].own_topic] = max(in_flight.values())
+        sources = {topic: parts.open_source(group, topic, in_flight[topic]) for topic in in_flight}
         self.settling = Settling(
             group,
-            self.source,
+            tuple(sources.values()),
             parts.outbox,
             parts.clock,
             events,
@@ -91,11 +91,12 @@ class GroupRunner:
         )
         self.runners = [RouteRunner(route, self.settling, middlewares) for route in routes]
         self._by_topic = {topic: one for one in self.runners for topic in one.route.topics}
-        self._watch = Watch(parts.clock, self.source, self.settling, self.runners)
-        self._paused: frozenset[str] = frozenset()
-        self._taking = asyncio.Event()
-        self._taking.set()
-        self._stopping = False
+        self._intakes = [
+            Intake(source, self.settling, self._room_of(topic), self._dispatch)
+            for topic, source in sources.items()
+        ]
+        self._watch = Watch(parts.clock, self.settling, self.runners)
+        self._is_taking = True
         self._ended = asyncio.Event()
         self._released: list[InHand] = []
 
@@ -107,8 +108,8 @@ class GroupRunner:
         settling = self.settling
         return GroupState(
             self.group,
-            self.source.member_id,
-            self.source.is_joined,
+            settling.member_id,
+            all(one.source.is_joined for one in self._intakes),
             waiting=sum(one.waiting for one in self.runners),
             running=sum(one.running for one in self.runners),
             held=len(settling.held),
@@ -127,7 +128,7 @@ class GroupRunner:
                 tasks.create_task(self.settling.held.run()),
                 tasks.create_task(self._watch.run()),
                 tasks.create_task(self._ask_limits()),
-                tasks.create_task(self._take()),
+                *(tasks.create_task(one.run()) for one in self._intakes),
             ]
             await self._ended.wait()
             for one in running:
@@ -135,23 +136,24 @@ class GroupRunner:
 
     def quiet(self) -> None:
         """Take no more; what was not begun goes back, what was begun goes on."""
-        self._taking.clear()
+        self._is_taking = False
         for runner in self.runners:
             runner.stop_beginning()
-        self.source.quiet()
+        for intake in self._intakes:
+            intake.close()
         self._give_back_waiting()
 
     def resume(self) -> None:
         """Take records again."""
         for runner in self.runners:
             runner.begin_again()
-        self.source.resume()
-        self._taking.set()
+        self._is_taking = True
+        for intake in self._intakes:
+            intake.reopen()
 
     async def stop(self, grace_seconds: float, hurry: asyncio.Event) -> GroupReport:
         """Finish what fits in ``grace_seconds``, give back the rest, leave the group."""
         settling = self.settling
-        self._stopping = True
         before = sum(one.done for one in self.runners)
         self.quiet()
         settling.may_hold = False
@@ -163,8 +165,7 @@ class GroupRunner:
         await settling.writing.cancel()
         finished = sum(one.done for one in self.runners) - before - interrupted
         self._ended.set()
-        self._taking.set()
-        await self.source.close(CLOSE_SECONDS)
+        await asyncio.gather(*(one.source.close(CLOSE_SECONDS) for one in self._intakes))
         for runner in self.runners:
             await runner.close()
         released = Counter(
@@ -178,7 +179,7 @@ class GroupRunner:
         below = self.settling.delivery_limit - 1
         for runner in self.runners:
             self._released += runner.give_back_waiting(delivered_below=below)
-        self.source.flush()
+        self.settling.flush()
 
     def _postpone_held(self) -> None:
         """What waits here waits in the retry topics from now on, with what is known of it."""
@@ -188,7 +189,7 @@ class GroupRunner:
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         settling = self.settling
-        settling.hungry = True
+        settling.hungry += 1
         over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
         hurried = asyncio.ensure_future(hurry.wait())
         try:
@@ -230,39 +231,24 @@ class GroupRunner:
 
     # Taking.
 
-    async def _take(self) -> None:
-        while not self._stopping:
-            await self._taking.wait()
-            room = self._room()
-            if room == 0:
-                await self._wait_for_room()
-            elif deliveries := await self.source.take(room, TAKE_SECONDS):
-                self._dispatch(deliveries)
+    def _room_of(self, topic: str) -> Room:
+        """How many records of a topic there is a use for."""
 
-    def _room(self) -> int:
-        now = self._clock.now()
-        lock_seconds = self.source.lock_seconds or LOCK_SECONDS_DEFAULT
-        rooms = [one.room(now, lock_seconds) for one in self.runners]
-        total = sum(rooms)
-        if total:
-            full = frozenset(
-                topic
-                for one, room in zip(self.runners, rooms, strict=True)
-                if not room
-                for topic in one.route.topics
-            )
-            if full != self._paused:
-                self._paused = full
-                self.source.pause(full)
-        return total
+        def room(runner: RouteRunner) -> int:
+            lock_seconds = self.settling.lock_seconds or LOCK_SECONDS_DEFAULT
+            return runner.room(self._clock.now(), lock_seconds)
 
-    async def _wait_for_room(self) -> None:
-        settling = self.settling
-        self.source.flush()
-        settling.hungry = True
-        settling.room_again.clear()
-        await settling.room_again.wait()
-        settling.hungry = self._stopping
+        def own() -> int:
+            if any(one.waiting >= OWN_WAITING_MAX for one in self.runners):
+                return 0
+            return max(room(one) for one in self.runners)
+
+        runner = self._by_topic.get(topic)
+        if runner is None:
+            return own
+        topics = len(runner.route.topics)
+        # Each of several topics its part: all of them may be waiting for records at a time.
+        return lambda: -(-room(runner) // topics)
 
     def _dispatch(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock.now()
@@ -277,7 +263,7 @@ class GroupRunner:
         for runner in self.runners:
             runner.wake_one()
         self._watch.begin()
-        if not self._taking.is_set():
+        if not self._is_taking:
             self._give_back_waiting()  # It was on its way when the worker became quiet.
 
     def _runner_by_origin(self, story: Story) -> RouteRunner | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Clock, Outbox, Source
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ class GroupLimits:
 class WorkerParts(NamedTuple):
     """See the module's text."""
 
-    open_source: Callable[[str, Sequence[str], Sequence[Route]], Source]
-    """A member of this group, reading these topics, for these routes; joins when first asked."""
+    open_source: Callable[[str, str, int], Source]
+    """A member of this group that reads this topic, with so many bytes in hand at most."""
     outbox: Outbox
     clock: Clock
     open_tier_log: Callable[[str], TierLog]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
@@ -46,7 +46,7 @@ class Settling:
     def __init__(
         self,
         group: str,
-        source: Source,
+        sources: Sequence[Source],
         outbox: Outbox,
         clock: Clock,
         events: Events,
@@ -60,12 +60,12 @@ class Settling:
         self.held = Held(clock)
         self.writing = Writing(clock)
         self.room_again = asyncio.Event()
-        self.hungry = False
-        """Whether somebody waits for `room_again`."""
+        self.hungry = 0
+        """How many wait for `room_again`."""
         self.may_hold = True
         self.released_at_close: list[InHand] = []
         """Not settled on purpose: closing gives them back."""
-        self._source = source
+        self._sources = sources
         self._outbox = outbox
         self._events = events
         self._postponer = Postponer(outbox, clock, group, tiers)
@@ -77,7 +77,13 @@ class Settling:
     @property
     def member_id(self) -> str:
         """Of this process in the group."""
-        return self._source.member_id
+        return self._sources[0].member_id
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """How long a lock of this group lives; None before the first record."""
+        known = (one.lock_seconds for one in self._sources)
+        return next((one for one in known if one is not None), None)
 
     @property
     def delivery_limit(self) -> int:
@@ -101,6 +107,11 @@ class Settling:
         """What is held, and what is being written."""
         yield from self.held
         yield from self.writing.records()
+
+    def flush(self) -> None:
+        """Let what was settled leave soon."""
+        for one in self._sources:
+            one.flush()
 
     # Steps.
 
@@ -155,10 +166,9 @@ class Settling:
             >= self.limits.locks // HELD_OF_LOCKS
         ):
             return 0.0
-        if self._source.renews and self.limits.renewal:
+        if self.limits.renewal and all(one.renews for one in self._sources):
             return holding.longest_seconds
-        lock_seconds = self._source.lock_seconds or 0.0
-        left = delivery.deadline - now - lock_seconds * WITHOUT_RENEWAL
+        left = delivery.deadline - now - (self.lock_seconds or 0.0) * WITHOUT_RENEWAL
         return max(0.0, min(left, holding.longest_seconds))
 
     def lost(self, runner: RouteRunner, one: InHand, error: BaseException | None = None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharegroup.worker.ports import Clock, Source
+from sharegroup.worker.ports import Clock
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost
 from sharegroup.worker.running.route_runner import RouteRunner
@@ -33,11 +33,8 @@ STUCK_SECONDS = 5.0
 class Watch:
     """See the module's text; of one group."""
 
-    def __init__(
-        self, clock: Clock, source: Source, settling: Settling, runners: Sequence[RouteRunner]
-    ) -> None:
+    def __init__(self, clock: Clock, settling: Settling, runners: Sequence[RouteRunner]) -> None:
         self._clock = clock
-        self._source = source
         self._settling = settling
         self._runners = runners
         self._needed = asyncio.Event()
@@ -64,7 +61,7 @@ class Watch:
     def _tick(self) -> float:
         limits = [one.route.max_handling_seconds for one in self._runners]
         ticks = [limit / TICKS_IN_A_LIMIT for limit in limits if limit is not None]
-        if (lock_seconds := self._source.lock_seconds) is not None:
+        if (lock_seconds := self._settling.lock_seconds) is not None:
             ticks.append(lock_seconds / TICKS_IN_A_LOCK)
         return min(max(min(ticks, default=TICK_SECONDS_MAX), TICK_SECONDS_MIN), TICK_SECONDS_MAX)
 
@@ -79,7 +76,7 @@ class Watch:
         for one in (*waiting, *settling.in_custody()):
             if not one.is_done and one.is_lost(now):
                 settling.lost(one.runner, one)
-        self._source.flush()
+        settling.flush()
         if settling.hungry:
             settling.room_again.set()
 

@@ -1,8 +1,8 @@
 """What a worker is made of in earnest: this project's clients, against any Kafka that has share
 groups.
 
-One producer and one admin client for the process; for each group one share consumer, in explicit
-mode, with a window that follows the speed of its handlers and with locks that renew themselves.
+One producer and one admin client for the process; for each topic of a group one share consumer, in
+explicit mode, with a window that follows the speed of its handlers and locks that renew themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from sharegroup.client import (
 )
 from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import KafkaError
-from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Header, Written
 from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 
@@ -76,12 +75,10 @@ class SystemClock:
 class KafkaSource:
     """A `ports.Source` over a ShareConsumer."""
 
-    def __init__(
-        self, group: str, topics: Sequence[str], in_flight_bytes: int, **options: Any
-    ) -> None:
+    def __init__(self, group: str, topic: str, in_flight_bytes: int, **options: Any) -> None:
         self._group = group
         self._consumer = ShareConsumer(
-            *topics,
+            topic,
             **options,
             group_id=group,
             share_acknowledgement_mode="explicit",
@@ -135,10 +132,6 @@ class KafkaSource:
             log.warning("take.failed group=%s error=%r (trying on)", self._group, error)
             await asyncio.sleep(PAUSE_SECONDS)
             return ()
-
-    def pause(self, topics: frozenset[str]) -> None:
-        """Fetch nothing of these topics for now, and of all others."""
-        self._consumer.flow.pause(topics)
 
     def quiet(self) -> None:
         """Take nothing more; what was fetched ahead goes back."""
@@ -234,8 +227,8 @@ def kafka_parts(app: App) -> WorkerParts:
     admin = AdminClient(**admin_options(app))
     config = config_from(ClientConfig, options)
 
-    def open_source(group: str, topics: Sequence[str], routes: Sequence[Route]) -> KafkaSource:
-        return KafkaSource(group, topics, sum(route.in_flight_bytes for route in routes), **options)
+    def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
+        return KafkaSource(group, topic, in_flight_bytes, **options)
 
     def open_tier_log(group: str) -> KafkaTierLog:
         from sharegroup.worker.decisions.tiers import scheduler_group

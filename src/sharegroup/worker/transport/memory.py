@@ -7,11 +7,9 @@ what it held, and nothing that its tasks still do reaches either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import count
 
 from sharegroup.core.delivery import Limits
-from sharegroup.worker.declared.route import Route
 from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place
@@ -59,11 +57,11 @@ class MemoryProcess:
     def _open_source(
         self,
         group: str,
-        topics: Sequence[str],
-        routes: Sequence[Route],  # noqa: ARG002  Nothing is fetched ahead here.
+        topic: str,
+        in_flight_bytes: int,  # noqa: ARG002  Nothing is fetched ahead here.
     ) -> MemorySource:
         member_id = f"{group}-{next(self._world.members)}"
-        source = MemorySource(member_id, self._world.group(group), topics, self._world.log)
+        source = MemorySource(member_id, self._world.group(group), (topic,), self._world.log)
         self._sources.append(source)
         return source
 

@@ -97,7 +97,6 @@ class MemorySource:
         "_is_cut",
         "_is_quiet",
         "_log",
-        "_paused",
         "_renewal",
         "_topics",
         "member_id",
@@ -113,7 +112,6 @@ class MemorySource:
         self._held: dict[Place, MemoryDelivery] = {}
         self._arrived = asyncio.Event()
         self._renewal: Alarm | None = None
-        self._paused: frozenset[str] = frozenset()
         self._is_quiet = False
         self._is_cut = False
         log.on_append(self._appended)
@@ -149,11 +147,6 @@ class MemorySource:
                 await self._arrived.wait()
         finally:
             alarm.cancel()
-
-    def pause(self, topics: frozenset[str]) -> None:
-        """Take nothing of these topics for now, and of all others."""
-        self._paused = topics
-        self._arrived.set()
 
     def quiet(self) -> None:
         """Take nothing more; nothing is ever fetched ahead here."""
@@ -219,7 +212,7 @@ class MemorySource:
         if self._is_cut or self._is_quiet:
             return []
         taken = []
-        topics = [one for one in self._topics if one not in self._paused]
+        topics = self._topics
         for record, count in self._group.acquire(MemberId(self.member_id), topics, room):
             delivery = MemoryDelivery(self, record, count, self._deadline())
             self._held[delivery.place] = delivery

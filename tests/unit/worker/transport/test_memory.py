@@ -206,22 +206,10 @@ async def test_quiet_member_takes_nothing_until_it_resumes() -> None:
     world = World()
     world.send(b"a")
     member = world.member()
-    await member.quiet()
+    member.quiet()
     assert await member.take(1, 0) == ()
     member.resume()
     assert [one.value for one in await member.take(1, 0)] == [b"a"]
-
-
-@run
-async def test_nothing_comes_from_a_paused_topic() -> None:
-    world = World()
-    world.send(b"a")
-    world.log.append("refunds", b"b")
-    member = MemorySource("one", world.group, ["orders", "refunds"], world.log)
-    member.pause(frozenset({"orders"}))
-    assert [one.value for one in await member.take(5, 0)] == [b"b"]
-    member.pause(frozenset())
-    assert [one.value for one in await member.take(5, 0)] == [b"a"]
 
 
 @run
