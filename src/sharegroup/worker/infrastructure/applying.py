@@ -6,8 +6,6 @@ by another one a millisecond ago: a topic that exists already is a topic that wa
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,21 +16,18 @@ from sharegroup.client.admin_types import (
     ConfigResource,
     NewTopic,
     ResourceType,
-    TopicDescription,
 )
 from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.worker.events import Event
-from sharegroup.worker.infrastructure.asking import found
+from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, Kind, changes
 from sharegroup.worker.infrastructure.wanted import wanted
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
 
-log = logging.getLogger(__name__)
 
-VISIBLE_SECONDS_MAX = 10.0
-VISIBLE_SECONDS_STEP = 0.05
+SETTABLE = (Kind.MISSING, Kind.DRIFT)
 
 
 class Applied(NamedTuple):
@@ -59,6 +54,7 @@ async def apply(
     created = [one for one in some if one.topic is not None]
     if created:
         done += await _create(admin, created)
+        await visible(admin, [change for change, error in done if error is None])
     grown = [one for one in some if one.setting == PARTITIONS and one.kind is Kind.DRIFT]
     if grown:
         counts = {one.name: int(one.wanted or 0) for one in grown}
@@ -71,6 +67,7 @@ async def apply(
     if deleted and prune:
         gone = await admin.delete_topics([one.name for one in deleted])
         done += [Applied(one, _unless(gone[one.name], UnknownTopicOrPartition)) for one in deleted]
+    await visible(admin, [change for change, error in done if error is None])
     return done
 
 
@@ -98,11 +95,6 @@ async def prepare(app: App, admin: AdminClient) -> list[Change]:
     return made
 
 
-def _is_setting(change: Change) -> bool:
-    settable = change.kind in (Kind.MISSING, Kind.DRIFT)
-    return settable and change.setting is not None and change.setting != PARTITIONS
-
-
 async def _create(admin: AdminClient, some: Sequence[Change]) -> list[Applied]:
     new = [
         NewTopic(
@@ -114,31 +106,13 @@ async def _create(admin: AdminClient, some: Sequence[Change]) -> list[Applied]:
         if topic is not None
     ]
     results = await admin.create_topics(new)
-    done = [Applied(one, _unless(results[one.name], TopicAlreadyExists)) for one in some]
-    await _visible(admin, [change.name for change, error in done if error is None])
-    return done
-
-
-async def _visible(admin: AdminClient, names: Sequence[str]) -> None:
-    """Return when every broker that is asked knows of topics that were just made.
-
-    A controller answers before all brokers have heard of it, and a setting of the topic, or a
-    member's subscription, would be refused until then.
-    """
-    async with asyncio.timeout(VISIBLE_SECONDS_MAX):
-        while names:
-            described = await admin.describe_topics(names)
-            names = [
-                name for name, one in described.items() if not isinstance(one, TopicDescription)
-            ]
-            if names:
-                await asyncio.sleep(VISIBLE_SECONDS_STEP)
+    return [Applied(one, _unless(results[one.name], TopicAlreadyExists)) for one in some]
 
 
 async def _set(admin: AdminClient, resource: ResourceType, some: Sequence[Change]) -> list[Applied]:
     by_name: dict[str, list[Change]] = {}
     for one in some:
-        if _is_setting(one) and one.resource == resource.name.lower():
+        if one.is_setting and one.kind in SETTABLE and one.resource == resource.name.lower():
             by_name.setdefault(one.name, []).append(one)
     if not by_name:
         return []

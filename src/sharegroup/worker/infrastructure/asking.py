@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.client.admin import AdminClient
@@ -14,13 +16,24 @@ from sharegroup.client.admin_types import (
     ResourceType,
     TopicDescription,
 )
+from sharegroup.client.cluster import NO_LEADER
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
-from sharegroup.worker.infrastructure.changes import Found, FoundTopic, owned_names
+from sharegroup.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from sharegroup.worker.infrastructure.changes import (
+    Change,
+    Found,
+    FoundTopic,
+    Kind,
+    owned_names,
+    same_value,
+)
 from sharegroup.worker.infrastructure.wanted import Wanted
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
+
+VISIBLE_SECONDS_MAX = 10.0
+VISIBLE_SECONDS_STEP = 0.05
 
 
 async def found(admin: AdminClient, wanted: Wanted, *, former: Iterable[str] = ()) -> Found:
@@ -82,18 +95,69 @@ async def _records(admin: AdminClient, topics: Mapping[str, TopicDescription]) -
         for name, topic in topics.items()
         for one in topic.partitions
     ]
-    first = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.EARLIEST))
-    end = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.LATEST))
+    first = await _offsets(admin, where, OffsetSpec.EARLIEST)
+    end = await _offsets(admin, where, OffsetSpec.LATEST)
     counted = dict.fromkeys(topics, 0)
     for one in where:
-        counted[one.topic] += _offset(end[one]) - _offset(first[one])
+        counted[one.topic] += end[one] - first[one]
     return counted
 
 
-def _offset(answer: ListedOffset | KafkaError) -> int:
-    if isinstance(answer, KafkaError):
-        raise answer
-    return answer.offset
+async def _offsets(
+    admin: AdminClient, where: Sequence[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, int]:
+    """The offsets, once each partition has a leader that knows that it is one."""
+    limit = time.monotonic() + VISIBLE_SECONDS_MAX
+    while True:
+        answers = await admin.list_offsets(dict.fromkeys(where, spec))
+        errors = [one for one in answers.values() if isinstance(one, KafkaError)]
+        if not errors:
+            return {at: one.offset for at, one in answers.items() if isinstance(one, ListedOffset)}
+        if time.monotonic() >= limit or not all(one.retriable for one in errors):
+            raise errors[0]
+        await asyncio.sleep(VISIBLE_SECONDS_STEP)
+
+
+async def visible(admin: AdminClient, made: Sequence[Change]) -> None:
+    """Return when what was made is what the cluster answers.
+
+    A controller answers before its brokers have heard of it: a member that joined in between
+    would begin where a new group begins by default, and a plan would find what was just mended.
+    """
+    limit = time.monotonic() + VISIBLE_SECONDS_MAX
+    while made:
+        names = sorted({one.name for one in made if one.resource == "topic"})
+        topics = await admin.describe_topics(names) if names else {}
+        settings = [_resource_of(one) for one in made if one.is_setting]
+        configs = await admin.describe_configs(settings) if settings else {}
+        made = [one for one in made if not _is_seen(one, topics, configs)]
+        if made:
+            if time.monotonic() >= limit:
+                raise RequestTimedOut(f"{made[0]}: made, and not seen in {VISIBLE_SECONDS_MAX} s")
+            await asyncio.sleep(VISIBLE_SECONDS_STEP)
+
+
+def _is_seen(
+    change: Change,
+    topics: Mapping[str, TopicDescription | KafkaError],
+    configs: Mapping[ConfigResource, Mapping[str, ConfigEntry] | KafkaError],
+) -> bool:
+    topic = topics.get(change.name)
+    if change.kind is Kind.SURPLUS:
+        return isinstance(topic, UnknownTopicOrPartition)
+    if change.is_setting:
+        answer = configs[_resource_of(change)]
+        assert change.setting is not None, "a setting has a name"
+        entry = None if isinstance(answer, KafkaError) else answer.get(change.setting)
+        return entry is not None and same_value(entry.value, change.wanted or "")
+    if not isinstance(topic, TopicDescription) or NO_LEADER in topic.leaders:
+        return False
+    return change.setting is None or topic.partition_count >= int(change.wanted or 0)
+
+
+def _resource_of(change: Change) -> ConfigResource:
+    kind = ResourceType.TOPIC if change.resource == "topic" else ResourceType.GROUP
+    return ConfigResource(kind, change.name)
 
 
 def open_admin(app: App) -> AdminClient:

@@ -53,6 +53,11 @@ class Change:
     topic: WantedTopic | None = None
     """The topic to create."""
 
+    @property
+    def is_setting(self) -> bool:
+        """Whether it is about a config, which can be set."""
+        return self.setting is not None and self.setting != PARTITIONS
+
     def __str__(self) -> str:
         what = f"{self.resource} {self.name}" + (f" {self.setting}" if self.setting else "")
         values = f" ({self.now}; declared: {self.wanted})" if self.setting else ""
@@ -123,7 +128,7 @@ def _topic_changes(topic: WantedTopic, found: Found) -> Iterator[Change]:
         if entry is None:
             why = "the brokers of this cluster know no such setting of a topic"
             yield Change(Kind.REFUSED, "topic", topic.name, name, None, value, why)
-        elif not _same(entry.value, value):
+        elif not same_value(entry.value, value):
             yield Change(Kind.DRIFT, "topic", topic.name, name, entry.value, value, topic.purpose)
 
 
@@ -135,7 +140,7 @@ def _group_changes(group: WantedGroup, found: Found) -> Iterator[Change]:
             if name not in group.optional:
                 why = "the brokers of this cluster know no such setting of a group"
                 yield Change(Kind.REFUSED, "group", group.group, name, None, value, why)
-        elif not _same(entry.value, value):
+        elif not same_value(entry.value, value):
             is_set = entry.source is ConfigSource.GROUP
             kind = Kind.DRIFT if is_set else Kind.MISSING
             why = "" if is_set else "not set for this group"
@@ -150,7 +155,8 @@ def _surplus(wanted: Wanted, found: Found) -> Iterator[Change]:
             yield Change(Kind.SURPLUS, "topic", name, now=str(topic.partitions), why=holds)
 
 
-def _same(now: str | None, wanted: str) -> bool:
+def same_value(now: str | None, wanted: str) -> bool:
+    """Whether a setting has this value."""
     if now is None:
         return False
     return now == wanted or now.lower() == wanted.lower() in ("true", "false")
