@@ -56,30 +56,52 @@ class EntryFile(Generic[Entry]):
         """Write what is only in memory."""
         if not self._pending:
             return
-        block = b"".join(self._layout.pack(*entry) for entry in self._pending)
         if self._written == 0:
             self.is_new = True
         self.file.fd(create=True)
-        self.file.write(block, self._written * self._layout.size)
+        self.file.write(self._block(), self._written * self._layout.size)
+        self._take_for_written()
+
+    def replace(self) -> None:
+        """Put the entries, all of which are in memory, in the place of the file's, durably.
+
+        Until all of them are there, the file is what it was.
+        """
+        assert self._written == 0
+        self.file.replace(self._block())
+        self._take_for_written()
+
+    def _block(self) -> bytes:
+        return b"".join(self._layout.pack(*entry) for entry in self._pending)
+
+    def _take_for_written(self) -> None:
         self._written += len(self._pending)
         self._pending.clear()
 
     def load(self, sound: Callable[[bytes], int]) -> bool:
         """Take in an existing file, as many entries from its first as ``sound`` believes.
 
-        Whether that is all there is in it.
+        Whether that is all there is in it.  If not, the file is left as it is: whoever begins anew
+        must find out the same until somebody has seen to it.
         """
         size = self.file.size()
         self._written = sound(self.file.read(size, 0))
-        if self._written * self._layout.size == size:
-            return True
-        self.file.truncate(self._written * self._layout.size)
-        return False
+        return self._written * self._layout.size == size
 
-    def reset(self) -> None:
-        """Begin anew, whatever is in the file."""
+    def cut(self) -> None:
+        """Let the file end with the last entry that was believed."""
+        self.file.truncate(self._written * self._layout.size)
+
+    def forget(self) -> None:
+        """Begin anew; what is in the file stays there."""
         self._pending.clear()
         self._written = 0
+
+    def reset(self) -> None:
+        """Begin anew, with an empty file if there is one: it may speak of a log that was cut."""
+        self.forget()
+        if self.file.exists:
+            self.cut()
 
     def truncate(self, count: int) -> None:
         """Keep the first ``count`` entries."""

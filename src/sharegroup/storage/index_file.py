@@ -67,7 +67,10 @@ class IndexFile:
 
     def load(self, *, value_max: int) -> None:
         """Take in the entries of an existing file, as far as they may be believed."""
-        self._entries.load(lambda data: sound_entries(data, self._layout, value_max=value_max))
+        if not self._entries.load(
+            lambda data: sound_entries(data, self._layout, value_max=value_max)
+        ):
+            self._entries.cut()
 
     def count_through(self, key: int) -> int:
         """How many entries have a key of at most ``key``."""
@@ -86,7 +89,7 @@ class IndexFile:
         return self.entry(count - 1) if count else None
 
     def reset(self) -> None:
-        """Begin anew, whatever is in the file."""
+        """Begin anew."""
         self._entries.reset()
 
     def truncate(self, count: int) -> None:

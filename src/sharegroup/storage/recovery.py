@@ -126,23 +126,25 @@ def _open_trusted(names: frozenset[str], segments: list[Segment], recovery_point
     ``names`` are those of the folder: a log may have thousands of segments.
     """
     active = max(bisect_right(segments, recovery_point, key=_base_offset) - 1, 0)
-    are_sound = True
+    unsound = []
     for segment, following in pairwise(segments[: active + 1]):
         segment.end_offset = following.base_offset
         segment.size = segment.log.size()
-        are_sound = _load_indexes(names, segment) and are_sound
+        if not _load_indexes(names, segment):
+            unsound.append(segment)
         segment.load_max_timestamp()
     segment = segments[active]
     segment.size = segment.log.size()
     segment.end_offset = max(recovery_point, segment.base_offset)
-    are_sound = _load_indexes(names, segment) and are_sound
+    if not _load_indexes(names, segment):
+        unsound.append(segment)
     segment.size = _position_of_end(segment)
+    if unsound:
+        _index_transactions_anew(segments[: active + 1], unsound)
     last_relative = segment.end_offset - 1 - segment.base_offset
     segment.index.truncate(segment.index.count_through(last_relative))
     segment.forget_times_from(segment.end_offset)
     segment.aborted.entries.truncate(segment.aborted.count_before(segment.end_offset))
-    if not are_sound:
-        _index_transactions_anew(segments[: active + 1])
     return active
 
 
@@ -172,16 +174,24 @@ def _index_anew(segment: Segment) -> None:
     segment.size, segment.end_offset = size, end_offset
 
 
-def _index_transactions_anew(segments: list[Segment]) -> None:
-    """Find every aborted transaction again, from the headers of all batches."""
+def _index_transactions_anew(segments: list[Segment], unsound: list[Segment]) -> None:
+    """Find the aborted transactions of some segments again, from the headers of all batches.
+
+    Nothing is read anew below the recovery point by the next start, which believes what it finds:
+    so the new index is durable before the old one goes.
+    """
     log.warning("event=transactions_indexed_anew folder=%s", segments[0].log.path)
+    for segment in unsound:
+        segment.aborted.entries.forget()
     states = ProducerStates()
     for segment in segments:
-        segment.aborted.entries.truncate(0)
+        lacks_entries = segment if segment in unsound else None
         for batch in segment.headers(0):
             if batch.producer_id != NO_PRODUCER_ID and batch.end_offset <= segment.end_offset:
                 marker = _marker_in(segment, batch)
-                count_in(states, batch, marker, segment=segment, now_ms=0)
+                count_in(states, batch, marker, segment=lacks_entries, now_ms=0)
+    for segment in unsound:
+        segment.aborted.entries.replace()
 
 
 def _position_of_end(segment: Segment) -> int:

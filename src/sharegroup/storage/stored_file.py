@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from sharegroup.storage.checkpoint_files import replace_file
 from sharegroup.storage.files import Buffer, Files
 
 OPEN_FILES_MAX = 512
@@ -100,6 +101,17 @@ class StoredFile:
         self.unsynced_bytes += 1
         self._opened.files.truncate(fd, size)
 
+    def replace(self, content: bytes) -> None:
+        """Give the file, which may be new, other content: all or nothing, durably."""
+        self.unsynced_bytes = 0
+        self.close()
+        folder, _, name = self.path.rpartition("/")
+        replace_file(self._opened.files, folder, name, content)
+
+    @property
+    def exists(self) -> bool:
+        return self._opened.files.exists(self.path)
+
     def size(self) -> int:
         return self._opened.files.size(self.fd())
 
@@ -139,5 +151,5 @@ class StoredFile:
         """Close the file and take its name away; it may be gone already."""
         self.unsynced_bytes = 0
         self.close()
-        if self._opened.files.exists(self.path):
+        if self.exists:
             self._opened.files.remove(self.path)

@@ -321,6 +321,65 @@ def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("operation", range(1, 20))
+def test_an_index_made_again_stays_made_wherever_power_is_lost(operation: int, seed: int) -> None:
+    """Found by the simulation: the old one was cut durably, and the new one was in memory only."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(seed)
+        directory, log = open_log(disk)
+        await two_transactions(log)
+        await append(log, transactional(2, producer=A, sequence=2), abort(A))
+        before = log.aborted_transactions(0, 11)
+        assert before == ((B, 3, 5), (A, 8, 10))
+        await directory.checkpoint()
+        directory.abandon()
+        fd = disk.open(TXN_INDEX)
+        disk.write(fd, bytes(20), 2 * 34)  # An end that was torn.
+        disk.sync(fd)
+        disk.cut_power_after(operation)
+        with contextlib.suppress(KafkaStorageError, OSError):
+            directory, log = open_log(disk)
+            assert log.aborted_transactions(0, 11) == before
+            await append(log, batch(1))
+            directory.abandon()
+        disk.cut_power()
+        _, log = open_log(disk)
+        assert log.aborted_transactions(0, 11) == before
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_checkpointed", [True, False])
+def test_an_index_says_nothing_of_batches_that_were_lost(is_checkpointed: bool) -> None:
+    """The index of a segment survived, and its log did not."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=250)
+        large = batch(2, size=100)  # A segment of its own.
+        await append(log, large)
+        await directory.checkpoint()
+        await append(log, large, transactional(2, producer=A), abort(A), large)
+        directory.abandon()
+        name = f"{FOLDER}/00000000000000000004"
+        assert disk.size(disk.open(f"{name}.txnindex")) == 34
+        disk.truncate(disk.open(f"{name}.log"), 0)
+        directory, log = open_log(disk, segment_bytes=250)
+        assert log.end_offset == 4
+        await append(log, transactional(2, producer=A), commit(A), large)
+        if is_checkpointed:
+            await directory.checkpoint()
+        directory.abandon()
+        disk.cut_power()
+        _, log = open_log(disk, segment_bytes=250)
+        assert (log.last_stable_offset, log.end_offset) == (9, 9)
+        assert log.aborted_transactions(0, 9) == ()
+
+    run(main())
+
+
 def test_what_recovery_found_in_closed_segments_is_written_down_too() -> None:
     """Found by the model: it was in memory only, and gone after the next start."""
 
