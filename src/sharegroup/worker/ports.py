@@ -55,6 +55,9 @@ class Source(Protocol):
     """The records of one topic for a share group, through a member of it."""
 
     @property
+    def topic(self) -> str: ...
+
+    @property
     def member_id(self) -> str: ...
 
     @property
@@ -75,8 +78,10 @@ class Source(Protocol):
         Raises KafkaError when this member can never take any; what passes is only logged.
         """
 
-    def quiet(self) -> None:
+    def quiet(self, *, delivered_below: int) -> None:
         """Take nothing more, so that others get it: what was fetched ahead goes back.
+
+        But for what was delivered more often than that, which leaving gives back for free.
 
         What was handed out stays locked and is renewed; a `take` that waits returns.
         """

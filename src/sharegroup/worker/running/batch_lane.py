@@ -45,7 +45,7 @@ class BatchLane(Lane):
     async def run(self) -> None:
         """Gather what is ready and handle it, for ever."""
         runner = self._runner
-        while True:
+        while runner.is_running:
             if not runner.ready or runner.gathering is not None or not runner.may_begin():
                 await self._idle()
                 continue

@@ -164,19 +164,17 @@ class GroupRunner:
         at_close += [one for runner in self.runners for one in runner.all_waiting()]
         await settling.writing.cancel()
         finished = sum(one.done for one in self.runners) - before - interrupted
-        self._ended.set()
         await asyncio.gather(*(one.source.close(CLOSE_SECONDS) for one in self._intakes))
         for runner in self.runners:
             await runner.close()
+        self._ended.set()
         released = Counter(
             (one.delivery.topic, one.delivery.partition) for one in (*self._released, *at_close)
         )
         return GroupReport(max(0, finished), interrupted, released)
 
     def _give_back_waiting(self) -> None:
-        # One that may be delivered once more only is kept: leaving the group costs no delivery,
-        # giving back does, and the next one would not be run any more.
-        below = self.settling.delivery_limit - 1
+        below = self.settling.give_back_below
         for runner in self.runners:
             self._released += runner.give_back_waiting(delivered_below=below)
         self.settling.flush()
@@ -253,6 +251,8 @@ class GroupRunner:
     def _dispatch(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock.now()
         by_topic = self._by_topic
+        if self.settling.held:
+            self.settling.note_newest(deliveries)
         for delivery in deliveries:
             story = story_of(delivery.headers) if delivery.headers else NEW
             runner = by_topic.get(delivery.topic) or self._runner_by_origin(story)

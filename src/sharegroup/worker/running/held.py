@@ -64,6 +64,21 @@ class Held:
         if self._sleep is not None and due < self._until - SOONER_SECONDS:
             self._sleep.cancel()
 
+    def take_oldest(self, topic_partition: tuple[str, int], below: int) -> list[InHand]:
+        """All of a partition with offsets below this; they don't wait any more."""
+
+        def is_old(one: InHand) -> bool:
+            delivery = one.delivery
+            where = delivery.topic, delivery.partition
+            return where == topic_partition and delivery.offset < below
+
+        taken = [one for one in self if is_old(one)]
+        self._heap = [entry for entry in self._heap if not is_old(entry[2])]
+        heapq.heapify(self._heap)
+        for one in taken:
+            self._forget(one)
+        return taken
+
     def take_all(self) -> list[InHand]:
         """All that wait, the soonest first; they don't any more."""
         taken = [one for _, _, one, _ in sorted(self._heap, key=lambda entry: entry[:2])]

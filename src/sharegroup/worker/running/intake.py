@@ -19,6 +19,8 @@ from sharegroup.worker.ports import Delivery, Source
 from sharegroup.worker.running.settling import Settling
 
 TAKE_SECONDS = 1.0
+TAKE_SECONDS_HOLDING = 0.2
+"""While records are held: if nothing comes for so long, they may be what keeps it from coming."""
 
 Room = Callable[[], int]
 Dispatch = Callable[[Sequence[Delivery]], None]
@@ -40,7 +42,7 @@ class Intake:
     def close(self) -> None:
         """Take no more."""
         self._open.clear()
-        self.source.quiet()
+        self.source.quiet(delivered_below=self._settling.give_back_below)
 
     def reopen(self) -> None:
         """Take again."""
@@ -54,8 +56,13 @@ class Intake:
             room = self._room()
             if room <= 0:
                 await self._wait_for_room()
-            elif deliveries := await self.source.take(room, TAKE_SECONDS):
+            elif deliveries := await self.source.take(room, self._wait_seconds()):
                 self._dispatch(deliveries)
+            elif self._settling.held:
+                self._settling.make_way(self.source)
+
+    def _wait_seconds(self) -> float:
+        return TAKE_SECONDS_HOLDING if self._settling.held else TAKE_SECONDS
 
     async def _wait_for_room(self) -> None:
         settling = self._settling

@@ -92,7 +92,7 @@ class Lane:
         """Take what is ready and handle it, for ever."""
         runner = self._runner
         ready = runner.ready
-        while True:
+        while runner.is_running:
             if not ready or not runner.may_begin():
                 await self._idle()
                 continue
@@ -158,9 +158,11 @@ class Lane:
         if isinstance(error, KeyboardInterrupt):
             raise error  # Somebody wants the process to end: its records go back with it.
         verdict, self.verdict = self.verdict, None
-        if verdict is None:
-            return error
         assert self.task is not None
+        if verdict is None:
+            if isinstance(error, asyncio.CancelledError) and self.task.cancelling():
+                raise error  # Not the handler's own: the lane is to end.
+            return error
         while self.task.cancelling():
             self.task.uncancel()
         if error is not None:

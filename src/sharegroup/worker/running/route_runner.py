@@ -67,8 +67,9 @@ class RouteRunner:
         self.takes_record = route.shape.takes_record
         self.done = 0
         """How many runs have ended."""
-        self.turning = 0
+        self.turning: list[InHand] = []
         """Records that a lane has and may not begin yet, for the rate's sake."""
+        self.is_running = True
         self.given_up = 0
         """Handlers that were given up and have not ended."""
         self._settling = settling
@@ -99,6 +100,7 @@ class RouteRunner:
 
     async def close(self) -> None:
         """End threads and processes; no lane runs any more."""
+        self.is_running = False
         await self.caller.close()
 
     def stop_beginning(self) -> None:
@@ -121,7 +123,7 @@ class RouteRunner:
     def waiting(self) -> int:
         """How many records were taken and not begun."""
         behind = self.keys.waiting if self.keys is not None else 0
-        return len(self.ready) + self.turning + behind
+        return len(self.ready) + len(self.turning) + behind
 
     def room(self, now: float, lock_seconds: float) -> int:
         """How many records more it has a use for, soon."""
@@ -133,7 +135,7 @@ class RouteRunner:
         if self.bucket is not None:
             # One at least: the next one is to be here when its time has come.
             free = min(free, max(1, self.bucket.room(now, AHEAD_SECONDS)))
-        return max(0, free + int(ahead) - len(self.ready) - self.turning)
+        return max(0, free + int(ahead) - len(self.ready) - len(self.turning))
 
     def _measure(self, now: float) -> None:
         elapsed = now - self._measured_at
@@ -224,12 +226,12 @@ class RouteRunner:
         """Keep the rate; False: it is not to be run after all."""
         assert self.bucket is not None
         when = self.bucket.reserve(self.clock.now())
-        self.turning += 1
+        self.turning.append(one)
         try:
             if when > self.clock.now():
                 await self.clock.sleep_until(when)
         finally:
-            self.turning -= 1
+            self.turning.remove(one)
         if self._settling.hungry:
             self._settling.room_again.set()
         if self._is_open and not one.is_done:
@@ -399,13 +401,17 @@ class RouteRunner:
 
     def all_waiting(self) -> Iterator[InHand]:
         """All that was not begun."""
-        yield from (one for one in self.ready if not one.is_done)
+        yield from (one for one in (*self.ready, *self.turning) if not one.is_done)
         if self.keys is not None:
             yield from self.keys
 
     def give_back_waiting(self, *, delivered_below: int) -> list[InHand]:
         """Release what was not begun and was delivered less often; the rest stays."""
         given, kept = [], []
+        for one in self.turning:
+            if one.delivery.delivery_count < delivered_below and not one.is_done:
+                given.append(one)
+                self._settling.carry_out(self, one, GiveBack())
         while self.ready:
             one = self.ready.popleft()
             if one.delivery.delivery_count >= delivered_below:

@@ -22,7 +22,7 @@ from sharegroup.worker.dead_letters.reasons import REJECTED
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.ports import Clock, Outbox, Source
+from sharegroup.worker.ports import Clock, Delivery, Outbox, Source
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.running.held import Held
 from sharegroup.worker.running.in_hand import InHand
@@ -72,6 +72,7 @@ class Settling:
         self._buriers: dict[str, Burier] = {}
         self._retry_gate = Gate("retry topics", self._told)
         self._dead_gates: dict[str, Gate] = {}
+        self._newest: dict[tuple[str, int], int] = {}
         self._wall_minus_clock = clock.wall_ms() / 1000 - clock.now()
 
     @property
@@ -102,6 +103,37 @@ class Settling:
     def set_clock(self) -> None:
         """Look again how both clocks stand to each other."""
         self._wall_minus_clock = self.clock.wall_ms() / 1000 - self.clock.now()
+
+    @property
+    def give_back_below(self) -> int:
+        """What was delivered less often may be given back.
+
+        One that may be delivered once more only is kept: leaving the group costs no delivery,
+        giving back does, and its next one would not be run any more.
+        """
+        return self.limits.deliveries - 1
+
+    def note_newest(self, deliveries: Sequence[Delivery]) -> None:
+        """Remember how far each partition was read, while records of it are held."""
+        newest = self._newest
+        for delivery in deliveries:
+            where = delivery.topic, delivery.partition
+            newest[where] = max(newest.get(where, 0), delivery.offset)
+
+    def make_way(self, source: Source) -> None:
+        """Nothing comes: postpone what may be why.
+
+        Apache Kafka limits how far a partition may be read beyond its oldest record that is not
+        settled, and our broker how many are locked.  A record that is held is such a one.
+        """
+        for (topic, partition), newest in list(self._newest.items()):
+            if not self.held.of_partition(topic, partition):
+                del self._newest[topic, partition]
+            elif topic == source.topic:
+                below = newest - self.limits.locks // HELD_OF_LOCKS
+                for one in self.held.take_oldest((topic, partition), below):
+                    if not one.is_done:
+                        self.carry_out(one.runner, one, Postpone(one.story))
 
     def in_custody(self) -> Iterator[InHand]:
         """What is held, and what is being written."""

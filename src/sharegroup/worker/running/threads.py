@@ -111,6 +111,8 @@ class HandlerThreads:
             except asyncio.CancelledError:
                 cancelled = True
                 call.interrupt()
+                if self._closed:
+                    raise  # Nobody waits for a thread that never ends.
         if cancelled:
             call.future.exception()
             raise asyncio.CancelledError

@@ -68,6 +68,7 @@ class Watch:
     def _look(self, now: float) -> None:
         settling = self._settling
         settling.set_clock()
+        settling.writing.look(now)
         for runner in self._runners:
             for lane in runner.lanes:
                 if hand := lane.hand:

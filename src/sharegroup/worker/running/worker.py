@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+END_SECONDS = 5.0
+"""A handler that swallows its cancellation is not waited for any longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class StopReport:
     """What a stop did."""
@@ -169,7 +173,7 @@ class Worker:
         )
         await asyncio.gather(*scheduling)
         if self._runner is not None:
-            await asyncio.wait({self._runner})
+            await self._wait_ended(self._runner)
         released: Counter[tuple[str, int]] = Counter()
         for one in reports:
             released.update(one.released)
@@ -194,6 +198,15 @@ class Worker:
             tiers=Tiers.of(route.retry_tiers),
             events=self._app.events,
         )
+
+    async def _wait_ended(self, runner: asyncio.Task[None]) -> None:
+        _, pending = await asyncio.wait({runner}, timeout=END_SECONDS)
+        if pending:
+            log.error(
+                "worker.not_ended app=%s seconds=%s (a handler ignores being cancelled)",
+                self._app.name,
+                END_SECONDS,
+            )
 
     async def _limits(self, group: str) -> GroupLimits:
         try:

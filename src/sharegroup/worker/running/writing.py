@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge
+from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, RequestTimedOut
 from sharegroup.worker.ports import Clock
 from sharegroup.worker.running.in_hand import InHand
 
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS_MIN = 0.1
 BACKOFF_SECONDS_MAX = 30.0
+SLOW_SECONDS = 5.0
+"""A write that takes longer counts as blocked; the client tries on by itself."""
 ITS_OWN_FAULT = (MessageTooLarge, InvalidRecord)
 """Said of this record, and of no other."""
 
@@ -87,6 +89,14 @@ class Gate:
             self._changed.set()
 
 
+class _UnderWay(NamedTuple):
+    """A write, its record, and since when."""
+
+    one: InHand
+    gate: Gate
+    begun_at: float
+
+
 class Writing:
     """All writes of one group that are under way."""
 
@@ -94,7 +104,7 @@ class Writing:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._tasks: dict[asyncio.Task[None], InHand] = {}
+        self._tasks: dict[asyncio.Task[None], _UnderWay] = {}
         self.blocked = 0
         """How many wait because a write failed."""
 
@@ -103,13 +113,22 @@ class Writing:
 
     def records(self) -> list[InHand]:
         """What is being written."""
-        return list(self._tasks.values())
+        return [under_way.one for under_way in self._tasks.values()]
 
     def begin(self, one: InHand, gate: Gate, write: Write, then: Callable[[], None]) -> None:
         """Write until it is acknowledged, and call ``then``; never, when its lock is lost."""
         task = asyncio.get_running_loop().create_task(self._write(one, gate, write, then))
-        self._tasks[task] = one
+        self._tasks[task] = _UnderWay(one, gate, self._clock.now())
         task.add_done_callback(self._ended)
+
+    def look(self, now: float) -> None:
+        """Notice a write that neither succeeds nor fails."""
+        for one, gate, begun_at in self._tasks.values():
+            if now - begun_at < SLOW_SECONDS:
+                return  # The others are younger.
+            if gate.is_open:
+                text = f"{gate.name}: no acknowledgement for {now - begun_at:.1f} s"
+                gate.failed(one, RequestTimedOut(text))
 
     async def finish(self) -> None:
         """Wait for all that are under way."""

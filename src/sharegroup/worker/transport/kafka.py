@@ -76,6 +76,7 @@ class KafkaSource:
     """A `ports.Source` over a ShareConsumer."""
 
     def __init__(self, group: str, topic: str, in_flight_bytes: int, **options: Any) -> None:
+        self.topic = topic
         self._group = group
         self._consumer = ShareConsumer(
             topic,
@@ -90,7 +91,6 @@ class KafkaSource:
             max_poll_records=FETCH_RECORDS,
         )
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
-        self._deliveries_max = GroupLimits().deliveries
 
     @property
     def member_id(self) -> str:
@@ -133,9 +133,9 @@ class KafkaSource:
             await asyncio.sleep(PAUSE_SECONDS)
             return ()
 
-    def quiet(self) -> None:
+    def quiet(self, *, delivered_below: int) -> None:
         """Take nothing more; what was fetched ahead goes back."""
-        self._consumer.flow.quiet(give_back_below=self._deliveries_max - 1)
+        self._consumer.flow.quiet(give_back_below=delivered_below)
         self._consumer.wakeup()
 
     def resume(self) -> None:

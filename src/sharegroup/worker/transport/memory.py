@@ -61,7 +61,7 @@ class MemoryProcess:
         in_flight_bytes: int,  # noqa: ARG002  Nothing is fetched ahead here.
     ) -> MemorySource:
         member_id = f"{group}-{next(self._world.members)}"
-        source = MemorySource(member_id, self._world.group(group), (topic,), self._world.log)
+        source = MemorySource(member_id, self._world.group(group), topic, self._world.log)
         self._sources.append(source)
         return source
 

@@ -98,16 +98,14 @@ class MemorySource:
         "_is_quiet",
         "_log",
         "_renewal",
-        "_topics",
         "member_id",
+        "topic",
     )
 
-    def __init__(
-        self, member_id: str, group: MemoryGroup, topics: Sequence[str], log: MemoryLog
-    ) -> None:
+    def __init__(self, member_id: str, group: MemoryGroup, topic: str, log: MemoryLog) -> None:
         self.member_id = member_id
         self._group = group
-        self._topics = tuple(topics)
+        self.topic = topic
         self._log = log
         self._held: dict[Place, MemoryDelivery] = {}
         self._arrived = asyncio.Event()
@@ -148,7 +146,7 @@ class MemorySource:
         finally:
             alarm.cancel()
 
-    def quiet(self) -> None:
+    def quiet(self, *, delivered_below: int) -> None:  # noqa: ARG002  As it says.
         """Take nothing more; nothing is ever fetched ahead here."""
         self._is_quiet = True
         self._arrived.set()
@@ -212,8 +210,7 @@ class MemorySource:
         if self._is_cut or self._is_quiet:
             return []
         taken = []
-        topics = self._topics
-        for record, count in self._group.acquire(MemberId(self.member_id), topics, room):
+        for record, count in self._group.acquire(MemberId(self.member_id), (self.topic,), room):
             delivery = MemoryDelivery(self, record, count, self._deadline())
             self._held[delivery.place] = delivery
             taken.append(delivery)
@@ -245,7 +242,7 @@ class MemorySource:
         return self._log.clock.now() + self._group.limits.lock_ms / 1000
 
     def _appended(self, topic: str) -> None:
-        if topic in self._topics:
+        if topic == self.topic:
             self._arrived.set()
 
     def _leave(self) -> None:

@@ -29,7 +29,7 @@ class World:
         self.outbox = MemoryOutbox(self.log)
 
     def member(self, name: str = "one") -> MemorySource:
-        return MemorySource(name, self.group, ["orders"], self.log)
+        return MemorySource(name, self.group, "orders", self.log)
 
     def send(self, *values: bytes) -> None:
         for value in values:
@@ -206,7 +206,7 @@ async def test_quiet_member_takes_nothing_until_it_resumes() -> None:
     world = World()
     world.send(b"a")
     member = world.member()
-    member.quiet()
+    member.quiet(delivered_below=4)
     assert await member.take(1, 0) == ()
     member.resume()
     assert [one.value for one in await member.take(1, 0)] == [b"a"]
