@@ -99,14 +99,9 @@ def story_of(headers: Sequence[Header]) -> Story:
 
 def due_of(headers: Sequence[Header]) -> int | None:
     """When the record is due, and nothing else; None where that is not said, or not sound."""
-    return number_of(headers, DUE)
-
-
-def number_of(headers: Sequence[Header], name: str) -> int | None:
-    """A number of ours, in a record of which nothing else is wanted."""
     try:
-        found = [value for one, value in headers if one == name]
-        return _parsed_number(name, found[0]) if len(found) == 1 else None
+        found = [value for name, value in headers if name == DUE]
+        return parsed_number(DUE, found[0]) if len(found) == 1 else None
     except MalformedStory as error:
         log.warning("event=header_refused reason=%r effect=ignored", str(error))
         return None
@@ -134,10 +129,10 @@ def _story(found: Mapping[str, bytes]) -> Story:
     trace = found.get(TRACE)
     return Story(
         origin=_origin(found),
-        failures=read(FAILURES, _parsed_number, 0),
+        failures=read(FAILURES, parsed_number, 0),
         attempts=read(ATTEMPTS, _attempts, ()),
-        due_ms=None if due_ms is None else _parsed_number(DUE, due_ms),
-        redrives=read(REDRIVES, _parsed_number, 0),
+        due_ms=None if due_ms is None else parsed_number(DUE, due_ms),
+        redrives=read(REDRIVES, parsed_number, 0),
         redrive_id=None if redrive_id is None else _text(REDRIVE_ID, redrive_id),
         trace=None if trace is None else _text(TRACE, trace),
     )
@@ -151,9 +146,9 @@ def _origin(found: Mapping[str, bytes]) -> Origin | None:
         raise MalformedStory(f"{', '.join(missing)}: missing beside the others of the origin")
     return Origin(
         _text(ORIGIN_TOPIC, found[ORIGIN_TOPIC]),
-        _parsed_number(ORIGIN_PARTITION, found[ORIGIN_PARTITION], least=NOWHERE),
-        _parsed_number(ORIGIN_OFFSET, found[ORIGIN_OFFSET], least=NOWHERE),
-        _parsed_number(ORIGIN_TIMESTAMP, found[ORIGIN_TIMESTAMP], least=NOWHERE),
+        parsed_number(ORIGIN_PARTITION, found[ORIGIN_PARTITION], least=NOWHERE),
+        parsed_number(ORIGIN_OFFSET, found[ORIGIN_OFFSET], least=NOWHERE),
+        parsed_number(ORIGIN_TIMESTAMP, found[ORIGIN_TIMESTAMP], least=NOWHERE),
     )
 
 
@@ -186,7 +181,8 @@ def _number(value: int) -> bytes:
     return str(value).encode("ascii")
 
 
-def _parsed_number(name: str, value: bytes | None, *, least: int = 0) -> int:
+def parsed_number(name: str, value: bytes | None, *, least: int = 0) -> int:
+    """A number in decimal; raises MalformedStory."""
     digits = (value or b"").removeprefix(b"-")
     # `int` would also take spaces, underscores, and as many digits as there are.
     if value is None or not digits.isdigit() or len(digits) > len(str(NUMBER_MAX)):

@@ -16,12 +16,9 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 
-from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying import done_offsets
-from sharegroup.worker.retrying.tier_log import Committed, TierRecord
-
-RECORD_BYTES = 400
-"""What a record costs in memory beside its own bytes."""
+from sharegroup.worker.retrying.tier_log import Committed
+from sharegroup.worker.retrying.waiting import Waiting
 
 
 class Shelf:
@@ -51,7 +48,7 @@ class Shelf:
         self._committed = committed
         self._done = done_offsets.read(committed.offset, committed.metadata)
         self._outstanding: deque[int] = deque()  # As read; its first is the lowest not done.
-        self._heap: list[tuple[int, int, TierRecord]] = []
+        self._heap: list[tuple[int, int, Waiting]] = []
         self._read = 0  # On the shelf or taken from it, and not done.
         self._bytes = 0
 
@@ -84,35 +81,36 @@ class Shelf:
         """Whether to read again: half of it is free, so that reading comes in long strides."""
         return self._read * 2 <= self.records_max and self._bytes * 2 <= self.bytes_max
 
-    def put(self, record: TierRecord, ready_ms: int) -> None:
+    def put(self, waiting: Waiting, ready_ms: int) -> None:
         """Keep the next record of the log; one that was read before, or is done, is passed over."""
-        if record.offset < self.next_offset:
+        offset = waiting.record.offset
+        if offset < self.next_offset:
             return
-        self.next_offset = record.offset + 1
-        self._outstanding.append(record.offset)
-        if record.offset in self._done:
+        self.next_offset = offset + 1
+        self._outstanding.append(offset)
+        if offset in self._done:
             return
         self._read += 1
-        self._bytes += _size(record)
-        heapq.heappush(self._heap, (ready_ms, record.offset, record))
+        self._bytes += waiting.size
+        heapq.heappush(self._heap, (ready_ms, offset, waiting))
 
-    def take(self, now_ms: int, records_max: int) -> list[TierRecord]:
+    def take(self, now_ms: int, records_max: int) -> list[Waiting]:
         """Up to so many records that are ready, the first first."""
-        taken: list[TierRecord] = []
+        taken: list[Waiting] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < records_max:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
-    def put_back(self, record: TierRecord, ready_ms: int) -> None:
+    def put_back(self, waiting: Waiting, ready_ms: int) -> None:
         """A record that was taken could not be moved; it is ready again then."""
-        heapq.heappush(self._heap, (ready_ms, record.offset, record))
+        heapq.heappush(self._heap, (ready_ms, waiting.record.offset, waiting))
 
-    def done(self, records: Iterable[TierRecord]) -> None:
+    def done(self, taken: Iterable[Waiting]) -> None:
         """These were taken, and lie durable elsewhere."""
-        for record in records:
-            self._done.add(record.offset)
+        for waiting in taken:
+            self._done.add(waiting.record.offset)
             self._read -= 1
-            self._bytes -= _size(record)
+            self._bytes -= waiting.size
         assert self._read >= 0, "more records are done than were read"
 
     def to_commit(self) -> Committed | None:
@@ -126,16 +124,3 @@ class Shelf:
     def keep(self, committed: Committed) -> None:
         """This was committed."""
         self._committed = committed
-
-
-def _size(record: TierRecord) -> int:
-    return (
-        RECORD_BYTES
-        + len(record.key or b"")
-        + len(record.value or b"")
-        + sum(map(_header_size, record.headers))
-    )
-
-
-def _header_size(header: Header) -> int:
-    return len(header[0]) + len(header[1] or b"")

@@ -21,7 +21,7 @@ from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Clock, Outbox, Written
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
-from sharegroup.worker.retrying.waiting import Step, next_step, ready_ms
+from sharegroup.worker.retrying.waiting import Step, Waiting, next_step, ready_ms, waiting_of
 from sharegroup.worker.retrying.waits import until
 
 log = logging.getLogger(__name__)
@@ -63,10 +63,11 @@ class TierMover:
         moving, topic = self._moving, self.partition.topic
         now_ms = moving.clock.wall_ms()
         for record in records:
+            waiting = waiting_of(record)
             ready = ready_ms(
-                record, topic, now_ms=now_ms, group=moving.group, tiers=moving.tiers
+                waiting, topic, now_ms=now_ms, group=moving.group, tiers=moving.tiers
             )  # fmt: skip
-            self.shelf.put(record, ready)
+            self.shelf.put(waiting, ready)
         if self.shelf.is_full and not self._paused:
             self._paused = True
             moving.tier_log.pause(self.partition)
@@ -83,8 +84,8 @@ class TierMover:
         try:
             while not self._stopping:
                 self._changed.clear()
-                if records := self.shelf.take(clock.wall_ms(), BATCH_RECORDS):
-                    await self._move(records)
+                if taken := self.shelf.take(clock.wall_ms(), BATCH_RECORDS):
+                    await self._move(taken)
                     await self._commit()
                     self._read_on()
                 else:
@@ -98,26 +99,28 @@ class TierMover:
             self._paused = False
             self._moving.tier_log.resume(self.partition)
 
-    async def _move(self, records: Sequence[TierRecord]) -> None:
+    async def _move(self, taken: Sequence[Waiting]) -> None:
         """Write all of them; what can't be written goes back on the shelf."""
         moving = self._moving
         now_ms = moving.clock.wall_ms()
         steps = [
-            next_step(record, now_ms=now_ms, group=moving.group, tiers=moving.tiers)
-            for record in records
+            next_step(waiting, now_ms=now_ms, group=moving.group, tiers=moving.tiers)
+            for waiting in taken
         ]
         # All are under way before the first is waited for.
-        writes = [self._begin(record, step) for record, step in zip(records, steps, strict=True)]
+        writes = [
+            self._begin(waiting.record, step) for waiting, step in zip(taken, steps, strict=True)
+        ]
         moved, failed = [], []
         error: KafkaError | None = None
-        for record, step, write in zip(records, steps, writes, strict=True):
+        for waiting, step, write in zip(taken, steps, writes, strict=True):
             outcome = write if isinstance(write, KafkaError) else await _outcome(write)
             if isinstance(outcome, KafkaError):
                 error = outcome
-                failed.append(record)
+                failed.append(waiting)
             else:
                 self._tell(step, outcome)
-                moved.append(record)
+                moved.append(waiting)
         self.shelf.done(moved)
         self._failures = 0 if moved else self._failures + 1
         if error is not None:
@@ -132,16 +135,16 @@ class TierMover:
             return error  # Known without asking anybody, as of a record that is too large.
         return asyncio.ensure_future(write) if asyncio.iscoroutine(write) else write
 
-    def _put_back(self, records: Sequence[TierRecord], error: KafkaError) -> None:
+    def _put_back(self, taken: Sequence[Waiting], error: KafkaError) -> None:
         doubled = BACKOFF_MS << min(self._failures, 10)
         again_ms = self._moving.clock.wall_ms() + min(doubled, BACKOFF_MS_MAX)
-        for record in records:
-            self.shelf.put_back(record, again_ms)
+        for waiting in taken:
+            self.shelf.put_back(waiting, again_ms)
         log.warning(
             "event=tier_write_failed %s offset=%d records=%d error=%s: %s",
             self._place(),
-            records[0].offset,
-            len(records),
+            taken[0].record.offset,
+            len(taken),
             type(error).__name__,
             error,
         )

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.worker.retrying.shelf import RECORD_BYTES, Shelf
+from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierRecord
+from sharegroup.worker.retrying.waiting import RECORD_BYTES, Waiting, waiting_of
 
 
-def record(offset: int, value: bytes = b"") -> TierRecord:
-    return TierRecord(offset, 0, None, value, ())
+def record(offset: int, value: bytes = b"") -> Waiting:
+    return waiting_of(TierRecord(offset, 0, None, value, ()))
 
 
 NOTHING = Committed(0)
@@ -47,7 +48,7 @@ def test_every_record_is_done_once_and_again_only_if_it_was_not_committed(
                 one.put(record(offset), number)
         elif step == "take":
             found = one.take(number, count)
-            assert not done & {each.offset for each in found}, "done once is done"
+            assert not done & {each.record.offset for each in found}, "done once is done"
             taken += found
         elif step == "done":
             settled, taken = (
@@ -55,7 +56,7 @@ def test_every_record_is_done_once_and_again_only_if_it_was_not_committed(
                 taken[:number] + taken[number + count :],
             )
             one.done(settled)
-            done |= {each.offset for each in settled}
+            done |= {each.record.offset for each in settled}
             if committed := one.to_commit():
                 one.keep(committed)
                 durable = committed
@@ -68,7 +69,7 @@ def test_every_record_is_done_once_and_again_only_if_it_was_not_committed(
     one = shelf(durable)
     for offset in log:
         one.put(record(offset), 0)
-    again = [each.offset for each in one.take(0, 500)]
+    again = [each.record.offset for each in one.take(0, 500)]
     assert again == [offset for offset in log if offset not in done]
 
 
@@ -98,7 +99,7 @@ def test_next_owner_passes_over_what_is_done() -> None:
     other = shelf(left)
     for offset in range(4):
         other.put(record(offset), 0)
-    assert [each.offset for each in other.take(0, 9)] == [0, 3]
+    assert [each.record.offset for each in other.take(0, 9)] == [0, 3]
 
 
 def test_records_leave_when_they_are_ready_and_at_one_time_in_their_order() -> None:
@@ -106,8 +107,8 @@ def test_records_leave_when_they_are_ready_and_at_one_time_in_their_order() -> N
     for offset, ready_ms in enumerate((30, 10, 20, 10)):
         one.put(record(offset), ready_ms)
     assert one.ready_ms == 10
-    assert [each.offset for each in one.take(20, 2)] == [1, 3]
-    assert [each.offset for each in one.take(20, 9)] == [2]
+    assert [each.record.offset for each in one.take(20, 2)] == [1, 3]
+    assert [each.record.offset for each in one.take(20, 9)] == [2]
     assert one.take(29, 9) == []
     assert one.ready_ms == 30
 
@@ -138,4 +139,4 @@ def test_record_that_was_read_before_is_passed_over() -> None:
     one = shelf(Committed(5))
     for offset in (3, 5, 5, 4, 6):
         one.put(record(offset), 0)
-    assert [each.offset for each in one.take(0, 9)] == [5, 6]
+    assert [each.record.offset for each in one.take(0, 9)] == [5, 6]

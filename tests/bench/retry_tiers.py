@@ -1,0 +1,153 @@
+"""What waiting costs: ``python -m tests.bench.retry_tiers [--waiting N ...] [--due N]``
+
+Three figures, with a broker and a scheduler in processes of their own:
+
+    memory       of the scheduler while so many records wait an hour; it should be the same
+    moved        records by second when all of them have been due for a while
+    takeover     how late records are when a member joins, leaves, and dies
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+from sharegroup.client import Producer
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig
+from sharegroup.worker.dead_letters.log_reading import spans_of
+from sharegroup.worker.decisions.story import Attempt, Origin, Story
+from sharegroup.worker.decisions.story_headers import due_of, story_headers
+from tests.processes import ServeProcess, pss_bytes
+from tests.worker.dead import lying_in
+from tests.worker.scheduling import make_tiers, postponing, process, scheduling
+
+TIERS = (5.0, 3_600.0)
+SETTLE_SECONDS = 8.0
+ATTEMPTS = tuple(
+    Attempt(number, 1_700_000_000_000, "builtins.TimeoutError", "no answer in 3 s", "w-1-6f1c2f52")
+    for number in range(1, 4)
+)
+VALUE = b'{"order":12345678,"customer":"c-1234","total":99.5,"country":"DE","text":"0123456789012"}'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--waiting", type=int, nargs="*", default=[10_000, 1_000_000])
+    parser.add_argument("--due", type=int, default=200_000)
+    parser.add_argument("--takeover", action="store_true")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="sharegroup-retry-") as folder,
+        ServeProcess(Path(folder) / "data", durability="os") as broker,
+    ):
+        for count in options.waiting:
+            measure_memory(broker.bootstrap, count)
+        if options.due:
+            asyncio.run(measure_moved(broker.bootstrap, options.due))
+        if options.takeover:
+            measure_takeover(broker.bootstrap)
+
+
+def measure_memory(bootstrap: str, count: int) -> None:
+    group = f"waiting-{count}"
+    asyncio.run(fill(bootstrap, group, "1h", count, due_in_ms=3_600_000))
+    with process(bootstrap, group, TIERS) as scheduler:
+        time.sleep(SETTLE_SECONDS)
+        before = cpu_seconds(scheduler.pid)
+        time.sleep(SETTLE_SECONDS)
+        share = (cpu_seconds(scheduler.pid) - before) / SETTLE_SECONDS
+        memory = pss_bytes(scheduler.pid) / 2**20
+        print(f"waiting {count:>9,}: {memory:.1f} MiB, {share:.1%} of a core")
+
+
+async def measure_moved(bootstrap: str, count: int) -> None:
+    group = "due"
+    await fill(bootstrap, group, "5s", count, due_in_ms=-60_000)
+    began = time.perf_counter()
+    async with scheduling(bootstrap, group, TIERS):
+        joined, cpu_before = time.perf_counter(), time.process_time()
+        while await end_of(bootstrap, f"{group}.retry") < count:
+            await asyncio.sleep(0.2)
+    took, spent = time.perf_counter() - joined, time.process_time() - cpu_before
+    print(
+        f"moved {count:,}: {count / took:,.0f} records/s, "
+        f"{spent / count * 1e6:.1f} us of CPU each; joined after {joined - began:.2f} s"
+    )
+
+
+def measure_takeover(bootstrap: str) -> None:
+    for what in ("nothing happens", "a member joins", "a member leaves", "a member dies"):
+        group = what.replace(" ", "-")
+        late_ms = sorted(asyncio.run(taken_over(bootstrap, group, what)))
+        middle, most = late_ms[len(late_ms) // 2], late_ms[-1]
+        print(f"{what:16}: late by {middle} ms in the middle, {most} ms at most")
+
+
+async def taken_over(bootstrap: str, group: str, what: str) -> list[int]:
+    """How late each of a thousand records was, of which one is due every 20 ms."""
+    delays = (0.2, 1.0, 3.0)
+    await make_tiers(bootstrap, group, delays=delays)
+    with process(bootstrap, group, delays):
+        other = None if what == "a member joins" else process(bootstrap, group, delays)
+        victim = other.__enter__() if other is not None else None
+        if what == "nothing happens":
+            await asyncio.sleep(1)
+        async with postponing(bootstrap, group, delays) as postponer:
+            now_ms = time.time_ns() // 1_000_000
+            for number in range(1_000):
+                key, due_ms = b"%d" % number, now_ms + 1_000 + number * 20
+                await postponer.send_later("orders", b"%d" % number, key=key, due_ms=due_ms)
+        await asyncio.sleep(3)
+        if victim is None:
+            other = process(bootstrap, group, delays)
+            await asyncio.to_thread(other.__enter__)
+        elif what != "nothing happens":
+            os.kill(victim.pid, signal.SIGTERM if what == "a member leaves" else signal.SIGKILL)
+        while len(records := await lying_in(bootstrap, f"{group}.retry")) < 1_000:
+            await asyncio.sleep(0.5)
+        assert other is not None
+        other.__exit__(None, None, None)
+    return [int(one.timestamp) - (due_of(one.headers) or 0) for one in records]
+
+
+async def fill(bootstrap: str, group: str, tier: str, count: int, *, due_in_ms: int) -> None:
+    """So many records in a tier, written now."""
+    await make_tiers(bootstrap, group, delays=TIERS)
+    now_ms = time.time_ns() // 1_000_000
+    origin = Origin("orders", 3, 123_456, now_ms)
+    story = Story(origin, len(ATTEMPTS), ATTEMPTS, now_ms + due_in_ms)
+    headers = (
+        ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        *story_headers(story, origin),
+        ("__sharegroup.delay", b"3600000"),
+        ("__sharegroup.written", b"%d" % now_ms),
+    )
+    async with Producer(bootstrap_servers=bootstrap, batch_bytes=512 * 1024) as producer:
+        for number in range(count):
+            await producer.send(f"{group}.retry.{tier}", VALUE, key=b"%d" % number, headers=headers)
+        await producer.flush()
+
+
+async def end_of(bootstrap: str, topic: str) -> int:
+    """How many records were written to a topic."""
+    cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+    try:
+        return sum(span.end - span.first for span in await spans_of(cluster, topic))
+    finally:
+        cluster.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        user, system = stat.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
