@@ -97,9 +97,12 @@ class Sender:
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping:
                 self._wake.clear()
-                self._send_ready(tasks)
+                # One look at the clock for both: a batch whose time came in between would
+                # neither leave now nor be waited for.
+                now = time.monotonic()
+                self._send_ready(tasks, now)
                 try:
-                    async with asyncio.timeout(self._seconds_to_next()):
+                    async with asyncio.timeout(self._seconds_to_next(now)):
                         await self._wake.wait()
                 except TimeoutError:
                     continue
@@ -109,9 +112,9 @@ class Sender:
     def _linger_seconds(self) -> float:
         return 0.0 if self.flushing else self._config.linger_ms / 1000
 
-    def _seconds_to_next(self) -> float | None:
+    def _seconds_to_next(self, now: float) -> float | None:
         """Until a batch has lingered, or a pause is over; None: nothing waits for time."""
-        now, linger = time.monotonic(), self._linger_seconds()
+        linger = self._linger_seconds()
         due = [
             max(queue.waiting[0].created_at + linger, queue.not_before) - now
             for queue in self._active.values()
@@ -120,8 +123,8 @@ class Sender:
         later = [seconds for seconds in due if seconds > 0]
         return min(later, default=None)
 
-    def _send_ready(self, tasks: asyncio.TaskGroup) -> None:
-        now, linger = time.monotonic(), self._linger_seconds()
+    def _send_ready(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        linger = self._linger_seconds()
         ready: dict[int, list[PartitionQueue]] = defaultdict(list)
         for queue in list(self._active.values()):
             self._give_up_old(queue, now)
@@ -139,7 +142,6 @@ class Sender:
                 batches = self._take(queues)
                 self._requests[node_id] += 1
                 tasks.create_task(self._send(node_id, batches))
-                now = time.monotonic()
                 queues = [q for q in queues if q.is_ready(now=now, linger_seconds=linger)]
 
     def _take(self, queues: Sequence[PartitionQueue]) -> list[Batch]:

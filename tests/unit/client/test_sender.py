@@ -5,6 +5,7 @@ A scripted broker stands in for the cluster.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from kio.schema.produce.v13.response import (
 
 from sharegroup.client import partition_queue as partition_queue_module
 from sharegroup.client import producer as producer_module
+from sharegroup.client import sender as sender_module
 from sharegroup.client.backoff import Backoff
 from sharegroup.client.cluster import Topic
 from sharegroup.client.metrics import Metrics
@@ -129,7 +131,7 @@ def play(
     monkeypatch.setattr(producer_module, "Cluster", lambda config: broker)
 
     async def run() -> None:
-        async with Producer(linger_ms=0, **options) as made:
+        async with Producer(**{"linger_ms": 0, **options}) as made:
             await scenario(made)
 
     asyncio.run(run())
@@ -205,6 +207,33 @@ def test_records_that_wait_together_leave_together(monkeypatch: pytest.MonkeyPat
 
     broker = play(monkeypatch, scenario)
     assert [header.record_count for header in broker.seen] == [10]
+
+
+class SlowLooks:
+    """A clock that goes on by 2 ms with each look at it, as on a machine with much to do."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 0.002
+        return self.now
+
+
+def test_a_batch_leaves_though_its_time_comes_while_the_sender_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        for lingering_ms in range(1, 12):
+            # Whenever the batch was made, between two looks lies the end of its lingering.
+            producer._sender._config = replace(producer._config, linger_ms=lingering_ms)
+            async with asyncio.timeout(5):
+                await producer.send_and_wait("t", b"v")
+
+    monkeypatch.setattr(sender_module, "time", SlowLooks())
+    monkeypatch.setattr(producer_module, "time", sender_module.time)
+    monkeypatch.setattr(sender_module.time, "time_ns", lambda: 0, raising=False)
+    assert play(monkeypatch, scenario).offset == 11
 
 
 def test_a_record_larger_than_a_request_is_refused_at_once(
