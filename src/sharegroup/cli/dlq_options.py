@@ -17,7 +17,7 @@ from sharegroup.worker.dead_letters.expression import Expression, ExpressionErro
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.reasons import REASONS
-from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.declared.durations import seconds
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def selection_options(verb: Verb) -> Verb:
             places=frozenset(_place(one) for one in places),
             redriven=redriven,
         )
-        return verb(selection=selection, **rest)
+        return verb(selection=EVERYTHING if selection.is_everything else selection, **rest)
 
     for option in reversed(OPTIONS):
         with_selection = option(with_selection)

@@ -86,6 +86,8 @@ async def _redrive(
     sending = {
         # A letter was written with more beside it than is sent back: what fits, fits again.
         "request_bytes_max": LETTER_BYTES_MAX,
+        "max_block_ms": access.timeout_ms,
+        "delivery_timeout_ms": access.timeout_ms,
         **access.client_options(ProducerConfig),
     }
     async with (

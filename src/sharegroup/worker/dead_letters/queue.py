@@ -103,7 +103,8 @@ class DeadLetterQueue:
                     some = letters[low : low + step]
                     if lacking:
                         some = await completed(self.cluster, some)
-                    some = [x for x in some if selection.matches(x, redriven=x.offset in done)]
+                    if selection is not EVERYTHING:
+                        some = [x for x in some if selection.matches(x, redriven=x.offset in done)]
                     if some:
                         again = frozenset(one.offset for one in some if one.offset in done)
                         yield Chunk(span.where.partition, some, again)

@@ -38,17 +38,16 @@ class Selection:
 
     def matches(self, letter: Letter, *, redriven: bool) -> bool:
         """Whether all conditions hold; the cheap ones are asked first."""
-        death = letter.death
         return (
             (self.redriven is None or self.redriven == redriven)
             and (not self.places or (letter.partition, letter.offset) in self.places)
             and (self.since_ms is None or letter.timestamp_ms >= self.since_ms)
             and (self.until_ms is None or letter.timestamp_ms < self.until_ms)
-            and (self.reason is None or death.reason == self.reason)
-            and (self.group is None or death.group == self.group)
-            and (self.handler is None or fnmatchcase(death.handler, self.handler))
-            and (self.error_class is None or _is_of_class(death.error_class, self.error_class))
             and (self.key is None or letter.key == self.key)
+            and (self.group is None or letter.group == self.group)
+            and (self.reason is None or letter.death.reason == self.reason)
+            and (self.handler is None or fnmatchcase(letter.death.handler, self.handler))
+            and (self.error_class is None or _is_of_class(letter, self.error_class))
             and all(_has(letter, name, content) for name, content in self.headers)
             and (self.where is None or self.where.holds(letter.value))
         )
@@ -57,8 +56,9 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def _is_of_class(name: str, pattern: str) -> bool:
+def _is_of_class(letter: Letter, pattern: str) -> bool:
     """By the whole name or its last part, as people say it."""
+    name = letter.death.error_class
     return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
 
 

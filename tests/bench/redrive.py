@@ -1,0 +1,96 @@
+"""How fast dead letters go back: ``sharegroup dlq redrive`` on a broker of its own.
+
+    python -m tests.bench.redrive [--letters N] [--attempts N] [--rounds N]
+
+A broker process holds N letters as a worker writes them: 100 bytes of JSON, a key, two headers of
+the application, a story of so many attempts, a traceback.  Each round sends all of them back in
+this process, from opening the topic to the last entry of the ledger, and prints records by second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from sharegroup.client import AdminClient, Producer
+from sharegroup.client.admin_types import NewTopic
+from sharegroup.worker.dead_letters.headers import Buried, letter_headers
+from sharegroup.worker.dead_letters.queue import DeadLetterQueue
+from sharegroup.worker.dead_letters.reasons import ATTEMPTS_EXHAUSTED
+from sharegroup.worker.dead_letters.redrive import Redrive, RedriveOptions
+from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.story import Attempt, Story
+from tests.processes import ServeProcess
+from tests.worker.dead import Given, NoAnswer
+
+DEAD = "orders.dead"
+GROUP = "billing"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--letters", type=int, default=200_000)
+    parser.add_argument("--attempts", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="sharegroup-redrive-") as folder,
+        ServeProcess(Path(folder) / "data") as broker,
+    ):
+        asyncio.run(fill(broker.bootstrap, options.letters, options.attempts))
+        for _ in range(options.rounds):
+            used, brokers = time.process_time(), broker.cpu_seconds()
+            rate = asyncio.run(measure(broker.bootstrap, options.letters))
+            used, brokers = time.process_time() - used, broker.cpu_seconds() - brokers
+            each, theirs = (1e6 * one / options.letters for one in (used, brokers))
+            print(f"redrive: {rate:,.0f} records/s; CPU of each {each:.1f} us, broker {theirs:.1f}")
+
+
+async def fill(bootstrap: str, letters: int, attempts: int) -> None:
+    """Write the letters, as fast as they can be."""
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        made = await admin.create_topics(
+            [NewTopic(DEAD, num_partitions=4), NewTopic(f"{GROUP}.retry", num_partitions=4)]
+        )
+        assert set(made.values()) == {None}
+    tried = tuple(
+        Attempt(number, 1_700_000_000_000 + number, "builtins.TimeoutError", "no answer in 3 s",
+                "worker-1-6f1c2f52") for number in range(1, attempts + 1)
+    )  # fmt: skip
+    step = Bury(Story(failures=attempts, attempts=tried), ATTEMPTS_EXHAUSTED, raised())
+    by = Buried(GROUP, "bill", "worker-1-6f1c2f52")
+    value = b'{"order":12345678,"customer":"c-1234","total":99.5,"country":"DE","text":"%s"}' % (
+        b"x" * 20
+    )
+    given = Given("orders", headers=[("trace", b"0af7651916cd43dd"), ("source", b"web")])
+    now_ms = time.time_ns() // 1_000_000
+    every = letter_headers(given, step, by, now_ms=now_ms, shrunk=False)
+    async with Producer(bootstrap_servers=bootstrap, compression="zstd") as producer:
+        for number in range(letters):
+            await producer.send(DEAD, value, key=b"c-%d" % (number % 1000), headers=every)
+
+
+def raised() -> BaseException:
+    try:
+        raise NoAnswer("no answer in 3 s")  # noqa: TRY301  For its traceback.
+    except NoAnswer as error:
+        return error
+
+
+async def measure(bootstrap: str, letters: int) -> float:
+    """Records by second of one redrive of all."""
+    began = time.perf_counter()
+    async with (
+        DeadLetterQueue(DEAD, bootstrap_servers=bootstrap) as queue,
+        Producer(bootstrap_servers=bootstrap) as producer,
+    ):
+        done = await Redrive(queue, producer, RedriveOptions(again=True)).run(asyncio.Event())
+    assert done.sent == {f"{GROUP}.retry": letters}, done
+    return letters / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
