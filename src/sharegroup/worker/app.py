@@ -24,6 +24,7 @@ from typing import (
     Any,
     Concatenate,
     Literal,
+    Never,
     ParamSpec,
     Self,
     TypeVar,
@@ -33,6 +34,7 @@ from typing import (
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.durations import Duration, seconds
+from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.events import Events, Listener, check_name
@@ -52,6 +54,7 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 AroundCall = TypeVar("AroundCall", bound=Middleware)
 OnEvent = TypeVar("OnEvent", bound=Listener)
 
+OPTIONS = ("bootstrap", "client", "grace", "prepare")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -70,7 +73,9 @@ class App:
         client: Mapping[str, Any] | None = None,
         grace: Duration = "30s",
         prepare: bool = True,
+        **unknown: Never,
     ) -> None:
+        refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
         if not _NAME.fullmatch(name):
             raise InvalidConfig(
                 f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
@@ -234,11 +239,12 @@ class App:
         worker = self._worker
         if worker is None:
             return None
-        report = await worker.stop(self.grace_seconds if grace is None else seconds(grace))
-        if self._worker is worker:  # Else another call that waited was first.
-            self._worker = None
-            await self._resources.aclose()
-        return report
+        try:
+            return await worker.stop(self.grace_seconds if grace is None else seconds(grace))
+        finally:
+            if self._worker is worker:  # Else another call that waited was first.
+                self._worker = None
+                await self._resources.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -261,12 +267,15 @@ class App:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Self]:
         """Only send: its handlers' senders work, and nothing is handled."""
+        from sharegroup.worker.infrastructure.applying import prepare
         from sharegroup.worker.seeing.watching import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         watch(self)
         parts = kafka_parts(self)
         try:
+            if self.prepare and parts.admin is not None:
+                await prepare(self, parts.admin)  # A topic that a send made would be another one.
             async with self.connected(parts.outbox, parts.clock):
                 yield self
         finally:

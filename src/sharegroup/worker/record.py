@@ -8,13 +8,30 @@ and wins over whatever it returns or raises after that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter
 from sharegroup.worker.decisions.story import Attempt, Origin, Story, origin_of
 from sharegroup.worker.decisions.story_headers import own_headers
 from sharegroup.worker.declared.durations import Duration
 from sharegroup.worker.ports import Clock, Delivery, Header
+
+VERBS = {
+    "ack": "accept()",
+    "acknowledge": "accept()",
+    "nack": "release(), or pause(delay)",
+    "term": "reject(reason)",
+    "retry": "pause(delay)",
+    "in_progress": "renew()",
+    "heartbeat": "renew()",
+    "commit": "accept(): each record is settled by itself",
+    "mark_as_consumed": "accept(): each record is settled by itself",
+    "seek": "nothing: a share group has no position to move",
+    "delivery_count": "delivery_attempt",
+    "lock_deadline": "deadline",
+    "payload": "the handler's first parameter, or value for the bytes",
+}
+"""What other clients call it, and what it is here."""
 
 Decision = Reject | Release | RetryAfter | Literal["accept"]
 
@@ -149,6 +166,12 @@ class Record:
         if self.decision is not None:
             raise AlreadyDecided(f"{self!r}: {decision!r} after {self.decision!r}")
         self.decision = decision
+
+    if not TYPE_CHECKING:  # Else every name would have a type.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = f"; use {VERBS[name]}" if name in VERBS else ""
+            raise AttributeError(f"a record has no {name!r}{hint}")
 
     def __repr__(self) -> str:
         topic, partition, offset, _ = self.origin

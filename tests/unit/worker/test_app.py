@@ -161,6 +161,31 @@ def test_handlers_of_one_group_agree_on_what_is_the_groups(
         app.share_group("billing", topics="returns", handler=audit, **other)
 
 
+def test_handlers_of_one_group_have_different_names() -> None:
+    app = App("orders-service")
+    app.share_group("billing", topics="orders", handler=bill)
+    with pytest.raises(InvalidConfig, match=r"handlers bill and bill have the same name, .*name='"):
+        app.share_group("billing", topics="returns", handler=bill)
+    app.share_group("billing", topics="returns", handler=bill, name="bill-returns")
+    app.share_group("audit", topics="orders", handler=bill)
+    assert len(app.route_list) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("bootstrap_servers", "bootstrap_servers is no option of an App; bootstrap='host:port'"),
+        ("group_id", "group_id is no option of an App; @app.share_group("),
+        ("ssl_context", "ssl_context is no option of an App; client={'ssl_context': ...}"),
+        ("botstrap", "unknown option botstrap; did you mean bootstrap?"),
+    ],
+)
+def test_option_that_an_application_does_not_take_says_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(InvalidConfig) as raised:
+        App("orders-service", **{name: "127.0.0.1:9092"})
+    assert str(raised.value).startswith(f"App 'orders-service': {instead}")
+
+
 @pytest.mark.parametrize("name", ["", "two words", "a/b", "x" * 101])
 def test_application_has_a_name_that_files_can_have(name: str) -> None:
     with pytest.raises(InvalidConfig, match="expected 1 to 100 of the characters"):

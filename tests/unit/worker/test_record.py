@@ -110,3 +110,26 @@ def test_pause_of_no_duration_decides_nothing() -> None:
 
 def test_context_is_a_record() -> None:
     assert Context is Record
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("ack", "accept()"),
+        ("nack", "release(), or pause(delay)"),
+        ("term", "reject(reason)"),
+        ("in_progress", "renew()"),
+        ("seek", "nothing: a share group has no position to move"),
+        ("delivery_count", "delivery_attempt"),
+    ],
+)
+def test_word_of_another_client_says_what_it_is_here(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError) as raised:
+        getattr(record(), name)
+    assert str(raised.value) == f"a record has no {name!r}; use {instead}"
+
+
+def test_word_of_nobody_says_that_there_is_none() -> None:
+    with pytest.raises(AttributeError, match=r"^a record has no 'colour'$"):
+        record().colour  # noqa: B018  Looking at it is what raises.
+    assert not hasattr(record(), "colour")

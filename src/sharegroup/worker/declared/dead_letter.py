@@ -45,3 +45,14 @@ def dead_letter_of(
 ) -> DeadLetter | BrokerDeadLetter | None:
     """From the name of a topic too."""
     return DeadLetter(value) if isinstance(value, str) else value
+
+
+def topic_of(letters: DeadLetter | BrokerDeadLetter | None, group: str) -> str | None:
+    """Where the dead letters of this group go."""
+    match letters:
+        case DeadLetter(topic):
+            return topic or f"{group}.dead"
+        case BrokerDeadLetter(topic):
+            return topic
+        case None:
+            return None

@@ -117,14 +117,40 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """By name: what to use instead."""
 
+OF_AN_APP: Mapping[str, str] = {
+    "bootstrap_servers": "bootstrap='host:port'",
+    "brokers": "bootstrap='host:port'",
+    "servers": "bootstrap='host:port'",
+    "broker": "bootstrap='host:port'",
+    "group_id": "@app.share_group('group', topics=...), for each handler",
+    "group": "@app.share_group('group', topics=...), for each handler",
+    "topics": "@app.share_group('group', topics=...), for each handler",
+    "client_id": "client={'client_id': ...}",
+    "security_protocol": "client={'security_protocol': ..., ...}",
+    "sasl_mechanism": "client={'sasl_mechanism': ..., ...}",
+    "ssl_context": "client={'ssl_context': ...}",
+    "shutdown_timeout": "grace='30s'",
+    "grace_period": "grace='30s'",
+    "concurrency": "@app.share_group(..., concurrency=...), for each handler",
+    "lifespan": "@app.on_startup and @app.on_shutdown",
+    "middlewares": "@app.middleware",
+}
+"""The same for options of an `App`."""
 
-def refuse_unknown(given: Collection[str], known: Collection[str], whose: str) -> None:
+
+def refuse_unknown(
+    given: Collection[str],
+    known: Collection[str],
+    whose: str,
+    elsewhere: Mapping[str, str] = ELSEWHERE,
+) -> None:
     """Raise for the first option that there is none of, and say what was meant."""
     for name in given:
         if name in known:
             continue
-        if name in ELSEWHERE:
-            raise InvalidConfig(f"{whose}: {name} is no option of a share group; {ELSEWHERE[name]}")
+        if name in elsewhere:
+            kind = "a share group" if elsewhere is ELSEWHERE else "an App"
+            raise InvalidConfig(f"{whose}: {name} is no option of {kind}; {elsewhere[name]}")
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(sorted(known))}"
         raise InvalidConfig(f"{whose}: unknown option {name}{hint}")

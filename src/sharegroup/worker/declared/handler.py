@@ -80,7 +80,9 @@ def shape_of(
         raise InvalidConfig(f"handler {title}: it has a yield, so calling it would not run it")
     parameters = _parameters_of(call, title, namespace or {})
     owner = handler if isinstance(handler, type) or inspect.isroutine(handler) else type(handler)
-    is_coroutine = inspect.iscoroutinefunction(call)
+    # What a decorator made of a coroutine function returns a coroutine like that.
+    written = inspect.unwrap(call) if inspect.isfunction(call) else call
+    is_coroutine = inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(written)
     opens = target is not call
     return HandlerShape(
         name=title,

@@ -7,7 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter, dead_letter_of
+from sharegroup.worker.declared.dead_letter import (
+    BrokerDeadLetter,
+    DeadLetter,
+    dead_letter_of,
+    topic_of,
+)
 from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.elsewhere import refuse_unknown
 from sharegroup.worker.declared.handler import HandlerShape
@@ -133,6 +138,9 @@ def _contradictions(route: Route) -> Iterator[str]:
     tiers = route.retry_tiers
     if not tiers or tiers[0] <= 0 or any(one >= other for one, other in pairwise(tiers)):
         yield f"retry_tiers={tiers}; expected growing delays above 0"
+    dead = topic_of(route.dead_letter, route.group)
+    if dead in route.topics:
+        yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would never end"
     if route.own_topic in route.topics:
         yield f"topic {route.own_topic!r} is the group's own; it is read without being asked for"
 
@@ -166,6 +174,11 @@ def _check_pair(one: Route, other: Route) -> None:
         raise InvalidConfig(
             f"{both} both have topic {shared[0]!r}; a record goes to one handler of a group: "
             f"give one of them a group of its own"
+        )
+    if one.shape.name == other.shape.name:
+        raise InvalidConfig(
+            f"{both} have the same name, by which metrics and dead letters know them; "
+            f"give one of them another: name='...'"
         )
     for name in ("start_from", "group_configs", "retry_tiers"):
         if getattr(one, name) != getattr(other, name):

@@ -129,6 +129,19 @@ def test_class_is_made_once_and_has_an_opening_and_a_closing() -> None:
     assert asyncio.run(opened_and_closed(shape)) == [False, True, False]
 
 
+def test_coroutine_function_under_a_decorator_is_one() -> None:
+    def decorated(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        return call
+
+    shape = shape_of(decorated(audit))
+    assert (shape.kind, shape.payload_type, shape.takes_record) == (COROUTINE, Order, True)
+    assert shape_of(decorated(resize)).kind is FUNCTION
+
+
 def test_function_has_nothing_to_open() -> None:
     assert shape_of(bill).opening is None
     assert shape_of(Charge(3)).closing is None

@@ -165,6 +165,8 @@ def test_option_like_no_other_lists_all() -> None:
         ({"topics": ()}, "it has no topics"),
         ({"topics": ("orders", "orders")}, r"topics=\('orders', 'orders'\); expected each"),
         ({"topics": "bad topic"}, "topic 'bad topic'; expected 1 to 249"),
+        ({"dead_letter": "orders"}, "dead_letter: topic 'orders' is one that the handler reads"),
+        ({"topics": "billing.dead"}, "dead_letter: topic 'billing.dead' is one that the handler"),
         ({"topics": "billing.retry"}, "topic 'billing.retry' is the group's own"),
     ],
 )
