@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharegroup import __version__
+from sharegroup.errors import KafkaError
 from sharegroup.worker.living.pid_files import PidFile
 from sharegroup.worker.living.signals import Wish, Wishes, listening
 from sharegroup.worker.seeing import logs
@@ -96,26 +97,35 @@ class Program:
                     _background(stack, self._stop_with_watcher())
                 await self._open_ports(stack)
                 self._open_pid_files(stack)
-                if not await self._started():
-                    return ENDED_AS_ASKED
+                try:
+                    if not await self._started():
+                        return ENDED_AS_ASKED
+                except KafkaError:
+                    raise  # Says enough by itself.
+                except Exception:
+                    log.exception("event=start_failed app=%s", self._app.name)
+                    return FAILED
                 self._say(self._ready_line())
                 return await self._work()
 
     async def _started(self) -> bool:
         """Whether the application started; False: it was told to stop before it had."""
         starting = asyncio.ensure_future(self._app.start())
+        early: list[Wish] = []
         while not starting.done():
             wish = asyncio.ensure_future(self._wishes.next_wish())
             await asyncio.wait((starting, wish), return_when=asyncio.FIRST_COMPLETED)
             if not wish.done():
                 wish.cancel()
-            elif wish.result() in (Wish.STOP, Wish.HURRY):
+                continue
+            early.append(wish.result())
+            if early[-1] in (Wish.STOP, Wish.HURRY):
                 starting.cancel()
                 await asyncio.wait((starting,))
                 if starting.cancelled():
                     return False
-                self._wishes.stop()  # It was too late to be stopped: as any other one.
         starting.result()
+        self._wishes.again(early)  # A stop that came too late for the start is one like any other.
         self._tell_phase("running")
         return True
 
@@ -128,8 +138,8 @@ class Program:
             await asyncio.wait((ended, wish), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
                 wish.cancel()
-                log.error("event=worker_failed app=%s", self._app.name, exc_info=ended.result())
-                self._tell_phase("failed")
+                self._tell_phase("failed")  # The worker has logged why.
+                self._say(f"failed app={self._app.name} error={ended.result()!r}")
                 await self._stop()
                 return FAILED
             match wish.result():

@@ -1,9 +1,9 @@
 """What the signals mean to a worker, on the event loop that runs it.
 
-    SIGTERM, SIGINT   stop: finish what fits in `grace`, give back the rest
-                      the second one: give back everything now
-    SIGUSR1           quiet: take no more records, finish what is here
-    SIGUSR2           take records again
+    SIGTERM, SIGINT, SIGHUP   stop: finish what fits in `grace`, give back the rest
+                              the second one: give back everything now
+    SIGUSR1                   quiet: take no more records, finish what is here
+    SIGUSR2                   take records again
 
 The numbers only set what the worker's own task looks at; nothing runs inside of a handler of
 the operating system's.
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
 
-STOP = (signal.SIGTERM, signal.SIGINT)
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 QUIET = signal.SIGUSR1
 RESUME = signal.SIGUSR2
 
@@ -53,6 +53,11 @@ class Wishes:
     def resume(self) -> None:
         """Take records again."""
         self._add(Wish.RESUME)
+
+    def again(self, wishes: Sequence[Wish]) -> None:
+        """Hear these once more, before all others."""
+        self._queue[:0] = wishes
+        self._arrived.set()
 
     async def next_wish(self) -> Wish:
         """The next one, as soon as there is one."""
