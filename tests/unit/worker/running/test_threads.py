@@ -1,0 +1,138 @@
+"""Functions in threads: as many as wanted, interrupted where Python can, and never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+import pytest
+
+from sharegroup.worker.running.threads import HandlerThreads, Interrupted
+
+SECONDS_MAX = 10.0
+
+
+def run(test: Callable[[HandlerThreads], Awaitable[None]], threads: int = 4) -> None:
+    async def runs() -> None:
+        some = HandlerThreads(threads)
+        async with asyncio.timeout(SECONDS_MAX):
+            await test(some)
+        some.close()
+
+    asyncio.run(runs())
+
+
+def test_it_returns_and_raises_what_the_function_does() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        assert await threads.call(lambda a, b: a + b, 1, 2) == 3
+        with pytest.raises(ZeroDivisionError):
+            await threads.call(lambda: 1 / 0)
+        with pytest.raises(SystemExit):
+            await threads.call(raiser(SystemExit))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await threads.call(raiser(StopIteration))
+
+    run(test)
+
+
+def test_as_many_run_at_a_time_as_there_are_threads() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        barrier = threading.Barrier(4, timeout=SECONDS_MAX)
+        names = set()
+
+        def meet() -> None:
+            barrier.wait()
+            names.add(threading.current_thread().name)
+
+        await asyncio.gather(*(threads.call(meet) for _ in range(12)))
+        assert len(names) <= 4
+
+    run(test)
+
+
+def test_a_loop_in_python_is_interrupted_and_the_thread_goes_on() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        running = threading.Event()
+        cleaned = []
+
+        def spin() -> None:
+            running.set()
+            try:
+                while True:
+                    time.sleep(0.001)
+            except Interrupted:
+                cleaned.append(1)
+                raise
+
+        call = asyncio.ensure_future(threads.call(spin))
+        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert cleaned == [1]
+        assert await threads.call(lambda: "next") == "next"
+
+    run(test, threads=1)
+
+
+def test_who_is_cancelled_waits_for_a_call_that_blocks() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        go_on, running = threading.Event(), threading.Event()
+
+        def block() -> None:
+            running.set()
+            go_on.wait(SECONDS_MAX)
+
+        call = asyncio.ensure_future(threads.call(block))
+        await asyncio.to_thread(running.wait, SECONDS_MAX)
+        call.cancel()
+        await asyncio.sleep(0)
+        assert not call.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    run(test, threads=1)
+
+
+def test_an_interrupt_never_hits_the_next_handler() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        for n in range(200):
+            call = asyncio.ensure_future(threads.call(time.sleep, 0.0005))
+            await asyncio.sleep(0.0005 * (n % 3))
+            call.cancel()
+            after = asyncio.ensure_future(threads.call(lambda: sum(range(100))))
+            await asyncio.gather(call, return_exceptions=True)
+            assert await after == 4950
+
+    run(test, threads=1)
+
+
+def test_the_context_goes_along() -> None:
+    variable: ContextVar[str] = ContextVar("variable")
+
+    async def test(threads: HandlerThreads) -> None:
+        variable.set("here")
+        assert await threads.call(variable.get) == "here"
+
+    run(test)
+
+
+def test_a_coroutine_that_nobody_would_await_is_an_error() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        async def handler() -> None: ...
+
+        with pytest.raises(TypeError, match="async def"):
+            await threads.call(lambda: handler())
+
+    run(test)
+
+
+def raiser(error: type[BaseException]) -> Callable[[], None]:
+    def raises() -> None:
+        raise error
+
+    return raises
