@@ -89,6 +89,11 @@ class Worker:
         """Of each handler, in the order of the routes within their groups."""
         return tuple(runner.counts for one in self._groups for runner in one.runners)
 
+    @property
+    def schedulers(self) -> tuple[Scheduler, ...]:
+        """Of each group that retries."""
+        return tuple(self._schedulers)
+
     async def wait_failed(self) -> BaseException:
         """Wait for the error that ends it early, if ever there is one."""
         assert self._failed is not None, "it was started"
