@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
+from sharegroup.worker import App, Retry
 from sharegroup.worker.decisions.outcomes import Reject, Release
 from sharegroup.worker.decisions.story import NEW, Origin, Story
 from sharegroup.worker.declared.handler import shape_of
@@ -234,3 +235,30 @@ def test_what_is_sent_inside_of_a_handler_carries_its_context(spans: Spans) -> N
 def test_nothing_is_traced_while_no_provider_is_set() -> None:
     """This process's tests set none: a provider can't be taken away again."""
     assert tracing() is None
+
+
+def test_every_run_of_a_record_is_linked_to_the_one_before_wherever_it_waited(
+    spans: Spans,
+) -> None:
+    """Of the retries one is held in the process, and one walks through a retry topic."""
+    app = App("orders", bootstrap="nowhere:1")
+    app.middlewares.append(spans.tracing)
+
+    @app.share_group("billing", topics="orders", retry=Retry(first="1s", factor=60, jitter=0))
+    async def bill(order: bytes, record: Record) -> None:
+        if record.attempt < 4:
+            raise TimeoutError("the bank hangs")
+
+    async def work() -> None:
+        async with app.test() as t:
+            headers = [("traceparent", TRACEPARENT)]
+            sent = await t.send(bill, b"{}", headers=headers)
+            await t.advance("2h")
+            assert sent.outcome == "accepted"
+
+    asyncio.run(work())
+    runs = spans.all()
+    assert [(span.attributes or {})["sharegroup.attempt"] for span in runs] == [1, 2, 3, 4]
+    assert {f"{span.context.trace_id:032x}" for span in runs} == {TRACE}
+    before = [[link.context.span_id for link in span.links] for span in runs]
+    assert before == [[], *([span.context.span_id] for span in runs[:3])]
