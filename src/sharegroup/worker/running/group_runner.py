@@ -293,4 +293,4 @@ class GroupRunner:
             try:
                 self.settling.limits = await self._parts.group_limits(self.group)
             except KafkaError as error:
-                log.info("limits.unknown group=%s error=%r", self.group, error)
+                log.info("event=limits.unknown group=%s error=%r", self.group, error)

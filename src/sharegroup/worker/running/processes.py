@@ -161,7 +161,9 @@ class HandlerProcesses:
             with self._lock:
                 self._idle.append(_Child(self._shape))  # It is ready when it is needed.
             log.warning(
-                "handler.crashed handler=%s exit_code=%s", self._shape.name, child.process.exitcode
+                "event=handler.crashed handler=%s exit_code=%s",
+                self._shape.name,
+                child.process.exitcode,
             )
             raise
         finally:

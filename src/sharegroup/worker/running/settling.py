@@ -294,7 +294,7 @@ class Settling:
         delivery = one.delivery
         log.log(
             level,
-            "%s group=%s handler=%s topic=%s partition=%s offset=%s attempt=%s %s",
+            "event=%s group=%s handler=%s topic=%s partition=%s offset=%s attempt=%s %s",
             event,
             self.group,
             runner.route.shape.name,

@@ -160,7 +160,7 @@ class Worker:
 
     def _fail(self, error: BaseException) -> None:
         assert self._failed is not None
-        log.error("worker.failed app=%s error=%r", self._app.name, error, exc_info=error)
+        log.error("event=worker.failed app=%s error=%r", self._app.name, error, exc_info=error)
         self._phase = Phase.FAILED
         if not self._failed.done():
             self._failed.set_result(error)
@@ -190,7 +190,7 @@ class Worker:
         )
         if error is None:
             self._phase = Phase.STOPPED
-        log.info("worker.stopped app=%s %s", self._app.name, report)
+        log.info("event=worker.stopped app=%s %s", self._app.name, report)
         self._tell("worker.stopped", {"report": report})
         return report
 
@@ -208,7 +208,7 @@ class Worker:
         _, pending = await asyncio.wait({runner}, timeout=END_SECONDS)
         if pending:
             log.error(
-                "worker.not_ended app=%s seconds=%s (a handler ignores being cancelled)",
+                "event=worker.not_ended app=%s seconds=%s (a handler ignores being cancelled)",
                 self._app.name,
                 END_SECONDS,
             )
@@ -217,7 +217,9 @@ class Worker:
         try:
             return await self._parts.group_limits(group)
         except KafkaError as error:
-            log.warning("limits.unknown group=%s error=%r (Kafka's defaults hold)", group, error)
+            log.warning(
+                "event=limits.unknown group=%s error=%r (Kafka's defaults hold)", group, error
+            )
             return GroupLimits()
 
     def _tell(self, name: str, details: Mapping[str, object] | None = None) -> None:

@@ -68,7 +68,7 @@ class Gate:
     def failed(self, one: InHand, error: KafkaError) -> float:
         """Writing this record failed; how many seconds to wait."""
         if self.is_open:
-            log.warning("outbox.blocked of=%s error=%r (records are held)", self.name, error)
+            log.warning("event=outbox.blocked of=%s error=%r (records are held)", self.name, error)
             self.told(self.name, error, one)
         self._prober = one
         self._failures += 1
@@ -77,7 +77,7 @@ class Gate:
     def succeeded(self, one: InHand) -> None:
         """A write was acknowledged."""
         if not self.is_open:
-            log.info("outbox.unblocked of=%s failures=%s", self.name, self._failures)
+            log.info("event=outbox.unblocked of=%s failures=%s", self.name, self._failures)
             self._failures, self._prober = 0, None
             self._changed.set()
             self.told(self.name, None, one)
@@ -144,7 +144,9 @@ class Writing:
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("writing.failed error=%r (a fault of this library)", error, exc_info=error)
+            log.error(
+                "event=writing.failed error=%r (a fault of this library)", error, exc_info=error
+            )
 
     async def _write(self, one: InHand, gate: Gate, write: Write, then: Callable[[], None]) -> None:
         shrunk, failures = False, 0
@@ -188,7 +190,7 @@ def _backoff(failures: int) -> float:
 def _say_too_large(one: InHand, name: str, error: KafkaError) -> None:
     delivery = one.delivery
     log.error(
-        "record.unwritable of=%s topic=%s partition=%s offset=%s error=%r "
+        "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r "
         "(it is held; let the topic take larger records: max.message.bytes)",
         name,
         delivery.topic,

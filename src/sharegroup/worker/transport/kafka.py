@@ -129,7 +129,7 @@ class KafkaSource:
         except KafkaError as error:
             if consumer.flow.failure is not None:
                 raise
-            log.warning("take.failed group=%s error=%r (trying on)", self._group, error)
+            log.warning("event=take.failed group=%s error=%r (trying on)", self._group, error)
             await asyncio.sleep(PAUSE_SECONDS)
             return ()
 
@@ -156,8 +156,8 @@ class KafkaSource:
             return
         offsets = result.offsets
         log.warning(
-            "acknowledgement.failed group=%s topic=%s partition=%s offsets=%s first=%s error=%r "
-            "(they are delivered again)",
+            "event=acknowledgement.failed group=%s topic=%s partition=%s offsets=%s first=%s "
+            "error=%r (they are delivered again)",
             self._group,
             *result.topic_partition,
             len(offsets),
@@ -278,6 +278,6 @@ async def limits_of(admin: AdminClient, group: str) -> GroupLimits:
 async def _configs(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntry]:
     result = (await admin.describe_configs([resource]))[resource]
     if isinstance(result, KafkaError):
-        log.info("configs.unknown resource=%s error=%r", resource.name, result)
+        log.info("event=configs.unknown resource=%s error=%r", resource.name, result)
         return {}
     return result
