@@ -207,7 +207,6 @@ class Settling:
         """Its lock has ended: it comes again, here or elsewhere."""
         runner.counts.lock_lost += 1
         self.tell("record.lock_lost", runner, one, error)
-        self.say(logging.WARNING, "record.lock_lost", runner, one, "(it is delivered again)")
         # Nothing is acknowledged; this only takes it out of the client's tables.
         self._settle(runner, one, one.delivery.release)
 

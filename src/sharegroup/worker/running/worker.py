@@ -190,7 +190,6 @@ class Worker:
         )
         if error is None:
             self._phase = Phase.STOPPED
-        log.info("event=worker.stopped app=%s %s", self._app.name, report)
         self._tell("worker.stopped", {"report": report})
         return report
 

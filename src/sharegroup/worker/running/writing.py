@@ -68,7 +68,6 @@ class Gate:
     def failed(self, one: InHand, error: KafkaError) -> float:
         """Writing this record failed; how many seconds to wait."""
         if self.is_open:
-            log.warning("event=outbox.blocked of=%s error=%r (records are held)", self.name, error)
             self.told(self.name, error, one)
         self._prober = one
         self._failures += 1
@@ -77,7 +76,6 @@ class Gate:
     def succeeded(self, one: InHand) -> None:
         """A write was acknowledged."""
         if not self.is_open:
-            log.info("event=outbox.unblocked of=%s failures=%s", self.name, self._failures)
             self._failures, self._prober = 0, None
             self._changed.set()
             self.told(self.name, None, one)
