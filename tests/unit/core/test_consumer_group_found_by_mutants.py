@@ -1,0 +1,286 @@
+"""As `test_found_by_mutants`, of consumer groups: who waits for what, and until when."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.core import consumer_group_members, consumer_groups
+from sharegroup.core.consumer_group_member import JoinReply, NewMemberId
+from sharegroup.core.consumer_groups import GroupDescription, MemberDescription
+from sharegroup.errors import (
+    GroupSubscribedToTopic,
+    PolicyViolation,
+    UnknownMemberId,
+)
+from sharegroup.ids import GroupId, TopicName
+from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene
+
+T, U = TopicName("t"), TopicName("u")
+MEMBER_BYTES = 106
+"""What a member with `Scene.request`'s protocol takes before it has an assignment."""
+
+
+def static(scene: Scene, instance_id: str, **fields: object) -> int:
+    return scene.ask_to_join(instance_id, instance_id=instance_id, **fields)
+
+
+class TestMemory:
+    def test_members_of_all_groups_fill_what_there_is_to_the_byte(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2 * MEMBER_BYTES)
+        scene = Scene(initial_delay_ms=1_000)
+        scene.knock("a")
+        scene.knock("b")
+        with pytest.raises(PolicyViolation):
+            scene.knock("c")
+
+    def test_one_byte_too_many_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
+        with pytest.raises(PolicyViolation):
+            Scene().knock("a")
+
+    def test_member_may_say_again_what_it_said_but_no_more(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scene = Scene(initial_delay_ms=1_000)
+        a, _ = scene.knock("a")
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
+        scene.ask_to_join("a", a)
+        with pytest.raises(PolicyViolation):
+            scene.ask_to_join("a", a, protocols={"range": b"tt"})
+        with pytest.raises(PolicyViolation):
+            scene.ask_to_join("a", a, protocols={"range": b"t", "": b""})
+
+    def test_id_that_came_back_makes_room_for_one_other(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_groups, "PENDING_MAX", 1)
+        scene = Scene(initial_delay_ms=1_000)
+        scene.knock("a")
+        assert isinstance(scene.answers[scene.ask_to_join("b")], NewMemberId)
+        assert scene.ask_to_join("c") not in scene.answers  # It is in at once, and waits.
+
+
+class TestGivenIds:
+    def test_id_can_be_come_back_with_until_its_session_ends(self) -> None:
+        scene = Scene()
+        told = scene.answers[scene.ask_to_join("a")]
+        assert isinstance(told, NewMemberId)
+        scene.pass_ms(9_999)
+        call = scene.ask_to_join("a", told.member_id)
+        scene.pass_ms(0)
+        assert scene.joined(call).generation == 1
+
+    def test_id_can_be_given_back(self) -> None:
+        scene = Scene()
+        told = scene.answers[scene.ask_to_join("a")]
+        assert isinstance(told, NewMemberId)
+        assert scene.leave((told.member_id, None)) == [None]
+        assert GROUP not in scene.groups
+
+    def test_group_that_only_an_id_is_left_of_waits_no_longer(self) -> None:
+        scene = Scene()
+        (a,) = scene.stable("a")
+        scene.ask_to_join("b")
+        scene.leave((a, None))
+        assert scene.groups.next_due_ms() == scene.now_ms
+        scene.pass_ms(0)
+        assert scene.state == "Empty"
+
+
+class TestHangingUp:
+    def test_call_that_nobody_waits_for_changes_nothing(self) -> None:
+        scene = Scene(initial_delay_ms=1_000)
+        _, (_, call) = scene.knock("a"), scene.knock("b")
+        decision = scene.groups.hang_up(GROUP, 999, now=scene.now, limits=scene.limits)
+        assert (decision.group_id, decision.records, decision.answers) == (GROUP, (), ())
+        scene.pass_ms(2_000)
+        assert len(scene.groups.describe(GROUP).members) == 2
+        assert scene.joined(call).generation == 1
+
+    def test_others_need_not_wait_for_who_is_gone(self) -> None:
+        scene = Scene(initial_delay_ms=1_000)
+        _, call = scene.knock("a")
+        _, lost = scene.knock("b")
+        scene.follow(scene.groups.hang_up(GROUP, lost, now=scene.now, limits=scene.limits))
+        scene.pass_ms(2_000)
+        assert isinstance(scene.answers[call], JoinReply)
+        assert [one.client_id for one in scene.groups.describe(GROUP).members] == ["a"]
+
+
+class TestPhases:
+    def test_first_rebalance_ends_with_the_rebalance_timeout_to_the_millisecond(self) -> None:
+        scene = Scene(initial_delay_ms=60_000)
+        _, call = scene.knock("a")
+        scene.knock("b")
+        scene.pass_ms(59_999)
+        assert call not in scene.answers
+        scene.pass_ms(1)
+        assert scene.joined(call).generation == 1
+
+    def test_who_comes_while_more_are_waited_for_waits_too(self) -> None:
+        scene = Scene(initial_delay_ms=3_000)
+        scene.knock("a")
+        scene.pass_ms(1_000)
+        scene.knock("b")
+        scene.pass_ms(3_000)
+        _, call = scene.knock("c")
+        assert call not in scene.answers
+        scene.pass_ms(5_000)
+        assert len(scene.groups.describe(GROUP).members) == 3
+        assert scene.joined(call).generation == 1
+
+    def test_nothing_is_waited_for_in_a_group_that_became_empty_before_it_agreed(self) -> None:
+        scene = Scene()
+        scene.commit(1)
+        a, _ = scene.knock("a")
+        scene.pass_ms(0)
+        scene.leave((a, None))
+        assert (scene.state, scene.groups.next_due_ms()) == ("Empty", None)
+
+    def test_only_sessions_are_waited_for_when_all_have_synced(self) -> None:
+        scene = Scene()
+        scene.stable("a", "b", session_timeout_ms=100_000)
+        assert scene.groups.next_due_ms() == scene.now_ms + 100_000
+
+    def test_nothing_is_waited_for_under_an_id_that_was_given_up(self) -> None:
+        scene = Scene()
+        scene.commit(1)
+        call = static(scene, "i")
+        scene.pass_ms(0)
+        old = scene.joined(call).member_id
+        scene.sync(old, 1, {old: b"A"})
+        new = scene.joined(static(scene, "i")).member_id
+        scene.leave((new, None))
+        assert (scene.state, scene.groups.next_due_ms()) == ("Empty", None)
+
+    def test_nobody_joins_again_because_a_stranger_left(self) -> None:
+        scene = Scene()
+        (a,) = scene.stable("a")
+        assert scene.leave(("stranger", None)) == [UnknownMemberId]
+        assert scene.heartbeat(a, 1) is False
+
+
+class TestLeaders:
+    def test_leader_is_told_the_instances_of_all(self) -> None:
+        scene = Scene(initial_delay_ms=10)
+        call = static(scene, "i")
+        scene.knock("b")
+        scene.pass_ms(20)
+        told = [(one.instance_id, one.metadata) for one in scene.joined(call).members]
+        assert told == [("i", b"t"), (None, b"t")]
+
+    def test_leader_stays_when_an_earlier_one_is_back(self) -> None:
+        """The first is late for a rebalance, loses the lead, and is in time for the next."""
+        scene = Scene(initial_delay_ms=10)
+        sessions = {"session_timeout_ms": 1_000_000}
+        first, second = static(scene, "i", **sessions), static(scene, "j", **sessions)
+        scene.pass_ms(20)
+        i, j = scene.joined(first).member_id, scene.joined(second).member_id
+        assert scene.joined(second).leader == i
+        scene.sync(i, 1, {i: b"I", j: b"J"})
+        again = scene.ask_to_join("j", j, instance_id="j", protocols={"range": b"u"}, **sessions)
+        scene.pass_ms(60_000)
+        assert scene.joined(again).leader == j
+        again = scene.ask_to_join("j", j, instance_id="j", protocols={"range": b"t"}, **sessions)
+        late = scene.ask_to_join("i", i, instance_id="i", protocols={"range": b"u"}, **sessions)
+        assert (scene.joined(again).leader, scene.joined(late).leader) == (j, j)
+
+
+class TestRestart:
+    def test_full_group_goes_on(self) -> None:
+        scene = Scene(members_max=2)
+        a, _ = scene.stable("a", "b")
+        generation = scene.generations()[-1]
+        scene.restart()
+        assert scene.state == "Stable"
+        assert scene.heartbeat(a, generation) is False
+
+    def test_members_are_described_as_before(self) -> None:
+        scene = Scene(initial_delay_ms=10)
+        call = static(scene, "i")
+        scene.pass_ms(20)
+        member_id = scene.joined(call).member_id
+        scene.sync(member_id, 1, {member_id: b"I"})
+        described = GroupDescription(
+            GROUP,
+            "Stable",
+            "consumer",
+            "range",
+            (MemberDescription(member_id, "i", "i", "/127.0.0.1", b"t", b"I"),),
+        )
+        assert scene.groups.describe(GROUP) == described
+        scene.restart()
+        assert scene.groups.describe(GROUP) == described
+
+    def test_rebalance_after_it_ends_when_all_have_joined(self) -> None:
+        scene = Scene()
+        a, b = scene.stable("a", "b")
+        generation = scene.generations()[-1]
+        scene.restart()
+        call = scene.ask_to_join("a", a, protocols={"range": b"u"})
+        assert call not in scene.answers
+        scene.ask_to_join("b", b)
+        assert scene.joined(call).generation == generation + 1
+
+    def test_member_that_waits_for_the_others_is_not_taken_for_silent(self) -> None:
+        scene = Scene()
+        a, b = scene.stable("a", "b")
+        generation = scene.generations()[-1]
+        scene.restart()
+        call = scene.ask_to_join("a", a, protocols={"range": b"u"})
+        scene.pass_ms(5_000)
+        scene.heartbeat(b, generation)
+        scene.pass_ms(10_000)
+        assert scene.joined(call).generation == generation + 1
+
+
+class TestOffsets:
+    def test_all_are_listed(self) -> None:
+        scene = Scene()
+        scene.commit(1)
+        scene.commit(2, group_id=GroupId("other"), topic="u", partition=3)
+        listed = [
+            (one.group_id, one.topic, one.partition, one.committed.offset)
+            for one in scene.groups.all_offsets()
+        ]
+        assert listed == [("orders", "t", 0, 1), ("other", "u", 3, 2)]
+
+    def test_deleted_topic_concerns_the_groups_that_were_in_it(self) -> None:
+        scene = Scene()
+        scene.commit(1, topic="u")
+        scene.commit(2, group_id=GroupId("other"))
+        assert list(scene.groups.topic_deleted(T, TOPIC_ID)) == ["other"]
+
+    def test_nobody_commits_in_generation_0_of_an_empty_group(self) -> None:
+        scene = Scene()
+        scene.commit(1)
+        with pytest.raises(UnknownMemberId):
+            scene.commit(2, generation=0)
+
+    def test_of_topics_that_are_not_read_they_grow_old_from_the_commit_on(self) -> None:
+        scene = Scene()
+        (a,) = scene.stable("a", session_timeout_ms=100_000)
+        scene.pass_ms(5_000)
+        scene.commit(1, member_id=a, generation=1, topic="u")
+        scene.pass_ms(3_000)
+        scene.expire(retention_ms=7_000)
+        assert scene.offset("u") == 1
+        scene.pass_ms(4_000)
+        scene.expire(retention_ms=7_000)
+        assert scene.offset("u") is None
+
+    def test_none_is_deleted_while_a_member_does_not_know_the_protocol_yet(self) -> None:
+        scene = Scene()
+        scene.commit(1, topic="u")
+        both = {"range": b"t", "sticky": b"t"}
+        scene.stable("a", protocols=both)
+        scene.knock("b", protocols={"sticky": b"t"})
+        records, refused = scene.groups.delete_offsets(GROUP, {U: [0]})
+        assert (records, [type(one) for one in refused.values()]) == ((), [GroupSubscribedToTopic])
+
+    def test_group_that_only_commits_is_described_without_a_protocol(self) -> None:
+        scene = Scene()
+        scene.commit(1)
+        assert scene.groups.describe(GROUP) == GroupDescription(GROUP, "Empty", "", "", ())
