@@ -30,14 +30,16 @@ from sharegroup.errors import (
     LeaderNotAvailable,
     OffsetOutOfRange,
 )
-from sharegroup.wire.batches import scan
-from sharegroup.wire.records import Record, decode_records
+from sharegroup.wire.batches import Buffer, scan
+from sharegroup.wire.records import Record, batch_records
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 """One answer; a batch that is larger comes nevertheless."""
 WAIT = i32Timedelta.parse(timedelta(milliseconds=500))
 """Below its high watermark a partition answers at once; this is for a follower's moment."""
 READ_UNCOMMITTED = 0
+RECORDS_MIN = 500
+"""What is handed out at a time, and up to a batch more."""
 
 
 class Span(NamedTuple):
@@ -58,15 +60,40 @@ async def spans_of(cluster: Cluster, topic: str) -> list[Span]:
 
 
 async def read(cluster: Cluster, span: Span) -> AsyncIterator[list[Record]]:
-    """The records of a span in order, an answer of the broker at a time."""
+    """The records of a span in order, some hundreds at a time.
+
+    Batch by batch out of an answer: compressed megabytes are many records, and their objects
+    would be all over the memory before the first one is looked at.
+    """
     position = span.first
     while position < span.end:
         here = Span(span.where, position, span.end)
-        records, position = await cluster.retrying(
-            partial(_next, cluster, here), what=f"fetch of {_named(here)}"
+        data = await cluster.retrying(
+            partial(_fetched, cluster, here), what=f"fetch of {_named(here)}"
         )
-        if records:
-            yield records
+        if isinstance(data, int):
+            position = data
+            continue
+        some: list[Record] = []
+        try:
+            for at, header in scan(data):
+                position = max(position, header.end_offset)
+                if not header.is_control:
+                    some += batch_records(data, at, header, check_crc=True)
+                if len(some) >= RECORDS_MIN:
+                    yield _within(some, here)
+                    some = []
+        except CorruptMessage as error:
+            raise CorruptMessage(f"{_named(here)}: {error}") from error
+        if some:
+            yield _within(some, here)
+
+
+def _within(records: list[Record], span: Span) -> list[Record]:
+    """Those of the span; a batch may begin before it and end behind it."""
+    if span.first <= records[0].offset and records[-1].offset < span.end:
+        return records
+    return [one for one in records if span.first <= one.offset < span.end]
 
 
 async def _offsets(
@@ -80,8 +107,8 @@ async def _offsets(
     return found
 
 
-async def _next(cluster: Cluster, span: Span) -> tuple[list[Record], int]:
-    """What one request brings of a span, and the offset behind it."""
+async def _fetched(cluster: Cluster, span: Span) -> Buffer | int:
+    """Batches from the beginning of a span; or where to go on when there is nothing."""
     try:
         answer = await _ask(cluster, span)
     except KafkaError:
@@ -90,19 +117,12 @@ async def _next(cluster: Cluster, span: Span) -> tuple[list[Record], int]:
     if answer.error_code == OffsetOutOfRange.code:
         earliest = (await _offsets(cluster, [span.where], OffsetSpec.EARLIEST))[span.where]
         # Before the log's beginning: go on there.  Behind its end: all of the span is gone.
-        return [], earliest if earliest > span.first else span.end
+        return earliest if earliest > span.first else span.end
     if answer.error_code != NONE:
         cluster.outdate(span.where.topic)
         raise refused(answer.error_code, _named(span))
-    data = answer.records or b""
-    try:
-        ends = [header.end_offset for _, header in scan(data)]
-        records = decode_records(data, check_crc=True)
-    except CorruptMessage as error:
-        raise CorruptMessage(f"{_named(span)}: {error}") from error
-    if not ends:
-        return [], span.first
-    return [one for one in records if span.first <= one.offset < span.end], ends[-1]
+    data: Buffer = answer.records or b""
+    return data or span.first
 
 
 async def _ask(cluster: Cluster, span: Span) -> Any:

@@ -19,8 +19,8 @@ from sharegroup.worker.dead_letters.log_reading import Span, read, spans_of
 from sharegroup.worker.dead_letters.originals import completed
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 
-CHUNK_LETTERS_MAX = 4_000
-"""What is worked on at a time, and what an interruption may double."""
+CHUNK_LETTERS_MAX = 1_000
+"""What is worked on at a time."""
 
 
 COMPLETED_LETTERS_MAX = 200
@@ -94,6 +94,8 @@ class DeadLetterQueue:
         """
         for span in self._touched(selection):
             async for records in read(self.cluster, span):
+                if not records:
+                    continue
                 ends = records[0].offset, records[-1].offset + 1
                 done = self.ledger.done(span.where.partition, *ends)
                 letters = [letter_of(*span.where, record) for record in records]

@@ -1,14 +1,14 @@
 """Sending dead letters back: to the group that gave them up, and to nobody else.
 
-    letters --chunk--> copies to <group>.retry --durable--> ledger --durable--> next chunk
+    letters --some--> copies to <group>.retry --durable--> ledger
 
 A copy is the application's record with its story: where it came from and what was tried is kept,
 the count of failures begins at 0, and the count of redrives goes up.  A letter that was sent back
 so often already stays where it is (``redrives_max``), so that nothing runs in a circle.
 
-A chunk's copies are under way while the next one is read; it is noted in the ledger when all of
-them are durable.  So nothing is lost whenever it ends, and what may be sent twice is what was
-under way: two chunks.  All copies of one death carry one id (`Letter.redrive_id`), by which a
+Some thousand copies are under way while the next are made; they are noted in the ledger when all
+of them are durable.  So nothing is lost whenever it ends, and what may be sent twice is what was
+under way: twice as many.  All copies of one death carry one id (`Letter.redrive_id`), by which a
 handler can tell.
 
 The group's own topic must exist.  It is not made here: a topic that no worker reads would
@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from sharegroup.client.admin_topics import describe_topics
 from sharegroup.client.admin_types import TopicDescription
@@ -40,8 +40,12 @@ from sharegroup.worker.decisions.story_headers import (
 )
 from sharegroup.worker.ports import Header
 
+UNDER_WAY_MIN = 4_000
+"""Copies that are noted together: an entry of the ledger is not to be the bottleneck."""
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
+
+NO_PARTITION = -1
 
 ALREADY = "redriven-before"
 LOOPING = "redrives-exhausted"
@@ -85,13 +89,14 @@ class Redriven:
     interrupted: bool = False
 
 
-class _UnderWay(NamedTuple):
-    """Copies of a chunk that are not known to be durable."""
+@dataclass(slots=True)
+class _UnderWay:
+    """Copies of letters of one partition that are not known to be durable."""
 
     partition: int
-    letters: Sequence[Letter]
-    deliveries: Sequence[Delivery]
-    targets: Sequence[str]
+    offsets: list[int] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
 
 
 class Redrive:
@@ -105,6 +110,8 @@ class Redrive:
         self._at_ms = time.time_ns() // 1_000_000
         self._partitions: dict[str, int] = {}
         self._chosen = 0
+        self._before = _UnderWay(NO_PARTITION)
+        self._now = _UnderWay(NO_PARTITION)
         self.done = Redriven()
 
     async def run(self, stop: asyncio.Event) -> Redriven:
@@ -118,7 +125,7 @@ class Redrive:
         size = CHUNK_LETTERS_MAX
         if options.rate is not None:
             size = max(1, min(size, int(options.rate / RATE_STEPS_PER_SECOND)))
-        before: _UnderWay | None = None
+        unit = UNDER_WAY_MIN if options.rate is None else size
         try:
             async for chunk in self._queue.chunks(options.selection, size=size, complete=True):
                 some = self._chosen_of(chunk)
@@ -126,14 +133,20 @@ class Redrive:
                 if stop.is_set():
                     self.done.interrupted = True
                     break
-                under_way = await self._send(chunk.partition, some)
-                last, before = before, under_way
-                await self._settle(last)
+                now = self._now
+                if now.partition != chunk.partition or len(now.offsets) >= unit:
+                    last, self._before = self._before, now
+                    self._now = _UnderWay(chunk.partition)
+                    await self._settle(last)
+                await self._send(some)
                 if self._chosen == options.limit:
                     break
         finally:
             # Also after an error: what is durable is to be noted.
-            await self._settle(before)
+            try:
+                await self._settle(self._before)
+            finally:
+                await self._settle(self._now)
         return self.done
 
     async def _open_ledger(self) -> None:
@@ -178,40 +191,36 @@ class Redrive:
         except TimeoutError:
             pass
 
-    async def _send(self, partition: int, letters: Sequence[Letter]) -> _UnderWay | None:
-        """Hand a chunk's copies to the producer; None when there is nothing to wait for."""
+    async def _send(self, letters: Sequence[Letter]) -> None:
+        """Hand copies to the producer."""
         targets = [self._target(letter) for letter in letters]
         await self._check(targets)
         self.done.sent.update(targets)
         self.done.without_headers += sum(letter.lacks_its_record for letter in letters)
-        if self._options.dry_run or not letters:
-            return None
-        deliveries = []
+        if self._options.dry_run:
+            return
+        now, producer = self._now, self._producer
         for letter, target in zip(letters, targets, strict=True):
             copy = self._copy_headers(letter)
-            partition_to = self._partition(letter, target)
-            delivery = self._producer.send_now(
-                target, letter.value, key=letter.key, headers=copy, partition=partition_to
+            to = self._partition(letter, target)
+            delivery = producer.send_now(
+                target, letter.value, key=letter.key, headers=copy, partition=to
             )
-            if delivery is None or delivery.fills_batch:
-                # No room, or the sender has to get its turn.
-                await asyncio.sleep(0)
-            deliveries.append(
-                delivery
-                or await self._producer.send(
-                    target, letter.value, key=letter.key, headers=copy, partition=partition_to
+            if delivery is None:
+                delivery = await producer.send(
+                    target, letter.value, key=letter.key, headers=copy, partition=to
                 )
-            )
-        return _UnderWay(partition, letters, deliveries, targets)
+            now.offsets.append(letter.offset)
+            now.deliveries.append(delivery)
+            now.targets.append(target)
+        await asyncio.sleep(0)  # What filled a batch can leave.
 
-    async def _settle(self, under_way: _UnderWay | None) -> None:
-        """Wait until a chunk's copies are durable and note them; raise the first that failed."""
-        if under_way is None:
-            return
+    async def _settle(self, under_way: _UnderWay) -> None:
+        """Wait until copies are durable and note them; raise the first that failed."""
         failed: KafkaError | None = None
         written: list[int] = []
-        for letter, delivery, target in zip(
-            under_way.letters, under_way.deliveries, under_way.targets, strict=True
+        for offset, delivery, target in zip(
+            under_way.offsets, under_way.deliveries, under_way.targets, strict=True
         ):
             try:
                 if not delivery.done():
@@ -221,7 +230,7 @@ class Redrive:
                 failed = failed or error
                 self.done.sent[target] -= 1
             else:
-                written.append(letter.offset)
+                written.append(offset)
         if written:
             facts = {"at_ms": self._at_ms, "to": sorted(set(under_way.targets))}
             await self._queue.ledger.note(self._producer, under_way.partition, written, facts=facts)
