@@ -11,7 +11,8 @@ from typing import Any, Literal
 import click
 
 from sharegroup.cli import worker_infrastructure, worker_processes
-from sharegroup.cli.worker_app import app_options, load, override, source_folder
+from sharegroup.cli.asking import telling_errors
+from sharegroup.cli.worker_app import access_of, load, override, source_folder
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.durations import seconds
 
@@ -39,7 +40,9 @@ class Concurrency(click.ParamType[int | Literal["auto"]]):
         """As the application's own option takes it."""
         if value == "auto":
             return "auto"
-        return click.IntRange(1).convert(value, param, ctx)
+        if not str(value).isdigit() or int(value) < 1:
+            self.fail(f"expected a number from 1, or auto; got {value!r}", param, ctx)
+        return int(value)
 
 
 class Length(click.ParamType[float]):
@@ -173,7 +176,8 @@ def _run(
     if no_prepare:
         app.prepare = False
     try:
-        return run(app, Surroundings(module=app_name, watcher=watcher, **around))
+        with telling_errors(access_of(app)):
+            return run(app, Surroundings(module=app_name, watcher=watcher, **around))
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 
@@ -197,6 +201,3 @@ def _is_number(text: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-__all__ = ["app_options", "command"]

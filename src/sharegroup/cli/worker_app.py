@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from sharegroup.cli.asking import Access
 from sharegroup.cli.client_properties import client_options
 from sharegroup.cli.output import complain
 from sharegroup.cli.properties import read_properties
@@ -68,6 +69,12 @@ def override(app: App, bootstrap: str | None, command_config: Path | None) -> No
     if where is not None:
         app.bootstrap = where
     app.client_options |= client_options(properties, ClientConfig, warn=complain)
+
+
+def access_of(app: App) -> Access:
+    """Where the application's cluster is, for what is said of errors."""
+    where = app.bootstrap if isinstance(app.bootstrap, str) else ",".join(app.bootstrap)
+    return Access(where, int(app.client_options.get("default_api_timeout_ms", 60_000)), {})
 
 
 def load(name: str) -> App:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from sharegroup.cli.asking import Access, json_option, line_of, telling_errors
+from sharegroup.cli.asking import json_option, line_of, telling_errors
 from sharegroup.cli.output import Listing, print_listing
-from sharegroup.cli.worker_app import app_options
+from sharegroup.cli.worker_app import access_of, app_options
 from sharegroup.client.admin import AdminClient
 from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
@@ -119,8 +119,7 @@ def _ask(app: App, question: Callable[[AdminClient], Awaitable[T]]) -> T:
         async with open_admin(app) as admin:
             return await question(admin)
 
-    bootstrap = app.bootstrap if isinstance(app.bootstrap, str) else ",".join(app.bootstrap)
-    with telling_errors(Access(bootstrap, 0, {})):
+    with telling_errors(access_of(app)):
         return asyncio.run(run())
 
 

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 ENDED_AS_ASKED = 0
 FAILED = 1
 LOOPBACK = "127.0.0.1"
+STARTING_SECONDS = 5.0
+"""How often a start that takes long says that it goes on: the cluster may be away."""
 PARENT_SECONDS = 1.0
 """How often a watched process looks whether its watcher is there."""
 
@@ -114,9 +116,13 @@ class Program:
         early: list[Wish] = []
         while not starting.done():
             wish = asyncio.ensure_future(self._wishes.next_wish())
-            await asyncio.wait((starting, wish), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                (starting, wish), timeout=STARTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             if not wish.done():
                 wish.cancel()
+                if not starting.done():
+                    log.info("event=starting app=%s bootstrap=%s", self._app.name, self._where)
                 continue
             early.append(wish.result())
             if early[-1] in (Wish.STOP, Wish.HURRY):
@@ -213,6 +219,11 @@ class Program:
         while os.getppid() == self._around.watcher:  # noqa: ASYNC110  Nobody tells of it.
             await asyncio.sleep(PARENT_SECONDS)
         self._wishes.stop()
+
+    @property
+    def _where(self) -> str:
+        bootstrap = self._app.bootstrap
+        return bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
 
     def _ready_line(self) -> str:
         facts = self._facts
