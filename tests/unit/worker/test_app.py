@@ -206,6 +206,8 @@ def test_events_reach_who_listens() -> None:
     assert heard == ["record.failed", "* record.failed", "* record.held"]
     with pytest.raises(ValueError, match=r"there is no event 'record\.fialed'"):
         app.on("record.fialed")
+    with pytest.raises(ValueError, match="there is no event 'failed'"):
+        app.events.on("failed", print)
 
 
 class TestHooks:

@@ -23,7 +23,7 @@ UNITS = {
 """Seconds of each, in the order in which they are written."""
 
 _PATTERN = re.compile(
-    "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}(?![a-z])\s*)?" for unit in UNITS),
+    "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in UNITS),
 )
 
 

@@ -6,6 +6,7 @@ Each test names its row.  Rows that a worker decides by itself (16 to 23) are te
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ def test_row_5_without_room_not_even_no_wait_stays_here() -> None:
 
 @pytest.mark.parametrize("error", [TimeoutError("slow"), RetryAfter("1s", "slow")])
 def test_row_6_last_attempt_that_fails_buries(error: Exception) -> None:
-    step = decided(error, TWICE)
+    step = decided(error, replace(TWICE, due_ms=NOW_MS - 1))
     assert isinstance(step, Bury)
     assert (step.reason, step.error) == ("attempts-exhausted", error)
     assert [attempt.number for attempt in step.story.attempts] == [1, 2, 3]

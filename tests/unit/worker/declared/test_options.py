@@ -159,6 +159,7 @@ def test_option_like_no_other_lists_all() -> None:
         ({"start_from": "newest"}, "start_from='newest'; expected earliest or latest"),
         ({"retry_tiers": ()}, r"retry_tiers=\(\); expected growing delays"),
         ({"retry_tiers": ("5s", "1s")}, r"retry_tiers=\(5\.0, 1\.0\); expected growing delays"),
+        ({"retry_tiers": ("5s", 5)}, r"retry_tiers=\(5\.0, 5\.0\); expected growing delays"),
         ({"holding": 3}, "holding=3; expected Holding"),
         ({"group_configs": "x"}, "group_configs='x'; expected Mapping"),
         ({"payload": "json"}, r"payload='json'; expected a Payload"),
