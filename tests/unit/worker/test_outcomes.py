@@ -273,3 +273,29 @@ async def test_row_23_topic_that_can_not_be_written() -> None:
                 t.mend_writes(topic)
             await t.advance("1h")
             assert (order.outcome, heard[-1]) == (ended, "outbox.unblocked")
+
+
+@worker
+async def test_registry_that_is_away_is_tried_again_and_foreign_bytes_are_not() -> None:
+    from sharegroup.worker import Payload
+    from sharegroup.worker.payloads.registry import RegistryAway
+
+    answers: list[Exception | None] = [RegistryAway("HTTP 503"), None]
+
+    def decode(value: bytes) -> Order:
+        answer = answers.pop(0) if answers else None
+        if answer is not None:
+            raise answer
+        return Order(int(value))
+
+    payload = Payload(decode, encode=lambda order: b"%d" % order.id)
+    retry = Retry(attempts=3, first="10s", jitter=0)
+    app, bill = shop(raising(), payload=payload, retry=retry)
+    object.__setattr__(bill.route.codec, "may_block", True)  # As a registry's: in a thread.
+    async with app.test() as t:
+        good = await t.send(bill, Order(7))
+        await t.advance("1m")
+        bad = await t.send(bill, b"seven")
+        await t.advance("1m")
+        assert (good.outcome, bad.outcome) == ("accepted", "dead_lettered")
+        assert reasons(t) == ["unreadable"]
