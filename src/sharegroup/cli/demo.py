@@ -78,7 +78,7 @@ def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
 
 def require_extra(*, spark: bool) -> None:
     """Fail with what to do when the packages of the extra ``demo`` are not there."""
-    needed = [PACKAGE, "psutil", *(SPARK_PACKAGES if spark else ())]
+    needed = [PACKAGE, "msgspec", "psutil", *(SPARK_PACKAGES if spark else ())]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise click.ClickException(

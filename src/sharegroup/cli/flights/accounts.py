@@ -1,20 +1,18 @@
-"""The workers' ledgers put together: for every record, what was done to it and what is known.
+"""The workers' ledgers put together: for every flight, what was done to it.
 
-One `Account` for each record that any worker ever saw.  Lines of different ledgers are read
+One `Account` for each flight that any worker ever wrote of.  Lines of different ledgers are read
 in no particular order, so nothing here depends on the order in which they come in, only on
 the times that they carry.
 
-How a record ends, from the ledgers alone:
+How a flight ends, from the ledgers alone:
 
-    accepted, rejected   the broker confirmed it; or its answer was lost in a crash and the
-                         record never came again, so it must have been done
-    archived             given back after the last delivery that the limit allows, or held by a
-                         worker when it was killed, which gives back all that it holds
-    open                 none of these: more is to come, or something is wrong
+    done       a handler returned it
+    dead       a worker wrote it to the dead letters
+    open       neither: more is to come, or something is wrong
 
-One thing no ledger can tell: a record that lay in the killed worker's buffers and was not
-handed to it yet.  That delivery counts for the broker too.  Such a record, given back before
-by someone else, may have been archived without its last delivery being seen: `unseen`.
+A ledger knows what was decided, not what reached the broker.  So a flight that was done may come
+once more, if its worker or the broker died just then: `interrupted` tells those from flights that
+should not have come back.
 """
 
 from __future__ import annotations
@@ -26,92 +24,51 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sharegroup.cli.flights.ledger import IN_DOUBT, Delivered, Sent, What
-from sharegroup.client import AcknowledgeType
+from sharegroup.cli.flights.ledger import Begun, Ended, What
 
 Where = tuple[int, int]
 """Partition and offset in the topic of flights."""
 
 NEVER = -1
+ON_ITS_WAY_US = 2_000_000
+"""What a worker decided leaves with its next request, and that waits half a second at most; the
+rest is for a machine that has other things to do."""
 
 
 class End(StrEnum):
-    """How a record's life ended."""
+    """How a flight ended."""
 
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    ARCHIVED = "archived"
+    DONE = "done"
+    DEAD = "dead"
     OPEN = "open"
-
-
-_ENDS = {AcknowledgeType.ACCEPT: End.ACCEPTED, AcknowledgeType.REJECT: End.REJECTED}
 
 
 @dataclass(slots=True)
 class Account:
-    """What is known of one record."""
+    """What is known of one flight."""
 
-    deliveries: int = 0
-    last_delivery_count: int = 0
-    last_delivered_us: int = NEVER
-    final_outcome: int = 0
-    """The accept or reject that the broker confirmed; 0: none."""
-    final_us: int = NEVER
-    """When that accept or reject was sent: whoever gets the record later gets it wrongly."""
-    confirmations: int = 0
-    """How many accepts and rejects the broker confirmed: one, or something is wrong."""
-    doubtful_outcome: int = 0
-    doubtful_us: int = NEVER
-    released_us: int = NEVER
-    """When it was last given back: confirmed by the broker, or by its worker's death."""
-    is_counted: bool = False
-    """Whether it is among the settled ones of the progress bar."""
+    runs: int = 0
+    last_begun_us: int = NEVER
+    done: int = 0
+    """How often a handler returned it: once, or something was interrupted."""
+    done_us: int = NEVER
+    """When that was so for the first time, and by whom."""
+    done_by: str = ""
+    buried: int = 0
+    """How often a worker said that it is with the dead letters."""
+    reason: str = ""
+
+    @property
+    def end(self) -> End:
+        """How it ended."""
+        if self.done:
+            return End.DONE
+        return End.DEAD if self.buried else End.OPEN
 
     @property
     def came_back(self) -> bool:
-        """Whether it was delivered although the broker had confirmed its end."""
-        return self.confirmations > 1 or (
-            self.confirmations == 1 and self.last_delivered_us > self.final_us
-        )
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the last that was done to it got no answer."""
-        return self.confirmations == 0 and self.doubtful_us > self.last_delivered_us
-
-    def end(self, *, delivery_limit: int) -> End:
-        """How its life ended, as far as the ledgers tell."""
-        if self.confirmations:
-            return _ENDS[AcknowledgeType(self.final_outcome)]
-        if self.in_doubt and self.doubtful_outcome in _ENDS:
-            return _ENDS[AcknowledgeType(self.doubtful_outcome)]
-        if self.given_back and self.last_delivery_count >= delivery_limit:
-            return End.ARCHIVED
-        return End.OPEN
-
-    @property
-    def given_back(self) -> bool:
-        """Whether nobody holds it and its last holder did not end its life."""
-        return self.confirmations == 0 and (
-            self.in_doubt or self.released_us > self.last_delivered_us
-        )
-
-    def unseen(self, *, delivery_limit: int, killed_us: int) -> bool:
-        """Whether its last delivery may have been to a worker that died before it looked."""
-        return (
-            self.given_back
-            and self.last_delivery_count == delivery_limit - 1
-            and self.last_delivered_us < killed_us
-        )
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A batch of one worker that got no answer yet."""
-
-    delivered: list[Delivered]
-    sent: list[Sent]
-    sent_us: int = NEVER
+        """Whether it was handled again after it was done."""
+        return self.done > 1 or (self.done == 1 and self.last_begun_us > self.done_us)
 
 
 class Accounts:
@@ -120,66 +77,56 @@ class Accounts:
     __slots__ = (
         "_batches",
         "_by_record",
+        "_deaths",
         "counters",
-        "delivery_limit",
-        "killed_us",
         "latencies_ms",
         "settled",
         "started",
     )
 
-    def __init__(self, *, delivery_limit: int) -> None:
-        self.delivery_limit = delivery_limit
+    def __init__(self) -> None:
         self._by_record: dict[Where, Account] = {}
-        self._batches: dict[tuple[str, int], _Batch] = {}
-        self.killed_us = NEVER
+        self._batches: dict[tuple[str, int], list[Begun]] = {}
+        self._deaths: list[tuple[str, int, int]] = []
         self.started: set[str] = set()
         """The workers that can be given records."""
         self.settled = 0
-        """Records that came to an end, as far as confirmed; what the progress bar shows."""
+        """Flights that came to an end; what the progress bar shows."""
         self.latencies_ms = array("q")
-        """From produce to the confirmation of the accept."""
+        """From produce to the end of the handler that returned it."""
         self.counters: Counter[str] = Counter()
-        """Acknowledgements by what became of them, in records."""
+        """Calls of the handler by what they were, in records."""
 
     def __len__(self) -> int:
         return len(self._by_record)
 
     def items(self) -> Iterator[tuple[Where, Account]]:
-        """Every record that any worker saw, with its account."""
+        """Every flight that any worker wrote of, with its account."""
         yield from self._by_record.items()
 
     def held_by(self, worker: str) -> int:
-        """How many records a worker was given that it has not acknowledged yet."""
-        return sum(
-            len(batch.delivered)
-            for (name, _), batch in self._batches.items()
-            if name == worker and not batch.sent
-        )
+        """How many records a worker has in its handlers."""
+        return sum(len(batch) for (name, _), batch in self._batches.items() if name == worker)
 
-    def killed(self, worker: str, at_us: int) -> None:
-        """A worker was killed: what it held comes back."""
-        held = [batch for (name, _), batch in self._batches.items() if name == worker]
-        self.counters["in doubt"] += sum(len(batch.sent) for batch in held)
-        for record in (record for batch in held for record in batch.delivered):
-            account = self._by_record[record.partition, record.offset]
-            account.released_us = max(at_us, account.released_us)
-        self.killed_us = at_us
+    def worker_killed(self, worker: str, at_us: int) -> None:
+        """What it had decided just before may not have reached the broker."""
+        self._deaths.append((worker, at_us, at_us))
+
+    def broker_killed(self, at_us: int, back_us: int) -> None:
+        """The same of all workers; and what they held until it was back was not theirs."""
+        self._deaths.append(("", at_us, back_us))
 
     def ends(self) -> Counter[End]:
-        """How many records ended in which way."""
-        return Counter(self.end_of(account) for account in self._by_record.values())
+        """How many flights ended in which way."""
+        return Counter(account.end for account in self._by_record.values())
 
-    def end_of(self, account: Account) -> End:
-        """How a record's life ended, the unseen ones included."""
-        end = account.end(delivery_limit=self.delivery_limit)
-        if end is End.OPEN and self.is_unseen(account):
-            return End.ARCHIVED
-        return end
-
-    def is_unseen(self, account: Account) -> bool:
-        """Whether its last delivery may have gone to the killed worker and not been seen."""
-        return account.unseen(delivery_limit=self.delivery_limit, killed_us=self.killed_us)
+    def interrupted(self, account: Account) -> bool:
+        """Whether the word that it was done may have got lost with its worker, or the broker."""
+        return any(
+            who in {"", account.done_by}
+            and at_us - ON_ITS_WAY_US <= account.done_us <= back_us + ON_ITS_WAY_US
+            for who, at_us, back_us in self._deaths
+        )
 
     def feed(self, worker: str, line: Mapping[str, Any]) -> None:
         """Take one line of a worker's ledger; a worker's own lines come in their order."""
@@ -187,73 +134,53 @@ class Accounts:
         match What(line["what"]):
             case What.STARTED:
                 self.started.add(worker)
-            case What.DELIVERED:
-                records = [Delivered(*record) for record in line["records"]]
-                self._batches[worker, line["batch"]] = _Batch(records, [])
-                self._delivered(records, at_us)
-            case What.SENT:
-                batch = self._batches[worker, line["batch"]]
-                batch.sent = [Sent(*outcome) for outcome in line["outcomes"]]
-                batch.sent_us = at_us
-                self._in_doubt(batch.sent, at_us)
-            case What.ANSWERED:
-                batch = self._batches.pop((worker, line["batch"]))
-                self._answered(batch, line["errors"])
-                self._measure(batch, line["errors"], line["wall_ms"])
+            case What.BEGUN:
+                records = [Begun(*record) for record in line["records"]]
+                self._batches[worker, line["batch"]] = records
+                self._begun(records, at_us)
+            case What.ENDED:
+                begun = self._batches.pop((worker, line["batch"]))
+                ends = [Ended(*end) for end in line["ends"]]
+                self._ended(begun, ends, worker, at_us, line["wall_ms"])
+            case What.BURIED:
+                partition, offset = line["record"]
+                self._buried(self._account(partition, offset), line["reason"])
 
-    def _delivered(self, records: Sequence[Delivered], at_us: int) -> None:
-        self.counters["delivered"] += len(records)
+    def _account(self, partition: int, offset: int) -> Account:
+        return self._by_record.setdefault((partition, offset), Account())
+
+    def _begun(self, records: Sequence[Begun], at_us: int) -> None:
+        self.counters["handled"] += len(records)
         for record in records:
-            account = self._by_record.setdefault((record.partition, record.offset), Account())
-            account.deliveries += 1
-            if at_us > account.last_delivered_us:
-                account.last_delivered_us = at_us
-                account.last_delivery_count = record.delivery_count
+            account = self._account(record.partition, record.offset)
+            account.runs += 1
+            account.last_begun_us = max(at_us, account.last_begun_us)
+            self.counters["retries"] += record.attempt > 1
+            self.counters["redelivered"] += record.delivery_count > 1
 
-    def _in_doubt(self, outcomes: Sequence[Sent], sent_us: int) -> None:
-        """An acknowledgement is in doubt from the moment it is sent."""
-        for partition, offset, outcome in outcomes:
-            account = self._by_record[partition, offset]
-            if sent_us > account.doubtful_us:
-                account.doubtful_us, account.doubtful_outcome = sent_us, outcome
-
-    def _answered(self, batch: _Batch, errors: Mapping[str, str | None]) -> None:
-        for partition, offset, outcome in batch.sent:
-            error = errors[str(partition)]
-            if error is not None and error.startswith(IN_DOUBT):
-                self.counters["in doubt"] += 1
-                continue
-            account = self._by_record[partition, offset]
-            if account.doubtful_us == batch.sent_us:
-                account.doubtful_us, account.doubtful_outcome = NEVER, 0
-            if error is not None:
-                self.counters["refused"] += 1
-            else:
-                self._confirmed(account, outcome, batch.sent_us)
-
-    def _confirmed(self, account: Account, outcome: int, sent_us: int) -> None:
-        self.counters["confirmed"] += 1
-        if outcome == AcknowledgeType.RELEASE:
-            account.released_us = max(sent_us, account.released_us)
-            if account.last_delivery_count >= self.delivery_limit:
-                self._count_settled(account)
-            return
-        self._count_settled(account)
-        account.confirmations += 1
-        account.final_outcome = outcome
-        account.final_us = sent_us if account.final_us == NEVER else min(sent_us, account.final_us)
-
-    def _count_settled(self, account: Account) -> None:
-        """Count a record once, however many answers say that it came to its end."""
-        self.settled += not account.is_counted
-        account.is_counted = True
-
-    def _measure(
-        self, batch: _Batch, errors: Mapping[str, str | None], answered_wall_ms: int
+    def _ended(
+        self,
+        begun: Sequence[Begun],
+        ends: Sequence[Ended],
+        worker: str,
+        at_us: int,
+        wall_ms: int,
     ) -> None:
-        produced = {(record.partition, record.offset): record for record in batch.delivered}
-        self.latencies_ms.extend(
-            answered_wall_ms - produced[partition, offset].produced_ms
-            for partition, offset, outcome in batch.sent
-            if outcome == AcknowledgeType.ACCEPT and errors[str(partition)] is None
-        )
+        for record, end in zip(begun, ends, strict=True):
+            if not end.done:
+                continue
+            account = self._account(end.partition, end.offset)
+            self._settle(account)
+            account.done += 1
+            self.latencies_ms.append(wall_ms - record.produced_ms)
+            if account.done_us == NEVER or at_us < account.done_us:
+                account.done_us, account.done_by = at_us, worker
+
+    def _buried(self, account: Account, reason: str) -> None:
+        self._settle(account)
+        account.buried += 1
+        account.reason = reason
+
+    def _settle(self, account: Account) -> None:
+        """Count a flight once, however often it came to its end."""
+        self.settled += account.end is End.OPEN

@@ -19,6 +19,7 @@ from sharegroup.cli.flights.names import (
     ORIGIN_PARTITION,
     PIPELINE,
     PIPELINE_LOCKS,
+    REASON,
 )
 from sharegroup.cli.flights.waiting import Stalled
 from sharegroup.client import (
@@ -45,7 +46,7 @@ class BrokerView:
     def __init__(self, admin: AdminClient, bootstrap: str) -> None:
         self._admin = admin
         self._bootstrap = bootstrap
-        self._letters: dict[int, tuple[str, Where]] = {}
+        self._letters: dict[int, tuple[str, Where, str]] = {}
         """What was read of the dead letters, by their offset."""
 
     async def prepare(self) -> None:
@@ -80,8 +81,8 @@ class BrokerView:
             if isinstance(found, SharePartitionOffset)
         }
 
-    async def dead_letters(self) -> Mapping[str, frozenset[Where]]:
-        """By the group that wrote them: where the dead letters came from.
+    async def dead_letters(self) -> Mapping[str, Mapping[Where, str]]:
+        """By the group that wrote them: where the dead letters came from, and their reason.
 
         They are read through a share group of their own, which goes on where it ended before.
         """
@@ -98,10 +99,10 @@ class BrokerView:
                         f"group {AUDIT!r} was given {len(self._letters)} of the {end} records of "
                         f"topic {DEAD!r} in {AUDIT_SECONDS_MAX} s"
                     )
-        origins: defaultdict[str, set[Where]] = defaultdict(set)
-        for group, where in self._letters.values():
-            origins[group].add(where)
-        return {group: frozenset(places) for group, places in origins.items()}
+        origins: defaultdict[str, dict[Where, str]] = defaultdict(dict)
+        for group, where, reason in self._letters.values():
+            origins[group][where] = reason
+        return origins
 
     async def _end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         where = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -114,12 +115,13 @@ class BrokerView:
         }
 
 
-def _origin(record: Record) -> tuple[str, Where]:
-    """Which group buried which flight."""
+def _origin(record: Record) -> tuple[str, Where, str]:
+    """Which group buried which flight, and for what reason; a query gives none."""
     headers = dict(record.headers)
     found = [headers.get(name) for name in (ORIGIN_GROUP, ORIGIN_PARTITION, ORIGIN_OFFSET)]
     group, partition, offset = (one.decode() for one in found if one is not None)
-    return group, (int(partition), int(offset))
+    reason = headers.get(REASON) or b""
+    return group, (int(partition), int(offset)), reason.decode()
 
 
 def _raise_first(results: object) -> None:

@@ -7,12 +7,18 @@ kind), the workers' ledgers, and the broker (end offsets, dead letters, lag).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from sharegroup.cli.flights.accounts import Accounts, End, Where
 from sharegroup.cli.flights.departures import Kind
+from sharegroup.cli.flights.names import ATTEMPTS
+from sharegroup.worker.dead_letters.reasons import (
+    ATTEMPTS_EXHAUSTED,
+    DELIVERIES_EXHAUSTED,
+    UNREADABLE,
+)
 
 GIB_MAX = 2
 NAMED_MAX = 5
@@ -30,8 +36,8 @@ class Evidence:
     """Records whose produce was confirmed."""
     end_offsets: Mapping[int, int]
     """Of the topic of flights, by partition."""
-    dead_letters: frozenset[Where]
-    """Where the dead letters came from, by their headers."""
+    dead_letters: Mapping[Where, str]
+    """Where the dead letters came from, and their reason, by their headers."""
     lag: Mapping[int, int | None]
     """By partition, as the broker says."""
     peak_pss_bytes: int
@@ -55,20 +61,27 @@ def checks(accounts: Accounts, evidence: Evidence) -> tuple[Check, ...]:
     """Every claim of the demo."""
     ends = accounts.ends()
     produced = sum(evidence.end_offsets.values())
-    ended = ends[End.ACCEPTED] + ends[End.REJECTED] + ends[End.ARCHIVED]
+    reasons = Counter(evidence.dead_letters.values())
     kinds = Counter(evidence.kinds)
+    done = _ended(accounts, End.DONE)
+    told = {where for where, account in accounts.items() if account.buried}
     return (
         equal("every flight was produced, once", evidence.rows, produced),
         equal("every produce was confirmed", evidence.rows, evidence.confirmed),
-        equal("produced = accepted + rejected + archived", produced, ended),
-        equal("accepted = the good ones", kinds[Kind.GOOD], ends[End.ACCEPTED]),
-        equal("rejected = the poison ones", kinds[Kind.POISON], ends[End.REJECTED]),
-        equal("archived = the cancelled ones", kinds[Kind.CANCELLED], ends[End.ARCHIVED]),
-        none("no record left open", _open(accounts, evidence)),
-        none("nothing whose end was confirmed came back", _came_back(accounts)),
-        none("every archived record was seen at the delivery limit", _below_limit(accounts)),
-        none("every rejected record is a dead letter", _rejected(accounts) - evidence.dead_letters),
-        none("every dead letter was rejected", evidence.dead_letters - _rejected(accounts)),
+        equal("produced = done + dead letters", produced, ends[End.DONE] + len(told)),
+        equal("done = the good ones", kinds[Kind.GOOD], ends[End.DONE]),
+        equal("unreadable dead letters = the poison ones", kinds[Kind.POISON], reasons[UNREADABLE]),
+        equal(
+            "dead letters out of attempts = the cancelled ones",
+            kinds[Kind.CANCELLED],
+            reasons[ATTEMPTS_EXHAUSTED] + reasons[DELIVERIES_EXHAUSTED],
+        ),
+        none("no flight is left open", _open(accounts, evidence)),
+        none("no flight is both done and a dead letter", done & evidence.dead_letters.keys()),
+        none("every dead letter is known to its worker", evidence.dead_letters.keys() - told),
+        none("every worker's dead letter is there", told - evidence.dead_letters.keys()),
+        none("nothing came back but what a crash interrupted", _came_back(accounts)),
+        none("every cancelled flight was tried often enough", _hardly_tried(accounts)),
         none("the broker's lag is 0", lagging(evidence.end_offsets, evidence.lag)),
         within("memory of all processes", GIB_MAX, evidence.peak_pss_bytes),
     )
@@ -105,7 +118,7 @@ def lagging(end_offsets: Mapping[int, int], lag: Mapping[int, int | None]) -> se
 
 
 def _open(accounts: Accounts, evidence: Evidence) -> set[Where]:
-    """Records without an end: never seen by a worker, or seen and not settled."""
+    """Flights without an end: no worker wrote of them, or none of an end."""
     seen = dict(accounts.items())
     never = {
         (partition, offset)
@@ -113,27 +126,24 @@ def _open(accounts: Accounts, evidence: Evidence) -> set[Where]:
         for offset in range(end)
         if (partition, offset) not in seen
     }
-    return never | set(_ended(accounts, End.OPEN))
+    return never | _ended(accounts, End.OPEN)
 
 
 def _came_back(accounts: Accounts) -> set[Where]:
-    return {where for where, account in accounts.items() if account.came_back}
-
-
-def _below_limit(accounts: Accounts) -> set[Where]:
-    """Archived, last seen below the limit, and not to be explained by the worker's death."""
-    seen = dict(accounts.items())
     return {
         where
-        for where in _ended(accounts, End.ARCHIVED)
-        if seen[where].last_delivery_count != accounts.delivery_limit
-        and not accounts.is_unseen(seen[where])
+        for where, account in accounts.items()
+        if account.came_back and not accounts.interrupted(account)
     }
 
 
-def _rejected(accounts: Accounts) -> set[Where]:
-    return set(_ended(accounts, End.REJECTED))
+def _hardly_tried(accounts: Accounts) -> set[Where]:
+    return {
+        where
+        for where, account in accounts.items()
+        if account.reason == ATTEMPTS_EXHAUSTED and account.runs < ATTEMPTS
+    }
 
 
-def _ended(accounts: Accounts, end: End) -> Iterator[Where]:
-    return (where for where, account in accounts.items() if accounts.end_of(account) is end)
+def _ended(accounts: Accounts, end: End) -> set[Where]:
+    return {where for where, account in accounts.items() if account.end is end}

@@ -18,7 +18,7 @@ from sharegroup.cli.flights.accounts import Accounts
 from sharegroup.cli.flights.checks import Evidence
 from sharegroup.cli.flights.departures import Kind
 from sharegroup.cli.flights.ledger import LedgerReader
-from sharegroup.cli.flights.names import DELIVERY_LIMIT, DISPATCH, WORKERS
+from sharegroup.cli.flights.names import DISPATCH, WORKERS
 from sharegroup.cli.flights.screen import Screen
 from sharegroup.cli.flights.stage import BROKER, Stage
 from sharegroup.cli.flights.summary import Course
@@ -60,7 +60,7 @@ class DispatchRun:
     """One run; `run` does it, the rest says what came of it."""
 
     def __init__(self, stage: Stage, screen: Screen) -> None:
-        self.accounts = Accounts(delivery_limit=DELIVERY_LIMIT)
+        self.accounts = Accounts()
         self._stage = stage
         self._plan = stage.plan
         self._children = stage.children
@@ -95,7 +95,7 @@ class DispatchRun:
     # Processes.
 
     async def _start_workers(self) -> None:
-        module = "sharegroup.cli.flights.worker"
+        module = "sharegroup.cli.flights.dispatch"
         for name in self._workers:
             ledger = str(self._plan.ledger(name))
             self._children.start(name, "-m", module, self._stage.broker.bootstrap, ledger)
@@ -133,7 +133,7 @@ class DispatchRun:
         self._workers.remove(name)
         self._moments.worker_killed = time.monotonic()
         self._moments.worker_held = held
-        self.accounts.killed(name, time.monotonic_ns() // 1_000)
+        self.accounts.worker_killed(name, time.monotonic_ns() // 1_000)
         self._screen.event(f"{name} killed with kill -9, {held} records in its hands")
 
     async def _restart_broker(self) -> None:
@@ -141,6 +141,8 @@ class DispatchRun:
         self._moments.broker_killed = time.monotonic()
         await self._stage.broker.start()
         self._moments.broker_back = time.monotonic()
+        killed, back = self._moments.broker_killed, self._moments.broker_back
+        self.accounts.broker_killed(round(killed * 1e6), round(back * 1e6))
         self._screen.event(
             f"broker killed with kill -9 and started again: "
             f"back after {self.course.broker_down_seconds:.2f} s"
@@ -201,13 +203,18 @@ class DispatchRun:
             self.accounts.feed(worker, line)
 
     async def _is_finished(self) -> bool:
-        """Whether the broker says that the group has finished every flight."""
+        """Whether the broker says that the group has finished every flight, and each has an end.
+
+        A flight that waits in a retry topic is finished where the broker looks, and has none.
+        """
+        if self.accounts.settled < self._plan.rows:
+            return False
         lags = (await self._stage.view.lag(DISPATCH)).values()
         return all(lag == 0 for lag in lags)
 
     async def _gather(self) -> Evidence:
         view = self._stage.view
-        dead_letters = (await view.dead_letters()).get(DISPATCH, frozenset())
+        dead_letters = (await view.dead_letters()).get(DISPATCH, {})
         self._children.weigh()
         return Evidence(
             rows=self._plan.rows,

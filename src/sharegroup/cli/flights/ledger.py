@@ -2,15 +2,15 @@
 
 One file for each worker, one JSON object a line, in the order in which things happened:
 
-    started                     the worker can be given records
-    delivered  batch, records   before the worker looks at them
-    sent       batch, outcomes  before the acknowledgements go out
-    answered   batch, errors    after the broker's reply, by partition; null is "confirmed"
+    started                    the worker can be given records
+    begun   batch, records     the handler was called, and looks at them next
+    ended   batch, ends        the handler returns this next: done, or to be tried again
+    buried  record, reason     it lies with the dead letters, and its rejection is on its way
 
-What the worker knew when it was killed is thus in its file: a batch without `sent` was never
-acknowledged, a batch without `answered` is in doubt.  A line is one ``write``, which the page
-cache keeps when the process dies; a last line without its end is a write that was cut off, so
-what it announces was not done yet, and it is not read.
+What the worker knew when it was killed is thus in its file: a batch that did not end was in its
+hands, and what a batch ended with may not have reached the broker any more.  A line is one
+``write``, which the page cache keeps when the process dies; a last line without its end is a
+write that was cut off, so what it announces was not done yet, and it is not read.
 
 Times are microseconds of the machine's monotonic clock, which all processes share, so that
 lines of different workers can be put in order.
@@ -31,34 +31,29 @@ class What(StrEnum):
     """What a line tells."""
 
     STARTED = "started"
-    DELIVERED = "delivered"
-    SENT = "sent"
-    ANSWERED = "answered"
+    BEGUN = "begun"
+    ENDED = "ended"
+    BURIED = "buried"
 
 
-class Delivered(NamedTuple):
-    """A record as it was handed to the worker."""
+class Begun(NamedTuple):
+    """A record as it was handed to the handler."""
 
     partition: int
     offset: int
+    attempt: int
     delivery_count: int
     produced_ms: int
     """Wall clock, by the producer."""
 
 
-class Sent(NamedTuple):
-    """What the worker decided about a record; ``outcome`` is the acknowledge type's number."""
+class Ended(NamedTuple):
+    """What the handler says of a record."""
 
     partition: int
     offset: int
-    outcome: int
-
-
-Answers = Mapping[int, str | None]
-"""By partition: None is confirmed, else the error, its class's name first."""
-
-IN_DOUBT = "NetworkException"
-"""The error that means: sent, and no answer came."""
+    done: bool
+    """Else it is to be tried again."""
 
 
 class LineWriter:
@@ -92,18 +87,17 @@ class LedgerWriter:
         """The worker can be given records from now on."""
         self._lines.append({"what": What.STARTED})
 
-    def delivered(self, batch: int, records: Sequence[Delivered]) -> None:
-        """These records were handed to the worker."""
-        self._lines.append({"what": What.DELIVERED, "batch": batch, "records": records})
+    def begun(self, batch: int, records: Sequence[Begun]) -> None:
+        """The handler was called with these records."""
+        self._lines.append({"what": What.BEGUN, "batch": batch, "records": records})
 
-    def sent(self, batch: int, outcomes: Sequence[Sent]) -> None:
-        """These acknowledgements go out next."""
-        self._lines.append({"what": What.SENT, "batch": batch, "outcomes": outcomes})
+    def ended(self, batch: int, ends: Sequence[Ended], *, wall_ms: int) -> None:
+        """It returns this next; ``wall_ms`` is compared with the producer's times."""
+        self._lines.append({"what": What.ENDED, "batch": batch, "ends": ends, "wall_ms": wall_ms})
 
-    def answered(self, batch: int, errors: Answers, *, wall_ms: int) -> None:
-        """What became of them; ``wall_ms`` is compared with the producer's times."""
-        line = {"what": What.ANSWERED, "batch": batch, "errors": errors, "wall_ms": wall_ms}
-        self._lines.append(line)
+    def buried(self, partition: int, offset: int, reason: str) -> None:
+        """A record is with the dead letters."""
+        self._lines.append({"what": What.BURIED, "record": [partition, offset], "reason": reason})
 
     def close(self) -> None:
         self._lines.close()

@@ -13,15 +13,16 @@ AUDIT = "audit"
 """The share group that reads the dead letters back."""
 WORKERS = 6
 DELIVERY_LIMIT = 5
-POLL_RECORDS_MAX = 500
+ATTEMPTS = 5
+"""Runs of the handler for one flight, until it is given up."""
+BATCH_RECORDS = 500
 PIPELINE_LOCKS = 10_000
 """Of each partition.  A batch of the query holds its records for about a second, not for
 milliseconds; more than these Apache Kafka would not give it."""
 
 ORIGIN_PARTITION = "__dlq.errors.partition"
 ORIGIN_OFFSET = "__dlq.errors.offset"
-ORIGIN_TOPIC = "__dlq.errors.topic"
 ORIGIN_GROUP = "__dlq.errors.group"
-DELIVERY_COUNT = "__dlq.errors.delivery.count"
-WHY = "__dlq.errors.message"
 """Headers of a dead letter, named as in KIP-1191."""
+REASON = "__sharegroup.dead.reason"
+"""In letters of the workers alone: one word."""

@@ -149,7 +149,7 @@ class PipelineRun:
 
     async def _gather(self) -> PipelineEvidence:
         view = self._stage.view
-        dead_letters = (await view.dead_letters()).get(PIPELINE, frozenset())
+        dead_letters = frozenset((await view.dead_letters()).get(PIPELINE, {}))
         return PipelineEvidence(
             rows=self._plan.rows,
             kinds=self._kinds,

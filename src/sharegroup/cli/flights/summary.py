@@ -10,6 +10,7 @@ from typing import Any
 from sharegroup.cli.flights.accounts import Accounts, End
 from sharegroup.cli.flights.checks import Check, Evidence
 from sharegroup.cli.flights.table import told
+from sharegroup.worker.dead_letters.reasons import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,19 @@ def summary(
     """Every figure, by a name that stays."""
     ends = accounts.ends()
     latencies = sorted(accounts.latencies_ms)
-    delivered = accounts.counters["delivered"]
-    doubtful = [account for _, account in accounts.items() if account.in_doubt]
+    reasons = Counter(evidence.dead_letters.values())
+    again = [account for _, account in accounts.items() if account.came_back]
     return {
         "ok": all(check.holds for check in checked),
         "rows": evidence.rows,
         "produced": sum(evidence.end_offsets.values()),
-        "delivered": delivered,
-        "redelivered": delivered - len(accounts),
-        "accepted": ends[End.ACCEPTED],
-        "rejected": ends[End.REJECTED],
-        "archived": ends[End.ARCHIVED],
-        "archived_unseen": sum(accounts.is_unseen(account) for _, account in accounts.items()),
-        "in_doubt": accounts.counters["in doubt"],
-        "in_doubt_had_been_done": len(doubtful),
-        "refused": accounts.counters["refused"],
+        "handled": accounts.counters["handled"],
+        "retries": accounts.counters["retries"],
+        "redelivered": accounts.counters["redelivered"],
+        "done": ends[End.DONE],
+        "done_again": len(again),
+        "unreadable": reasons[UNREADABLE],
+        "given_up": len(evidence.dead_letters) - reasons[UNREADABLE],
         "dead_letters": len(evidence.dead_letters),
         "records_per_second": round(evidence.rows / course.seconds),
         "latency_p50_ms": percentile(latencies, 50),
@@ -56,7 +55,7 @@ def summary(
         "worker_held": course.worker_held,
         "broker_killed_at_seconds": round(course.broker_killed_at, 2),
         "broker_down_seconds": round(course.broker_down_seconds, 2),
-        "deliveries_by_count": _by_deliveries(accounts),
+        "flights_by_runs": _by_runs(accounts),
         "lag": {str(partition): lag for partition, lag in evidence.lag.items()},
         "peak_pss_mib": round(evidence.peak_pss_bytes / 2**20),
         "checks": told(checked),
@@ -75,19 +74,16 @@ def rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     numbers = {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
     return [
         ("produced", numbers["produced"], "departures from New York, 2013"),
-        ("delivered", numbers["delivered"], "records handed to workers"),
-        ("redelivered", numbers["redelivered"], "of these, not for the first time"),
-        ("accepted", numbers["accepted"], ""),
-        ("rejected", numbers["rejected"], "unreadable; copied to flights.dead first"),
-        ("archived by the limit", numbers["archived"], "cancelled; released until the end"),
-        (
-            "in doubt",
-            numbers["in_doubt"],
-            f"answer lost in the crash; {numbers['in_doubt_had_been_done']} had been done",
-        ),
+        ("handled", numbers["handled"], "records given to handlers"),
+        ("tried again", numbers["retries"], "of these: cancelled, each time a little later"),
+        ("redelivered", numbers["redelivered"], "of these: their worker or the broker was killed"),
+        ("done", numbers["done"], ""),
+        ("done again", numbers["done_again"], "the word that it was done got lost in a crash"),
+        ("unreadable", numbers["unreadable"], "in flights.dead, byte for byte"),
+        ("given up", numbers["given_up"], "after 5 attempts; in flights.dead with their history"),
         ("records/s", numbers["records_per_second"], f"over {figures['seconds']} s, paced"),
         (
-            "produce to accept",
+            "produce to done",
             f"{figures['latency_p50_ms']} ms",
             f"p50; p99 {figures['latency_p99_ms']:,} ms, the crash included",
         ),
@@ -105,7 +101,7 @@ def rows(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _by_deliveries(accounts: Accounts) -> dict[str, int]:
-    """How many records were handed to workers how often."""
-    counts = Counter(account.deliveries for _, account in accounts.items())
+def _by_runs(accounts: Accounts) -> dict[str, int]:
+    """How many flights were handled how often; none: they could not be read."""
+    counts = Counter(account.runs for _, account in accounts.items())
     return {str(count): counts[count] for count in sorted(counts)}

@@ -12,7 +12,6 @@ from sharegroup.cli.flights.departures import Kind
 from sharegroup.cli.flights.summary import Course, percentile, rows, summary
 from sharegroup.cli.flights.table import show
 
-ACCEPT = 1
 COURSE = Course(
     seconds=4.0,
     worker_killed_at=1.0,
@@ -25,7 +24,7 @@ EVIDENCE = Evidence(
     kinds={Kind.GOOD: 2},
     confirmed=2,
     end_offsets={0: 2},
-    dead_letters=frozenset(),
+    dead_letters={(0, 2): "unreadable", (0, 3): "attempts-exhausted"},
     lag={0: 0},
     peak_pss_bytes=300 * 2**20,
 )
@@ -33,35 +32,33 @@ EVIDENCE = Evidence(
 
 def told(*lines: dict[str, object]) -> Accounts:
     """Accounts after these lines of one worker; a line's time is its place."""
-    accounts = Accounts(delivery_limit=5)
+    accounts = Accounts()
     for at_us, line in enumerate(lines):
         accounts.feed("a", {"batch": 1, "at_us": at_us, **line})
     return accounts
 
 
-LOST_ANSWER = (
-    {"what": "delivered", "records": [[0, 0, 1, 10], [0, 1, 1, 10]]},
-    {"what": "sent", "outcomes": [[0, 0, ACCEPT], [0, 1, ACCEPT]]},
-    {"what": "answered", "errors": {"0": "NetworkException: gone"}, "wall_ms": 12},
-    {"what": "delivered", "records": [[0, 1, 2, 10]]},
-    {"what": "sent", "outcomes": [[0, 1, ACCEPT]]},
-    {"what": "answered", "errors": {"0": None}, "wall_ms": 35},
+DONE_TWICE = (
+    {"what": "begun", "records": [[0, 0, 1, 1, 10], [0, 1, 1, 1, 10]]},
+    {"what": "ended", "ends": [[0, 0, True], [0, 1, True]], "wall_ms": 12},
+    {"what": "begun", "records": [[0, 1, 1, 2, 10], [0, 3, 2, 1, 10]]},
+    {"what": "ended", "ends": [[0, 1, True], [0, 3, False]], "wall_ms": 35},
 )
 
 
-def test_figures_count_deliveries_doubts_and_latency() -> None:
-    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, ())
-    assert (figures["delivered"], figures["redelivered"]) == (3, 1)
-    assert (figures["in_doubt"], figures["in_doubt_had_been_done"]) == (2, 1)
-    assert figures["accepted"] == 2
-    assert figures["latency_p50_ms"] == 25
-    assert figures["deliveries_by_count"] == {"1": 1, "2": 1}
+def test_figures_count_runs_ends_and_latency() -> None:
+    figures = summary(told(*DONE_TWICE), EVIDENCE, COURSE, ())
+    assert (figures["handled"], figures["retries"], figures["redelivered"]) == (4, 1, 1)
+    assert (figures["done"], figures["done_again"]) == (2, 1)
+    assert (figures["unreadable"], figures["given_up"]) == (1, 1)
+    assert (figures["latency_p50_ms"], figures["latency_p99_ms"]) == (2, 25)
+    assert figures["flights_by_runs"] == {"1": 2, "2": 1}
     assert figures["ok"] is True
 
 
 def test_one_check_that_does_not_hold_makes_the_summary_not_ok() -> None:
     checked = (Check("water is wet", "wet", "wet"), Check("fire is cold", "cold", "hot"))
-    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked)
+    figures = summary(told(*DONE_TWICE), EVIDENCE, COURSE, checked)
     assert figures["ok"] is False
     assert [check["ok"] for check in figures["checks"]] == [True, False]
 
@@ -69,7 +66,7 @@ def test_one_check_that_does_not_hold_makes_the_summary_not_ok() -> None:
 def test_failed_check_is_shown_with_what_was_expected_and_found() -> None:
     text = io.StringIO()
     checked = (Check("fire is cold", "cold", "hot"),)
-    figures = summary(told(*LOST_ANSWER), EVIDENCE, COURSE, checked)
+    figures = summary(told(*DONE_TWICE), EVIDENCE, COURSE, checked)
     show(rows(figures), figures["checks"], Console(file=text, width=120))
     assert "FAILED  fire is cold: expected cold, found hot" in text.getvalue()
 
