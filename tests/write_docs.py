@@ -101,6 +101,19 @@ JSON_KEYS = {
     "topics delete-records": "topic partition low_watermark",
     "configs describe": "name value source read_only sensitive",
     "configs alter": "set (an object: values by name) deleted",
+    "dlq list": (
+        "group handler reason error_class letters redriven first_seen last_seen last_message"
+    ),
+    "dlq show": (
+        "topic partition offset timestamp key value headers reason error_class error_message group "
+        "handler member delivery_count failures attempts redrives redriven redrive_id origin "
+        "by_broker record_missing traceback"
+    ),
+    "dlq redrive": (
+        "sent (an object: records by topic) left (an object: letters by why) without_headers "
+        "dry_run interrupted"
+    ),
+    "dlq purge": "topic partition deleted before_offset behind",
     "worker plan": "kind resource name setting now wanted why",
     "worker check": "kind resource name setting now wanted why",
     "worker apply": "kind resource name setting now wanted why status",

@@ -25,6 +25,10 @@ WORDS = {
     "topics delete-records": "topics delete-records --topic {name} --before 0",
     "configs describe": "configs describe --topic {name} --all",
     "configs alter": "configs alter --topic {name} --set retention.ms=1000",
+    "dlq list": "dlq list {name}",
+    "dlq show": "dlq show {name}",
+    "dlq redrive": "dlq redrive {name}",
+    "dlq purge": "dlq purge {name} --all --dry-run",
 }
 
 ELSEWHERE = ("worker ",)
