@@ -12,6 +12,7 @@ import pydantic
 from sharegroup.client import Producer
 from sharegroup.worker import App, Call, Proceed, Record, Reject, Retry
 from sharegroup.worker.events import Event
+from tests.worker import process_routes
 from tests.worker.collecting import Collected, on_a_loop
 from tests.worker.dead import lying_in
 
@@ -235,3 +236,28 @@ async def test_middleware_is_around_handlers_on_the_loop_and_in_threads(
         ("rejected", "unknown"),
         ("rejected", "unknown"),
     ]
+
+
+@on_a_loop
+async def test_module_of_routes_with_a_class_in_a_process_sends_on_by_middleware(
+    bootstrap: str,
+) -> None:
+    app = App("processes", bootstrap=bootstrap)
+    app.routes(process_routes)
+    got = Collected()
+
+    @app.middleware
+    async def send_on(call: Call, proceed: Proceed) -> Any:
+        if isinstance(call.payload, process_routes.Total):
+            got.add("total", call.payload)
+        result = await proceed(call)
+        if isinstance(result, process_routes.Total):
+            await process_routes.totals.send(result)
+        return result
+
+    async with app:
+        await process_routes.Double.send(process_routes.Order(21))
+        await got.wait_for(1)
+    ((total,),) = got.seen("total")
+    assert total.doubled == 42
+    assert "collect.send: a handler in a process of its own has no producer" in total.refusal

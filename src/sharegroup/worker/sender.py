@@ -11,6 +11,7 @@ producer of the application that the handler belongs to, which is there
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -126,6 +127,11 @@ class Sender(Generic[Sent]):
         if outlet.outbox is not None and outlet.clock is not None:
             return outlet.outbox, outlet.clock
         whose = f"{self._route.shape.name}.send"
+        if multiprocessing.parent_process() is not None:
+            raise NotConnected(
+                f"{whose}: a handler in a process of its own has no producer; let it return what "
+                f"is to be sent, and send that in a middleware, which runs beside the producer"
+            )
         if not outlet.app_name:
             raise NotConnected(
                 f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, "

@@ -1,0 +1,44 @@
+"""A module of declarations whose handlers run in processes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharegroup.worker import NotConnected, share_group
+
+
+@dataclass
+class Order:
+    total: int
+
+
+@dataclass
+class Total:
+    """What is sent on; ``refusal``: why the handler could not send it itself."""
+
+    doubled: int
+    refusal: str
+
+
+async def collect(total: Total) -> None:
+    """Replaced by the test's own."""
+
+
+totals = share_group("process-routes-totals", topics="process-routes-totals", handler=collect)
+
+
+@share_group("process-routes", topics="process-routes", processes=1)
+class Double:
+    """Opened in the process where it runs."""
+
+    factor = 0
+
+    def open(self) -> None:
+        self.factor = 2
+
+    async def handle(self, order: Order) -> Total:
+        try:
+            await totals.send(Total(0, ""))
+        except NotConnected as error:
+            return Total(order.total * self.factor, str(error))
+        raise AssertionError("there is no producer in this process")
