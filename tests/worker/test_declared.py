@@ -260,4 +260,4 @@ async def test_module_of_routes_with_a_class_in_a_process_sends_on_by_middleware
         await got.wait_for(1)
     ((total,),) = got.seen("total")
     assert total.doubled == 42
-    assert "collect.send: a handler in a process of its own has no producer" in total.refusal
+    assert "with processes=..., let a handler return what a middleware is to send" in total.refusal

@@ -11,7 +11,6 @@ producer of the application that the handler belongs to, which is there
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -33,6 +32,7 @@ BeforeSend = Callable[[str, list[Header]], None]
 """Gets the topic and the headers of what is about to be sent, and may add some."""
 
 BLOCKING_SECONDS = 60.0
+OF_A_PROCESS = "with processes=..., let a handler return what a middleware is to send"
 
 
 class NotConnected(RuntimeError):
@@ -127,19 +127,15 @@ class Sender(Generic[Sent]):
         if outlet.outbox is not None and outlet.clock is not None:
             return outlet.outbox, outlet.clock
         whose = f"{self._route.shape.name}.send"
-        if multiprocessing.parent_process() is not None:
-            raise NotConnected(
-                f"{whose}: a handler in a process of its own has no producer; let it return what "
-                f"is to be sent, and send that in a middleware, which runs beside the producer"
-            )
         if not outlet.app_name:
             raise NotConnected(
                 f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, "
-                f"or hand it to app.routes"
+                f"or hand it to app.routes ({OF_A_PROCESS})"
             )
         raise NotConnected(
             f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "
-            f"or inside `async with app.client():`, or in a test inside `async with app.test():`"
+            f"or inside `async with app.client():`, or in a test inside `async with app.test():` "
+            f"({OF_A_PROCESS})"
         )
 
     def _topic(self, topic: str | None) -> str:

@@ -193,7 +193,8 @@ def test_sending_where_nothing_runs_says_what_to_do() -> None:
         asyncio.run(routed.send(Order(3)))
     assert str(raised.value) == (
         "bill.send: App 'orders-service' has no producer here; send from a running app, or inside "
-        "`async with app.client():`, or in a test inside `async with app.test():`"
+        "`async with app.client():`, or in a test inside `async with app.test():` "
+        "(with processes=..., let a handler return what a middleware is to send)"
     )
     with pytest.raises(NotConnected):
         routed.send.blocking(Order(3))
