@@ -71,7 +71,14 @@ class EventLog:
         facts = dict(_facts(event))
         # The traceback is the dead letter's business, and ours while somebody debugs.
         trace = event.error if log.isEnabledFor(logging.DEBUG) else None
-        log.log(level, "", exc_info=trace, extra={"event": event.name, "facts": facts})
+        # The text is for who has a format of their own; the facts are for `JsonFormatter`.
+        log.log(
+            level,
+            "%s",
+            _paired({"event": event.name, **facts}),
+            exc_info=trace,
+            extra={"event": event.name, "facts": facts},
+        )
 
 
 def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
@@ -110,7 +117,7 @@ class LogfmtFormatter(logging.Formatter):
         """One line, and more only for a traceback."""
         head = f"{_time(record.created)} level={record.levelname.lower()} logger={record.name}"
         message = record.getMessage()
-        pairs = " ".join(f"{name}={_quoted(value)}" for name, value in _pairs(record))
+        pairs = "" if _is_event(record) else _paired(dict(_pairs(record)))
         # Lines of this project are key=value already; anybody else's is a sentence.
         is_event = message.startswith("event=")
         text = message if is_event or not message else f"message={_quoted(message)}"
@@ -131,12 +138,17 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
         }
-        if message := record.getMessage():
+        if not _is_event(record) and (message := record.getMessage()):
             facts["message"] = message
         facts |= dict(_pairs(record))
         if record.exc_info:
             facts["traceback"] = self.formatException(record.exc_info)
         return json.dumps(facts, default=str)
+
+
+def _is_event(record: logging.LogRecord) -> bool:
+    """Whether `EventLog` wrote it, so that its text and its facts say the same."""
+    return record.name == LOGGER and {"event", "facts"} <= record.__dict__.keys()
 
 
 def _facts(event: Event) -> Iterator[tuple[str, Any]]:
@@ -168,6 +180,10 @@ def _pairs(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     for name, value in given.items():
         if name not in STANDARD and name not in ("event", "facts"):
             yield name, value
+
+
+def _paired(facts: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_quoted(value)}" for name, value in facts.items())
 
 
 def _time(created: float) -> str:

@@ -173,3 +173,13 @@ def test_a_value_never_ends_a_line_or_a_pair(value: Any, text: str) -> None:
     stream = configured("info", "text")
     logging.getLogger("x").info("", extra={"it": value})
     assert without_time(stream.getvalue()) == f"level=info logger=x it={text}\n"
+
+
+def test_an_application_with_a_format_of_its_own_reads_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("WARNING"):
+        told(Event("record.rejected", group="billing", topic="orders", partition=3, offset=7))
+    assert caplog.messages == [
+        "event=record.rejected group=billing topic=orders partition=3 offset=7"
+    ]
