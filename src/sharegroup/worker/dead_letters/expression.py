@@ -94,6 +94,10 @@ def _compiled(node: ast.expr) -> Evaluate:
             return _part(_compiled(inner), name)
         case ast.Subscript(value=inner, slice=ast.Constant(value=int() | str() as key)):
             return _part(_compiled(inner), key)
+        case ast.Subscript(
+            value=inner, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(key)))
+        ):
+            return _part(_compiled(inner), -key)
         case ast.UnaryOp(op=ast.Not(), operand=inner):
             negated = _compiled(inner)
             return lambda document: not negated(document)

@@ -20,7 +20,7 @@ from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA, KAFK
 from sharegroup.worker.dead_letters.reasons import OF_THE_BROKER, UNKNOWN
 from sharegroup.worker.decisions.story import Origin, Story
 from sharegroup.worker.decisions.story_headers import (
-    ORIGIN_OFFSET,
+    ORIGIN,
     PREFIX,
     REDRIVES,
     STORY,
@@ -35,6 +35,7 @@ DEAD_REASON = DEAD + "reason"
 DEAD_GROUP = DEAD + "group"
 DEAD_ID = DEAD + "id"
 KAFKA_GROUP = KAFKA + "group"
+ORIGIN_NAMES = frozenset(ORIGIN)
 TOLD = STORY.union(
     (DEAD + name for name in DEAD_NAMES), (KAFKA + name for name in KAFKA_NAMES), (NOT_COPIED,)
 )
@@ -121,7 +122,12 @@ class Letter:
     @property
     def has_origin(self) -> bool:
         """Whether it says where its record came from."""
-        return ORIGIN_OFFSET in self.told or self.story.origin is not None
+        return self.tells_story or self.story.origin is not None
+
+    @property
+    def tells_story(self) -> bool:
+        """Whether the headers of a worker's story are there, in whatever form."""
+        return self.by_worker and self.told.keys() >= ORIGIN_NAMES
 
     @property
     def redrives(self) -> int:
@@ -132,7 +138,7 @@ class Letter:
     @property
     def by_worker(self) -> bool:
         """Whether a worker wrote it, with all that it knew."""
-        return DEAD_REASON in self.told
+        return bool(self.told.get(DEAD_REASON))
 
     @property
     def lacks_its_record(self) -> bool:
@@ -218,7 +224,7 @@ def _death(told: Mapping[str, bytes | None]) -> Death:
     message = text(KAFKA + "message")
     group = text(DEAD_GROUP) or text(KAFKA_GROUP)
     count = _number(text(KAFKA + "delivery.count"))
-    if DEAD_REASON not in told:
+    if not told.get(DEAD_REASON):
         reason = OF_THE_BROKER.get(message, UNKNOWN)
         by_broker = KAFKA + "topic" in told
         return Death(reason, group, message, count, by_broker, not_copied=text(NOT_COPIED))

@@ -36,6 +36,7 @@ from sharegroup.worker.decisions.story_headers import (
     ORIGIN,
     REDRIVE_ID,
     REDRIVES,
+    TRACE,
     story_headers,
 )
 from sharegroup.worker.ports import Header
@@ -46,6 +47,8 @@ RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
 
 NO_PARTITION = -1
+HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
+"""Of a worker's story what a copy has, too."""
 
 ALREADY = "redriven-before"
 LOOPING = "redrives-exhausted"
@@ -170,7 +173,7 @@ class Redrive:
         return chosen
 
     def _why_left(self, letter: Letter, *, again: bool) -> str | None:
-        if not letter.group or not letter.has_origin:
+        if not letter.group or not self._has_target(letter):
             return NO_LETTER
         if again and not self._options.again:
             return ALREADY
@@ -179,6 +182,11 @@ class Redrive:
         if letter.lacks_its_record and not letter.has_payload:
             return GONE
         return None
+
+    def _has_target(self, letter: Letter) -> bool:
+        if self._options.to == "own":
+            return letter.has_origin
+        return letter.story.origin is not None
 
     async def _keep_rate(self, stop: asyncio.Event) -> None:
         """Wait until what was sent before is no more than the rate allows."""
@@ -275,8 +283,7 @@ class Redrive:
 def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
     """The application's headers, and a story that goes on: the same origin, no failures."""
     told = letter.told
-    origin = [(name, told[name]) for name in ORIGIN if name in told]
-    if len(origin) < len(ORIGIN) or not letter.by_worker:
+    if not letter.tells_story:
         story = letter.story
         assert story.origin is not None, "what has no origin is not chosen"
         again = replace(
@@ -284,11 +291,9 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
         )
         return [*letter.headers, *story_headers(again, story.origin)]
     # Hot: what a worker wrote is handed on as it is; who reads it believes nothing anyway.
-    if ATTEMPTS in told:
-        origin.append((ATTEMPTS, told[ATTEMPTS]))
     return [
         *letter.headers,
-        *origin,
+        *((name, told[name]) for name in HANDED_ON if name in told),
         (REDRIVES, b"%d" % (letter.redrives + 1)),
         (REDRIVE_ID, redrive_id.encode()),
     ]

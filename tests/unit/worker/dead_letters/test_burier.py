@@ -1,0 +1,96 @@
+"""Who writes which letter, and which topics that needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from sharegroup.client.records import RecordMetadata
+from sharegroup.errors import MessageTooLarge
+from sharegroup.worker.dead_letters import group_configs_of, topics_of
+from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.story import NEW
+from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.ports import Written
+from tests.worker.dead import Given, WallClock, route
+
+
+class Kept:
+    """An outbox that keeps what it is given, or refuses it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sent: list[tuple[str, bytes | None, dict[str, Any]]] = []
+        self._error = error
+
+    async def _sent(self, topic: str, value: bytes | None, more: dict[str, Any]) -> Written:
+        if self._error is not None:
+            raise self._error
+        self.sent.append((topic, value, more))
+        return RecordMetadata(topic, 0, len(self.sent) - 1, 0)
+
+    def send(self, topic: str, value: bytes | None, **more: Any) -> Awaitable[Written]:
+        return self._sent(topic, value, more)
+
+
+def bury(outbox: Kept, dead_letter: Any, **more: Any) -> Written | None:
+    burier = Burier(outbox, WallClock(), route("billing", dead_letter), "member-1")
+    given = Given("orders", 7, key=b"k", value=b"v")
+    return asyncio.run(burier.bury(given, Bury(NEW, "rejected"), **more))
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "topic"),
+    [(DeadLetter(), "billing.dead"), (DeadLetter("orders.dead"), "orders.dead")],
+)
+def test_letter_goes_to_the_topic_that_is_declared(dead_letter: DeadLetter, topic: str) -> None:
+    outbox = Kept()
+    assert bury(outbox, dead_letter) == RecordMetadata(topic, 0, 0, 0)
+    ((where, value, more),) = outbox.sent
+    assert (where, value, more["key"]) == (topic, b"v", b"k")
+    assert "timestamp_ms" not in more, "retention counts from the burial"
+
+
+@pytest.mark.parametrize("dead_letter", [None, BrokerDeadLetter("dlq.billing")])
+def test_nothing_is_written_for_a_broker_or_for_nobody(dead_letter: Any) -> None:
+    outbox = Kept()
+    assert bury(outbox, dead_letter) is None
+    assert outbox.sent == []
+
+
+def test_write_that_fails_is_the_callers() -> None:
+    with pytest.raises(MessageTooLarge):
+        bury(Kept(MessageTooLarge("too large")), DeadLetter())
+
+
+def test_letter_can_be_made_smaller() -> None:
+    whole, shrunk = Kept(), Kept()
+    bury(whole, DeadLetter())
+    bury(shrunk, DeadLetter(), shrunk=True)
+    assert len(shrunk.sent[0][2]["headers"]) <= len(whole.sent[0][2]["headers"])
+
+
+def test_topic_of_a_workers_letters() -> None:
+    (topic,) = topics_of(route("billing", DeadLetter(partitions=3, retention="30d")))
+    assert topic == (
+        "billing.dead", 3,
+        {"cleanup.policy": "delete", "max.message.bytes": "1114124", "retention.ms": "2592000000"},
+    )  # fmt: skip
+    (kept,) = topics_of(route("billing", DeadLetter(retention=None)))
+    assert kept.configs["retention.ms"] == "-1"
+    assert topics_of(route("billing", None)) == []
+    assert group_configs_of(route("billing", DeadLetter())) == {}
+
+
+def test_topic_and_group_of_a_brokers_letters() -> None:
+    declared = route("billing", BrokerDeadLetter("dlq.billing"))
+    assert topics_of(declared) == [
+        ("dlq.billing", 1, {"errors.deadletterqueue.group.enable": "true"})
+    ]
+    assert group_configs_of(declared) == {
+        "errors.deadletterqueue.topic.name": "dlq.billing",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }

@@ -1,0 +1,219 @@
+"""What a burier writes is what a reader reads; and what strangers write breaks nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.worker.dead_letters.headers import (
+    TRACEBACK_BYTES_MAX,
+    Buried,
+    dead_id,
+    letter_headers,
+)
+from sharegroup.worker.dead_letters.letter import TOLD, Letter, letter_of
+from sharegroup.worker.dead_letters.redrive import sent_back_headers
+from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.decisions.story_headers import PREFIX, story_of
+from sharegroup.worker.ports import Header
+from tests.worker.dead import Given
+
+BY = Buried("billing", "bill", "member-1")
+ATTEMPTS = (Attempt(1, 1_000, "builtins.TimeoutError", "late", "m"),)
+
+
+class Read(NamedTuple):
+    """A record as it was read."""
+
+    headers: list[Header]
+    key: bytes | None = None
+    value: bytes | None = None
+    offset: int = 5
+    timestamp: int | None = 9_000
+
+
+def read(headers: object, **more: object) -> Letter:
+    return letter_of("dead", 1, Read(list(headers), **more))  # type: ignore[arg-type]
+
+
+def written(given: Given, step: Bury, *, shrunk: bool = False) -> Letter:
+    return read(letter_headers(given, step, BY, now_ms=7_000, shrunk=shrunk))
+
+
+def raised(text: str) -> BaseException:
+    try:
+        raise ValueError(text)  # noqa: TRY301  For its traceback.
+    except ValueError as error:
+        return error
+
+
+names = st.text(max_size=8).filter(lambda name: not name.startswith(PREFIX))
+own = st.lists(st.tuples(names, st.none() | st.binary(max_size=8)), max_size=5)
+texts = st.text(st.characters(exclude_categories=[]), max_size=30)  # With lone surrogates.
+stories = st.builds(
+    Story,
+    origin=st.none() | st.just(Origin("orders", 2, 77, 8)),
+    failures=st.integers(0, 99),
+    attempts=st.just(()) | st.just(ATTEMPTS),
+    due_ms=st.none() | st.just(5),
+    redrives=st.integers(0, 9),
+    redrive_id=st.none() | st.just("earlier"),
+    trace=st.none() | st.just("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+)
+
+
+@given(own, stories, texts, st.booleans())
+def test_letter_is_read_as_it_was_written(
+    headers: list[Header], story: Story, text: str, shrunk: bool
+) -> None:
+    given_ = Given("orders", 7, headers=headers)
+    letter = written(given_, Bury(story, "rejected", ValueError(text)), shrunk=shrunk)
+    assert letter.headers == tuple(headers)
+    expected = replace(
+        story, due_ms=None, origin=story.origin or Origin("orders", 0, 7, given_.timestamp_ms),
+        attempts=() if shrunk else story.attempts,
+    )  # fmt: skip
+    assert letter.story == expected
+    assert letter.death.reason == "rejected"
+    assert letter.death.error_class == "builtins.ValueError"
+    assert letter.death.error_message == text.encode(errors="backslashreplace").decode()
+    assert bool(letter.death.traceback) != shrunk
+    assert letter.redrives == story.redrives
+    again = story_of(sent_back_headers(letter, "id"))
+    assert again == replace(expected, failures=0, redrives=story.redrives + 1, redrive_id="id")
+    assert sent_back_headers(letter, "id")[: len(headers)] == headers
+
+
+headers_of_strangers = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(TOLD)) | st.text(max_size=5),
+        st.none() | st.binary(max_size=12) | st.sampled_from([b"0", b"-1", b"billing", b"[]"]),
+    ),
+    max_size=12,
+)
+
+
+@given(headers_of_strangers)
+def test_no_header_is_too_odd(headers: list[Header]) -> None:
+    letter = read(headers)
+    assert isinstance(letter.story, Story)
+    assert letter.death.reason
+    assert letter.lacks_its_record in (True, False)
+    if letter.has_origin:
+        # Who reads what is sent back may not believe it, and must not break.
+        assert isinstance(story_of(sent_back_headers(letter, letter.redrive_id)), Story)
+
+
+KAFKAS = [
+    ("__dlq.errors.topic", b"orders"),
+    ("__dlq.errors.partition", b"2"),
+    ("__dlq.errors.offset", b"77"),
+    ("__dlq.errors.group", b"billing"),
+    ("__dlq.errors.delivery.count", b"5"),
+    ("__dlq.errors.message", b"Offset delivery count exceeded the threshold."),
+]
+
+
+def test_brokers_letter_says_where_and_why() -> None:
+    letter = read([("tag", b"x"), *KAFKAS], value=b"v")
+    assert letter.story == Story(origin=Origin("orders", 2, 77, -1))
+    death = letter.death
+    assert (death.reason, death.group, death.delivery_count) == (
+        "deliveries-exhausted", "billing", 5,
+    )  # fmt: skip
+    assert (death.by_broker, letter.lacks_its_record) == (True, False)
+    assert letter.headers == (("tag", b"x"),)
+    assert letter.redrive_id == "dead/1/5"
+
+
+@pytest.mark.parametrize(
+    ("headers", "lacks"),
+    [
+        (KAFKAS, True),
+        ([("tag", b"x"), *KAFKAS], False),
+        ([("tag", b"x"), *KAFKAS, ("sharegroup.dlq.not.copied", b"too large")], True),
+        ([("tag", b"x")], False),
+    ],
+)
+def test_letter_that_lacks_its_record_is_known(headers: list[Header], lacks: bool) -> None:
+    assert read(headers).lacks_its_record is lacks
+
+
+def test_record_that_was_found_is_the_letters() -> None:
+    letter = read(KAFKAS)
+    whole = letter.with_record(Read([("tag", b"x")], b"k", b"v", 77, 8_000))  # type: ignore[arg-type]
+    assert (whole.key, whole.value, whole.headers) == (b"k", b"v", (("tag", b"x"),))
+    assert (whole.offset, whole.timestamp_ms) == (5, 9_000)
+    assert whole.story.origin == Origin("orders", 2, 77, 8_000)
+    assert not whole.lacks_its_record
+
+
+def test_letter_of_a_letter_keeps_what_the_first_one_said() -> None:
+    inner = [("tag", b"x"), *KAFKAS]
+    outer = [*inner, *((name, b"9" if value == b"77" else value) for name, value in KAFKAS)]
+    letter = read(outer)
+    assert list(letter.headers) == inner
+    assert letter.story.origin == Origin("orders", 2, 9, -1)
+
+
+def test_death_has_one_name_however_often_it_is_written() -> None:
+    given_ = Given("billing.retry", offset=3)
+    story = Story(origin=Origin("orders", 2, 77, 8), redrives=1)
+    assert dead_id("billing", given_, story) == "billing/orders/2/77/1"
+    assert dead_id("billing", Given("orders", 7), NEW) == "billing/orders/0/7/0"
+    delayed = Story(origin=Origin("orders", -1, -1, 8))
+    assert dead_id("billing", given_, delayed) == "billing/billing.retry/0/3/0"
+
+
+def test_long_id_of_a_stranger_is_not_handed_on() -> None:
+    assert read([("__sharegroup.dead.id", b"x" * 1_000)]).redrive_id == "dead/1/5"
+
+
+def test_long_traceback_keeps_its_end() -> None:
+    letter = written(Given("orders"), Bury(NEW, "rejected", raised("x" * 40_000 + "the end")))
+    text = letter.death.traceback
+    assert len(text.encode()) <= TRACEBACK_BYTES_MAX + 4
+    assert text.startswith("...\n")
+    assert text.endswith("the end\n")
+
+
+def test_error_without_a_text_buries_its_record_all_the_same() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    letter = written(Given("orders"), Bury(NEW, "rejected", Broken()))
+    assert letter.death.error_message == "<no text: RuntimeError in __str__>"
+
+
+def test_cause_is_in_the_traceback() -> None:
+    try:
+        raise KeyError("outer") from raised("inner")  # noqa: TRY301  For its traceback.
+    except KeyError as error:
+        letter = written(Given("orders"), Bury(NEW, "rejected", error))
+    assert "ValueError: inner" in letter.death.traceback
+    assert "direct cause" in letter.death.traceback
+
+
+def test_kafkas_words_stand_beside_ours() -> None:
+    headers = dict(
+        letter_headers(
+            Given("billing.retry", 3, delivery_count=2),
+            Bury(Story(origin=Origin("orders", 2, 77, 8)), "rejected", ValueError("negative")),
+            BY, now_ms=7_000, shrunk=False,
+        )
+    )  # fmt: skip
+    assert {name: value for name, value in headers.items() if name.startswith("__dlq.")} == {
+        "__dlq.errors.topic": b"orders",
+        "__dlq.errors.partition": b"2",
+        "__dlq.errors.offset": b"77",
+        "__dlq.errors.group": b"billing",
+        "__dlq.errors.delivery.count": b"2",
+        "__dlq.errors.message": b"The handler raised Reject. builtins.ValueError: negative",
+    }
+    assert headers["__sharegroup.dead.first.failure"] == b"7000"

@@ -1,0 +1,100 @@
+"""Each condition by itself and all together; what the ledger's ranges are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.worker.dead_letters.expression import Expression
+from sharegroup.worker.dead_letters.headers import Buried, letter_headers
+from sharegroup.worker.dead_letters.ledger import Entry, parsed, runs_of
+from sharegroup.worker.dead_letters.letter import letter_of
+from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.worker.decisions.steps import Bury
+from sharegroup.worker.decisions.story import NEW
+from tests.unit.worker.dead_letters.test_letter import Read
+from tests.worker.dead import Given, NoAnswer
+
+HEADERS = letter_headers(
+    Given("orders", headers=[("tag", b"one"), ("tag", b"two")]),
+    Bury(NEW, "attempts-exhausted", NoAnswer("late")),
+    Buried("billing", "bill", "m"), now_ms=1, shrunk=False,
+)  # fmt: skip
+LETTER = letter_of("dead", 1, Read(list(HEADERS), b"c-7", b'{"total": 3}', 5, 9_000))  # type: ignore[arg-type]
+
+MATCHING = [
+    Selection(error_class="NoAnswer"),
+    Selection(error_class="tests.worker.dead.NoAnswer"),
+    Selection(error_class="tests.worker.*"),
+    Selection(error_class="No*"),
+    Selection(reason="attempts-exhausted"),
+    Selection(group="billing"),
+    Selection(handler="bill"),
+    Selection(handler="b*"),
+    Selection(since_ms=9_000),
+    Selection(until_ms=9_001),
+    Selection(key=b"c-7"),
+    Selection(headers=(("tag", None),)),
+    Selection(headers=(("tag", b"one"), ("tag", b"two"))),
+    Selection(where=Expression("total == 3")),
+    Selection(places=frozenset({(1, 5), (2, 9)})),
+    Selection(redriven=False),
+]
+OTHERS = [
+    Selection(error_class="Answer"),
+    Selection(error_class="noanswer"),
+    Selection(error_class="tests.worker"),
+    Selection(reason="rejected"),
+    Selection(group="bill"),
+    Selection(handler="billing"),
+    Selection(since_ms=9_001),
+    Selection(until_ms=9_000),
+    Selection(key=b"c-70"),
+    Selection(headers=(("tags", None),)),
+    Selection(headers=(("tag", b"one"), ("tag", b"three"))),
+    Selection(headers=(("__sharegroup.dead.reason", None),)),
+    Selection(where=Expression("total == 4")),
+    Selection(places=frozenset({(5, 1)})),
+    Selection(redriven=True),
+]
+
+
+@pytest.mark.parametrize("selection", MATCHING)
+def test_condition_holds(selection: Selection) -> None:
+    assert selection.matches(LETTER, redriven=False)
+    assert not selection.is_everything
+
+
+@pytest.mark.parametrize("selection", OTHERS)
+def test_condition_does_not_hold(selection: Selection) -> None:
+    assert not selection.matches(LETTER, redriven=False)
+
+
+def test_all_conditions_have_to_hold() -> None:
+    assert not Selection(group="billing", reason="rejected").matches(LETTER, redriven=False)
+
+
+def test_no_condition_is_everything() -> None:
+    assert EVERYTHING.is_everything
+    assert EVERYTHING.matches(LETTER, redriven=True)
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_ranges_are_the_offsets(offsets: set[int]) -> None:
+    ranges = list(runs_of(sorted(offsets)))
+    assert [one for first, end in ranges for one in range(first, end)] == sorted(offsets)
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+
+
+def test_entry_is_read() -> None:
+    value = b'{"at_ms":1,"topic_id":"abc","partition":2,"ranges":[[0,3],[5,6]]}'
+    assert parsed(value) == Entry("abc", 2, ((0, 3), (5, 6)))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7"])
+def test_what_is_no_entry_is_named(value: bytes | None) -> None:
+    with pytest.raises(ValueError, match="expected a record of what was sent back"):
+        parsed(value)
