@@ -13,6 +13,7 @@ or in a test (`App.test`).  A process that only sends uses ``async with app.clie
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -35,8 +36,10 @@ from typing import (
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
+from sharegroup.worker.declared.names import checked_topic
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declared.topic import Topic
 from sharegroup.worker.events import Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Clock, Outbox
@@ -90,6 +93,8 @@ class App:
         self.events = Events()
         self.middlewares: list[Middleware] = []
         self.outlet = Outlet(app_name=name)
+        self.topic_list: tuple[Topic, ...] = ()
+        """What `topic` declared."""
         self.is_watched = False
         """Whether its events go to the log, and its handlers are traced: from the first start."""
         self._routed: list[Routed[Any, Any]] = []
@@ -148,6 +153,23 @@ class App:
         for one in new:
             one.send.outlet = self.outlet
         self._routed += new
+
+    def topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Declare how a topic is to be (`sharegroup worker plan`); returns its name.
+
+        ``configs`` are its settings by Kafka's names, as ``{"retention.ms": "86400000"}``.
+        """
+        if partitions is not None and partitions < 1:
+            raise InvalidConfig(f"topic {name!r}: partitions={partitions}; expected 1 or more")
+        checked_topic(name, f"App {self.name!r}")
+        self.topic_list += (Topic(name, partitions, dict(configs or {})),)
+        return name
 
     def narrow(
         self, groups: Iterable[str] = (), *, concurrency: int | Literal["auto"] | None = None
@@ -274,9 +296,11 @@ class App:
         watch(self)
         parts = kafka_parts(self)
         try:
-            if self.prepare and parts.admin is not None:
-                await prepare(self, parts.admin)  # A topic that a send made would be another one.
             async with self.connected(parts.outbox, parts.clock):
+                if self.prepare and parts.admin is not None:
+                    # A topic that a broker makes for a send is not as the routes declare it.  Not
+                    # now: who only sends, now and then, starts also while no broker is there.
+                    self.outlet.prepare = functools.partial(prepare, self, parts.admin)
                 yield self
         finally:
             await parts.close()
@@ -311,10 +335,11 @@ class App:
             raise RuntimeError(f"App {self.name!r} is running or sending already")
         outlet.outbox, outlet.clock = outbox, clock
         outlet.loop = asyncio.get_running_loop()
+        outlet.preparing = asyncio.Lock()
         try:
             yield
         finally:
-            outlet.outbox = outlet.clock = outlet.loop = None
+            outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
 
     @asynccontextmanager
     async def opened(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:

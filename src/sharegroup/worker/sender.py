@@ -11,8 +11,8 @@ producer of the application that the handler belongs to, which is there
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sharegroup.errors import InvalidConfig
@@ -49,6 +49,16 @@ class Outlet:
     clock: Clock | None = None
     loop: asyncio.AbstractEventLoop | None = None
     before_send: tuple[BeforeSend, ...] = ()
+    prepare: Callable[[], Awaitable[object]] | None = None
+    """What the first send waits for; None: nothing, or that was done."""
+    preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def prepared(self) -> None:
+        """Prepare once; a send after one that failed tries again."""
+        async with self.preparing:
+            if self.prepare is not None:
+                await self.prepare()
+                self.prepare = None
 
 
 class Sender(Generic[Sent]):
@@ -76,6 +86,8 @@ class Sender(Generic[Sent]):
         ``topic`` is needed when the handler has several.
         """
         outbox, clock = self._connected()
+        if self.outlet.prepare is not None:
+            await self.outlet.prepared()
         target = self._topic(topic)
         if self._route.codec.may_block:
             value = await asyncio.to_thread(self._route.codec.encode, payload, target)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sharegroup.errors import InvalidConfig, MessageTooLarge
+from sharegroup.errors import InvalidConfig, MessageTooLarge, NetworkException
 from sharegroup.worker import App, NotConnected, Payload, Routed, share_group
 from sharegroup.worker.decisions.story import Origin, Story
 from sharegroup.worker.decisions.story_headers import own_headers, story_of
@@ -179,6 +179,35 @@ def test_payload_that_may_wait_is_encoded_in_a_thread() -> None:
     assert sent(routed, Order(3)).value == b"MainThread"
     object.__setattr__(routed.route.codec, "may_block", True)
     assert sent(routed, Order(3)).value != b"MainThread"
+
+
+def test_first_send_waits_until_the_topics_are_made_and_tries_again_when_they_are_not() -> None:
+    app = App("orders-service")
+    routed = app.share_group("billing", topics="orders", handler=bill)
+    prepared: list[str] = []
+    errors: list[Exception] = [NetworkException("no broker can be reached")]
+
+    async def prepare() -> None:
+        prepared.append("asked")
+        await asyncio.sleep(0)
+        if errors:
+            raise errors.pop()
+
+    async def send() -> list[Any]:
+        async with app.connected(Outbox(), StillClock()):
+            app.outlet.prepare = prepare
+            with pytest.raises(NetworkException, match="no broker can be reached"):
+                await routed.send(Order(1))
+            sent = [routed.send(Order(number)) for number in range(3)]
+            return await asyncio.gather(*sent)
+
+    assert [written.value for written in asyncio.run(send())] == [
+        b'{"total":0}',
+        b'{"total":1}',
+        b'{"total":2}',
+    ]
+    assert prepared == ["asked", "asked"]
+    assert app.outlet.prepare is None
 
 
 def test_handler_that_belongs_to_no_application_says_so() -> None:
