@@ -160,6 +160,28 @@ def test_nothing_is_deleted_without_prune_and_then_only_what_was_the_groups(
     asyncio.run(work())
 
 
+def test_a_topic_that_the_application_declares_is_made_and_grows(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    def declared(partitions: int) -> App:
+        app = application(bootstrap, group, topic, retry=None, dead_letter=None)
+        assert app.topic(topic, partitions=partitions, configs={"retention.ms": "60000"}) == topic
+        return app
+
+    async def work() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await prepare(declared(2), admin)
+            assert (await described(admin, topic)).partition_count == 2
+            assert await config(admin, ResourceType.TOPIC, topic, "retention.ms") == "60000"
+            # A start makes what is missing, and nothing else.
+            assert await prepare(declared(3), admin) == []
+            assert (await described(admin, topic)).partition_count == 2
+            await apply(admin, await plan(declared(3), admin))
+            assert (await described(admin, topic)).partition_count == 3
+
+    asyncio.run(work())
+
+
 def test_the_brokers_own_dead_letters_are_settings(bootstrap: str, group: str, topic: str) -> None:
     async def work() -> None:
         dead = f"{topic}.dead"

@@ -42,7 +42,7 @@ async def plan(app: App, admin: AdminClient, *, former: Iterable[str] = ()) -> l
 
     ``former``: groups that it does not have any more, whose topics are listed as surplus.
     """
-    needed = wanted(app.route_list)
+    needed = wanted(app.route_list, app.topic_list)
     return changes(needed, await found(admin, needed, former=former))
 
 
@@ -77,7 +77,7 @@ async def prepare(app: App, admin: AdminClient) -> list[Change]:
     Raises the error of a topic that can't be made, because its handler would wait for ever.
     A setting that can't be read or made is told of and left alone.
     """
-    needed = wanted(app.route_list)
+    needed = wanted(app.route_list, app.topic_list)
     there = await found(admin, needed)
     every = [one for one in changes(needed, there) if one.kind is not Kind.SURPLUS]
     for one in every:

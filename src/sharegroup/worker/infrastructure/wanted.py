@@ -1,5 +1,6 @@
 """What an application's routes need of a cluster: topics, and settings of its share groups.
 
+    declared topics    as `App.topic` says
     handled topics     somebody else's; made if missing, and otherwise left alone
     retry topics       `<group>.retry` and its tiers (`retrying.topics`)
     dead letters       with their retention (`dead_letters.topics`)
@@ -19,6 +20,7 @@ from sharegroup.worker.dead_letters.topics import group_configs_of
 from sharegroup.worker.dead_letters.topics import topics_of as dead_letter_topics_of
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declared.topic import Topic
 from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
 
 START_FROM = "share.auto.offset.reset"
@@ -57,11 +59,12 @@ class Wanted:
     groups: tuple[WantedGroup, ...]
 
 
-def wanted(routes: Iterable[Route]) -> Wanted:
+def wanted(routes: Iterable[Route], declared: Iterable[Topic] = ()) -> Wanted:
     """What these routes need; InvalidConfig where two of them want different things."""
     routes = tuple(routes)
     topics: dict[str, WantedTopic] = {}
-    for one in (topic for route in routes for topic in _topics(route)):
+    said = [WantedTopic(one.name, "declared", one.partitions, one.configs) for one in declared]
+    for one in (*said, *(topic for route in routes for topic in _topics(route))):
         topics[one.name] = _both(topics[one.name], one) if one.name in topics else one
     groups: dict[str, dict[str, str]] = {}
     for route in routes:

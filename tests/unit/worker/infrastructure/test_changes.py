@@ -12,6 +12,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declared.handler import shape_of
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declared.topic import Topic
 from sharegroup.worker.infrastructure.changes import (
     Change,
     Found,
@@ -91,6 +92,17 @@ def test_a_handled_topic_is_left_as_it_is() -> None:
     topic = next(one for one in wanted([route()]).topics if one.name == "orders")
     assert (topic.partitions, topic.configs) == (None, {})
     assert between(topic, FoundTopic(7, {})) == []
+
+
+def test_a_topic_of_the_applications_own_is_as_it_is_declared() -> None:
+    declared = Topic("orders", 12, {"retention.ms": "5"})
+    topic = next(one for one in wanted([route()], [declared]).topics if one.name == "orders")
+    assert topic == WantedTopic("orders", "declared, handled by billing", 12, {"retention.ms": "5"})
+
+
+def test_a_topic_that_is_declared_in_two_ways_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"retention.ms=5 .declared. and retention.ms=6"):
+        wanted([], [Topic("a", 1, {"retention.ms": "5"}), Topic("a", 1, {"retention.ms": "6"})])
 
 
 def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
