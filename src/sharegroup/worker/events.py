@@ -75,6 +75,14 @@ class Events:
         for one in EVENTS if name == "*" else (name,):
             self._listeners.setdefault(one, []).append(listener)
 
+    def off(self, name: str, listener: Listener) -> None:
+        """Never call ``listener`` again; ``name`` as it was given to `on`."""
+        for one in EVENTS if name == "*" else (name,):
+            listeners = self._listeners[one]
+            listeners.remove(listener)
+            if not listeners:
+                del self._listeners[one]
+
     def wants(self, name: str) -> bool:
         """Whether an event of this name would reach anyone."""
         return name in self._listeners

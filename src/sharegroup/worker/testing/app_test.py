@@ -26,6 +26,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -86,10 +87,16 @@ class AppTest:
         self._process: MemoryProcess | None = None
         self._running = AsyncExitStack()
         self._failed: asyncio.Future[BaseException] | None = None
+        self._routes: dict[Routed[Any, Any], Route] = {}
         self.records: list[SentRecord] = []
         """Everything that was sent with `send`."""
 
     async def __aenter__(self) -> Self:
+        self._routes = {one: one.route for one in self._app._routed}
+        for one, route in self._routes.items():
+            # Its handler runs in a thread of this process: a test looks at what it did.
+            one.route = replace(route, processes=0)
+        self._history.listen()
         for route in self._app.route_list:
             self._world.group(route.group)
             for topic in topics_of(route):
@@ -103,7 +110,12 @@ class AppTest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._stop()
+        try:
+            await self._stop()
+        finally:
+            self._history.listen_no_more()
+            for one, route in self._routes.items():
+                one.route = route
 
     # What a test does.
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from sharegroup.worker.dead_letters.headers import DEAD
 from sharegroup.worker.decisions.story import Origin
 from sharegroup.worker.decisions.story_headers import story_of
-from sharegroup.worker.events import Event, Events
+from sharegroup.worker.events import Event, Events, Listener
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
@@ -116,11 +116,23 @@ class History:
         self._copies: dict[Lineage, list[MemoryRecord]] = defaultdict(list)
         self._runs: dict[tuple[str, Lineage], list[Run]] = defaultdict(list)
         self._held: dict[tuple[str, Lineage], int] = {}
-        events.on("record.started", self._started)
-        events.on("record.unreadable", self._unread)
-        events.on("record.held", self._waits)
-        for name in ENDS_A_RUN:
-            events.on(name, self._ended)
+        self._events = events
+        self._listeners: dict[str, Listener] = {
+            "record.started": self._started,
+            "record.unreadable": self._unread,
+            "record.held": self._waits,
+            **dict.fromkeys(ENDS_A_RUN, self._ended),
+        }
+
+    def listen(self) -> None:
+        """Begin to hear of what happens."""
+        for name, listener in self._listeners.items():
+            self._events.on(name, listener)
+
+    def listen_no_more(self) -> None:
+        """The test is over; the next one of the same application has a history of its own."""
+        for name, listener in self._listeners.items():
+            self._events.off(name, listener)
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that read this topic."""

@@ -7,6 +7,7 @@ virtual time.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
-from sharegroup.worker.testing import NeverAtRest, WorkerFailed
+from sharegroup.worker.testing import NeverAtRest
 
 EXACT = Retry(attempts=4, first="1s", factor=3, longest="1h", jitter=0, never=(KeyError,))
 
@@ -356,6 +357,22 @@ async def test_hooks_and_state_are_there() -> None:
 
 
 @run
+async def test_batch_handler_gets_many_at_a_time() -> None:
+    sizes = []
+
+    async def bill(orders: list[Order]) -> None:
+        sizes.append(len(orders))
+
+    async with shop(bill, batch=10).test() as t:
+        for number in range(25):
+            await t.send("orders", Order(number))
+        await t.advance("1s")
+        assert t.outcomes == {"accepted": 25}
+        assert max(sizes) <= 10
+        assert len(sizes) < 25
+
+
+@run
 async def test_a_day_passes_in_no_time() -> None:
     async def bill(order: Order) -> None:
         """Done."""
@@ -392,5 +409,40 @@ async def test_two_applications_tests_do_not_share_anything() -> None:
             assert t.outcomes == {"accepted": 1}
 
 
-def test_a_worker_that_fails_is_not_a_test_that_passes() -> None:
-    assert issubclass(WorkerFailed, Exception)
+crunched_in: list[int] = []
+
+
+def crunch(order: Order) -> None:
+    crunched_in.append(os.getpid())
+
+
+@run
+async def test_handler_with_processes_runs_in_the_tests_own() -> None:
+    app = shop(crunch, processes=2)
+    async with app.test() as t:
+        await t.send("orders", Order(7))
+        await t.settle()
+    assert crunched_in == [os.getpid()]
+    assert app.route_list[0].processes == 2
+
+
+@run
+async def test_decision_by_hand_ends_the_run() -> None:
+    async def bill(order: Order, record: Record) -> None:
+        record.accept()
+
+    async with shop(bill).test() as t:
+        order = await t.send("orders", Order(7))
+        await t.settle()
+        assert (order.outcome, order.runs[0].ended_at) == ("accepted", 0.0)
+
+
+@run
+async def test_test_that_is_over_hears_nothing_any_more() -> None:
+    async def bill(order: Order) -> None:
+        """Done."""
+
+    app = shop(bill)
+    async with app.test():
+        assert app.events.wants("record.started")
+    assert not app.events.wants("record.started")
