@@ -238,7 +238,7 @@ def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) ->
         for row in rows
     ] == [
         ("bill", "attempts-exhausted", "tests.worker.dead.NoAnswer", 2, 1),
-        ("refund", "rejected", "sharegroup.worker.decisions.outcomes.Reject", 1, 0),
+        ("refund", "rejected", "sharegroup.worker.Reject", 1, 0),
     ]
     assert rows[1]["last_message"] == "negative total"
     assert run(f"list {dead} --json --error-class NoAnswer --not-redriven").rows[0]["letters"] == 1

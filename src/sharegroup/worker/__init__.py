@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from sharegroup.worker.payloads.unreadable import UnreadablePayload
     from sharegroup.worker.record import Context, Record
     from sharegroup.worker.routed import Routed, share_group
+    from sharegroup.worker.running.lane import HandlingTimeout
+    from sharegroup.worker.running.processes import HandlerCrashed
     from sharegroup.worker.sender import NotConnected
 
 __all__ = [
@@ -30,6 +32,8 @@ __all__ = [
     "Context",
     "DeadLetter",
     "Event",
+    "HandlerCrashed",
+    "HandlingTimeout",
     "Holding",
     "NotConnected",
     "Payload",
@@ -56,6 +60,8 @@ _MODULES = {
     "Context": "record",
     "DeadLetter": "declared.dead_letter",
     "Event": "events",
+    "HandlerCrashed": "running.processes",
+    "HandlingTimeout": "running.lane",
     "Holding": "declared.route",
     "NotConnected": "sender",
     "Payload": "payloads.codec",

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from sharegroup.worker.declared.durations import Duration, seconds
 
+PUBLIC = "sharegroup.worker"
+"""Where users have these from, and what dead letters and logs say."""
+
 
 class Outcome(Exception):
     """A handler's decision, raised; every other exception is a failure."""
@@ -14,13 +17,19 @@ class Outcome(Exception):
 class Reject(Outcome):
     """This record can never be done: to the dead letters, without another try."""
 
+    __module__ = PUBLIC
+
 
 class Release(Outcome):
     """Not here, not now: back to the queue, to anyone, at once.  Costs a delivery."""
 
+    __module__ = PUBLIC
+
 
 class RetryAfter(Outcome):
     """Back to the queue, and not before so long.  It costs an attempt."""
+
+    __module__ = PUBLIC
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         # Both, so that a copy from another process is made with both.
@@ -35,6 +44,8 @@ class RetryAfter(Outcome):
 
 class SomeFailed(Exception):
     """Some records of a batch failed, by their index in the list; the others are done."""
+
+    __module__ = PUBLIC
 
     def __init__(self, errors: Mapping[int, BaseException]) -> None:
         super().__init__(errors)

@@ -86,7 +86,7 @@ def test_row_2_reject_buries_without_another_try() -> None:
     assert decided(error) == Bury(
         Story(
             failures=1,
-            attempts=(failed(1, "sharegroup.worker.decisions.outcomes.Reject", "negative total"),),
+            attempts=(failed(1, "sharegroup.worker.Reject", "negative total"),),
         ),
         "rejected",
         error,
@@ -100,7 +100,7 @@ def test_row_3_release_gives_back_and_is_no_failure() -> None:
 
 
 def test_row_4_retry_after_waits_so_long_and_costs_an_attempt() -> None:
-    attempts = (failed(1, "sharegroup.worker.decisions.outcomes.RetryAfter", "busy"),)
+    attempts = (failed(1, "sharegroup.worker.RetryAfter", "busy"),)
     story = Story(failures=1, attempts=attempts, due_ms=NOW_MS + 90_000)
     assert decided(RetryAfter("1m30s", "busy")) == Postpone(story)
     assert decided(RetryAfter("1m30s", "busy"), holding_allowed_seconds=90) == Hold(story)

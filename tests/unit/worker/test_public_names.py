@@ -1,0 +1,40 @@
+"""What `sharegroup.worker` offers: loaded when it is used, and known by that name."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import sharegroup.worker
+from sharegroup.worker import Reject, Release, RetryAfter, SomeFailed, UnreadablePayload
+
+
+def test_every_name_leads_to_something() -> None:
+    for name in sharegroup.worker.__all__:
+        assert getattr(sharegroup.worker, name) is not None
+    assert sorted(sharegroup.worker.__all__) == sharegroup.worker.__all__
+    assert set(sharegroup.worker.__all__) <= set(dir(sharegroup.worker))
+
+
+def test_other_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Celery'"):
+        _ = sharegroup.worker.Celery
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Reject("no"),
+        Release(),
+        RetryAfter("1m30s", "busy"),
+        SomeFailed({1: Reject("no")}),
+        UnreadablePayload("expected Order"),
+    ],
+)
+def test_outcome_goes_from_process_to_process_under_its_public_name(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert (str(copy), repr(copy.args)) == (str(error), repr(error.args))
+    assert type(error).__module__ == "sharegroup.worker"
+    assert getattr(copy, "delay_seconds", 90.0) == 90.0
