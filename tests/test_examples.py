@@ -6,6 +6,7 @@ import ast
 import asyncio
 import doctest
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,21 +94,23 @@ def test_there_are_examples_for_the_three_clients() -> None:
     }, text
 
 
-def test_worker_of_the_readme_settles_records() -> None:
+def test_worker_of_the_readme_bills_an_order_and_buries_another(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("orders")
+    monkeypatch.setitem(sys.modules, "orders", module)
+    vars(module)["__name__"] = "orders"
+    exec(compile(WORKER, "README.md", "exec"), vars(module))
+
     async def run() -> None:
-        async with broker() as running:
-            await with_an_order(running, "billing")
-            names: dict[str, object] = {}
-            source = WORKER.partition("asyncio.run(")[0]
-            exec(compile(source, "README.md", "exec"), names)
-            worker = asyncio.create_task(names["work"](running.bootstrap))  # type: ignore[operator]
-            async with asyncio.timeout(30):
-                while await lag(running, "billing") != 0:
-                    assert not worker.done(), worker.exception()
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+        async with module.app.test() as t:
+            one = await t.send("orders", b'{"id": 1, "total": 30}')
+            other = await t.send("orders", b'{"id": 2, "total": -1}')
+            await t.settle()
+            assert (one.outcome, other.outcome) == ("accepted", "dead_lettered")
 
     asyncio.run(run())
+    assert capsys.readouterr().out == "billed Order(id=1, total=30)\n"
 
 
 def test_broker_of_the_readme_starts(capsys: pytest.CaptureFixture[str]) -> None:
