@@ -38,13 +38,21 @@ def note(text):
 class WorkerProcess:
     """One process; a context manager that ends it, whatever state it is in."""
 
-    def __init__(self, folder: Path, text: str, *options: str, name: str = "shop") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        *options: str,
+        name: str = "shop",
+        runtime: Path | None = None,
+    ) -> None:
         self.folder = folder
         self.options = options
         self.journal = folder / "journal"
         self.output = folder / "stdout"
         self.log = folder / "stderr"
-        self.runtime = folder / "run"
+        self.runtime = runtime or folder / "run"
+        folder.mkdir(exist_ok=True)
         self.runtime.mkdir(exist_ok=True)
         self.module = name
         self.source = folder / f"{name}.py"

@@ -263,6 +263,50 @@ def test_a_group_that_there_is_not_is_named(
         assert f"has no group nope; its groups are {group}" in worker.log.read_text()
 
 
+def test_the_commands_are_for_every_process_of_an_application(
+    bootstrap: str, group: str, topic: str, tmp_path: Path
+) -> None:
+    text = application(bootstrap, group, topic, grace="1s")
+    runtime = tmp_path / "run"
+    with (
+        WorkerProcess(tmp_path / "a", text, runtime=runtime) as one,
+        WorkerProcess(tmp_path / "b", text, runtime=runtime) as other,
+    ):
+        one.wait_ready()
+        other.wait_ready()
+        rows = json.loads(one.run("quiet", group, "--json").stdout)
+        assert {row["pid"]: row["phase"] for row in rows} == {one.pid: "quiet", other.pid: "quiet"}
+        other.signal(signal.SIGKILL)
+        other.wait()
+        rows = json.loads(one.run("stop", group, "--json").stdout)
+        assert rows == [{"app": group, "pid": one.pid, "phase": "stopped"}]
+        assert one.wait() == 0
+        assert list((runtime / "sharegroup").iterdir()) == []
+
+
+def test_a_handler_in_a_process_of_its_own_logs_as_all_others_do(
+    bootstrap: str, group: str, topic: str, tmp_path: Path
+) -> None:
+    text = (
+        f'app = App("{group}", bootstrap="{bootstrap}", grace="1s")\n\n'
+        f'@app.share_group("{group}", topics="{topic}", processes=1)\n'
+        "async def work(text: str) -> None:\n"
+        '    import logging\n    logging.getLogger("shop").info("worked")\n    note(text)\n'
+    )
+    with WorkerProcess(tmp_path, text, "--log-format", "json") as worker:
+        worker.wait_ready()
+        send(bootstrap, topic, ["a"])
+        worker.wait_noted("a")
+        [line] = [one for one in worker.log.read_text().splitlines() if "worked" in one]
+        facts = json.loads(line)
+        assert (facts["logger"], facts["topic"], facts["partition"], facts["offset"]) == (
+            "shop", topic, 0, 0,
+        )  # fmt: skip
+        # A terminal that closes tells the whole group of processes; the handler's outlives it.
+        worker.signal(signal.SIGHUP)
+        assert worker.wait() == 0
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_logs_say_which_record_they_are_about(
     bootstrap: str, group: str, topic: str, tmp_path: Path, form: str

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -21,8 +21,15 @@ from sharegroup.worker.decisions.story import Story
 from sharegroup.worker.declared.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import Delivery, Header
 from sharegroup.worker.record import Record
+from sharegroup.worker.seeing import logs
+from sharegroup.worker.seeing.current import CURRENT
 
 PR_SET_PDEATHSIG = 1
+PARENTS_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+"""A terminal sends them to the whole group of processes; only the worker's own listens."""
 
 
 class RemoteTraceback(Exception):
@@ -87,15 +94,19 @@ class Call:
     records: tuple[tuple[Copy, Story], ...]
     """None, if the handler does not take them."""
     is_batch: bool
+    place: Mapping[str, Any] | None
+    """Which record the log is to say that it is about."""
 
     @classmethod
     def of(cls, payload: Any, record: Record | Sequence[Record] | None) -> Call:
         """Of a payload, and of the record or records where the handler takes them."""
         is_batch = isinstance(record, Sequence)
+        current = CURRENT.get()
         return cls(
             payload,
             tuple((Copy.of(one.delivery), one.story) for one in records_of(record)),
             is_batch,
+            None if current is None else logs.place_of(current),
         )
 
 
@@ -136,8 +147,9 @@ class ChildClock:
 def serve(connection: Connection, module: str, qualified_name: str) -> None:
     """Call the handler for what comes, until the pipe ends."""
     _die_with_parent()
-    for one in (signal.SIGINT, signal.SIGTERM):
+    for one in PARENTS_SIGNALS:
         signal.signal(one, signal.SIG_IGN)
+    logs.configure_as_parent()
     clock = ChildClock()
     with asyncio.Runner() as runner:
         try:
@@ -161,6 +173,7 @@ def serve(connection: Connection, module: str, qualified_name: str) -> None:
 
 
 def _answer(runner: asyncio.Runner, shape: HandlerShape, call: Call, clock: ChildClock) -> Answer:
+    CURRENT.set(call.place)
     records = [Record(delivery, story, clock) for delivery, story in call.records]
     arguments = [call.payload]
     if records:
@@ -182,8 +195,14 @@ def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
         return None
     result = function()
     if inspect.iscoroutine(result):
-        return runner.run(result)
+        return runner.run(_placed(result, CURRENT.get()))
     return result
+
+
+async def _placed(work: Coroutine[Any, Any, Any], place: Any) -> Any:
+    """The runner has a context of its own, in which what `open` set stays."""
+    CURRENT.set(place)
+    return await work
 
 
 def _pickled(answer: Answer) -> bytes:

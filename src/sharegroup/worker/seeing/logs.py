@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,8 @@ STANDARD = frozenset(
 )
 """Attributes of a log record that are nobody's ``extra``."""
 
+GIVEN = "SHAREGROUP_WORKER_LOG"
+"""Tells the processes of handlers what `configure` was told."""
 TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that say at level INFO what only who debugs wants to know."""
 
@@ -83,6 +86,7 @@ class EventLog:
 
 def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     """Give the process's log lines this form, on standard error or ``stream``."""
+    os.environ[GIVEN] = f"{level}:{form}"
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
     handler.addFilter(about_the_record)
@@ -91,11 +95,20 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
 
 
+def configure_as_parent() -> None:
+    """In a process of a handler's: the form that the worker's own process was given, if any."""
+    given = os.environ.get(GIVEN)
+    if given is not None:
+        level, _, form = given.partition(":")
+        configure(level, "json" if form == "json" else "text")
+
+
 def about_the_record(line: logging.LogRecord) -> bool:
     """Add the record being handled, if there is one, to a log line; every line passes."""
     record = CURRENT.get()
     if record is not None and not hasattr(line, "facts"):
-        line.facts = place_of(record)
+        # A process of a handler's is told the place alone.
+        line.facts = record if isinstance(record, Mapping) else place_of(record)
     return True
 
 
