@@ -34,6 +34,7 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from sharegroup.worker import App, Holding, Retry
+from sharegroup.worker.running.garbage import collect_seldom
 from tests.bench.client_process import in_process
 from tests.processes import ServeProcess
 
@@ -93,6 +94,7 @@ def bare_client(*, bootstrap: str, group: str, records: int) -> dict[str, float]
 
 def worker(*, bootstrap: str, group: str, records: int, wait: bool) -> dict[str, float]:
     async def run() -> dict[str, float]:
+        collect_seldom()  # As `sharegroup worker` does.
         app = App("bench", bootstrap=bootstrap)
         seen, span, warm, done = 0, None, 0, asyncio.Event()
 

@@ -43,8 +43,8 @@ class HeldRecords:
     """See the module's text."""
 
     __slots__ = (
-        "_columns", "_gaps", "_locks", "_locks_max", "_lost", "_on_renewal", "_open", "_renewals",
-        "_renewing", "_settled", "_stale", "_superseded", "explicit", "key", "on_settled",
+        "_columns", "_gaps", "_locks", "_locks_max", "_on_renewal", "_open", "_renewals",
+        "_renewing", "_settled", "_stale", "_superseded", "explicit", "key", "lost", "on_settled",
         "topic_partition",
     )  # fmt: skip
 
@@ -72,7 +72,8 @@ class HeldRecords:
         self._renewals: dict[int, AcquisitionLock] = {}
         self._superseded: set[tuple[AcquisitionLock, int]] = set()
         self._stale: list[AckRun] = []
-        self._lost: KafkaError | None = None
+        self.lost: KafkaError | None = None
+        """Why its locks are gone; None: they stand.  `lose` sets it."""
 
     @property
     def topic(self) -> str:
@@ -114,18 +115,13 @@ class HeldRecords:
         """Whether nothing is open and nothing waits to be taken."""
         return not (self.open_count or self.has_settled)
 
-    @property
-    def lost(self) -> KafkaError | None:
-        """Why its locks are gone; None: they stand."""
-        return self._lost
-
     def holds(self, offset: int) -> bool:
         """Whether the record is handed out and its acknowledgement not sent."""
         return offset in self._open or offset in self._settled
 
     def locks(self) -> Iterator[AcquisitionLock]:
         """The locks that something is waiting or open under; none once they are lost."""
-        if self._lost is None:
+        if self.lost is None:
             yield from (lock for lock in self._locks if not lock.is_done)
 
     def is_superseded(self, lock: AcquisitionLock, offset: int) -> bool:
@@ -275,11 +271,11 @@ class HeldRecords:
             runs += [run for one in self._columns for run in one.take()]
             self._columns = [one for one in self._columns if one.open]
         if runs:
-            yield Settled(self, tuple(runs), self._locks, self._lost, unseen=unseen)
+            yield Settled(self, tuple(runs), self._locks, self.lost, unseen=unseen)
         if self._stale:
             stale, self._stale = self._stale, []
             text = f"{self._where(stale[0].first)}: its lock ended, and it was delivered here again"
-            yield Settled(self, tuple(stale), (), self._lost or InvalidRecordState(text))
+            yield Settled(self, tuple(stale), (), self.lost or InvalidRecordState(text))
 
     def take_renewals(self) -> Iterator[Settled]:
         """All renewals that were asked for by hand and still make sense."""
@@ -289,7 +285,7 @@ class HeldRecords:
             offsets = sorted(still)
             runs = tuple(runs_of(offsets, [RENEW] * len(offsets)))
             renewals = tuple((still[offset], offset) for offset in offsets)
-            yield Settled(self, runs, self._locks, self._lost, renewals)
+            yield Settled(self, runs, self._locks, self.lost, renewals)
         locks, self._renewing = self._renewing, []
         if (renewal := self.renewal_of(locks)) is not None:
             yield renewal
@@ -313,7 +309,7 @@ class HeldRecords:
         for columns in self._columns:
             runs += columns.open_runs((lock for lock, _ in columns.locks if lock in wanted), RENEW)
         renewals = tuple((lock, None) for lock in wanted)
-        return Settled(self, tuple(sorted(runs)), self._locks, self._lost, renewals)
+        return Settled(self, tuple(sorted(runs)), self._locks, self.lost, renewals)
 
     def forget_open(self) -> None:
         """The application gave up what it was handed: settling it now is an error."""
@@ -330,7 +326,7 @@ class HeldRecords:
 
         Gaps are dropped without a word: whoever gets the range next will find them again.
         """
-        self._lost = error
+        self.lost = error
         self._gaps = []
         self._renewals = {}
         self._renewing = []

@@ -65,6 +65,9 @@ def run(app: App, surroundings: Surroundings | None = None, say_it: Say | None =
     """Run an application until it is told to stop; the exit code."""
     import uvloop  # Here: who only imports an application does without.
 
+    from sharegroup.worker.running.garbage import collect_seldom
+
+    collect_seldom()
     if not logging.getLogger().handlers:
         logs.configure("info", "text")
     return uvloop.run(Program(app, surroundings or Surroundings(), say_it or say).main())

@@ -96,6 +96,8 @@ class GroupRunner:
             for topic, source in sources.items()
         ]
         self._watch = Watch(parts.clock, self.settling, self.runners)
+        self._background: list[asyncio.Task[None]] = []
+        """What looks after the lanes."""
         self._is_taking = True
         self._ended = asyncio.Event()
         self._released: list[InHand] = []
@@ -123,16 +125,18 @@ class GroupRunner:
         """Take and handle records until `stop`; raises what makes that impossible."""
         async with asyncio.TaskGroup() as tasks:
             await asyncio.gather(*(runner.start(tasks) for runner in self.runners))
-            running = [
-                *(lane.task for lane in self._lanes() if lane.task is not None),
+            self._background = [
                 tasks.create_task(self.settling.held.run()),
                 tasks.create_task(self._watch.run()),
                 tasks.create_task(self._ask_limits()),
                 *(tasks.create_task(one.run()) for one in self._intakes),
             ]
             await self._ended.wait()
-            for one in running:
+            for one in self._background:  # A stop before this began found none of them.
                 one.cancel()
+            for lane in self._lanes():
+                assert lane.task is not None, "it was started"
+                lane.task.cancel()
 
     def quiet(self) -> None:
         """Take no more; what was not begun goes back, what was begun goes on."""
@@ -164,6 +168,10 @@ class GroupRunner:
         at_close += [one for runner in self.runners for one in runner.all_waiting()]
         await settling.writing.cancel()
         finished = sum(one.done for one in self.runners) - before - interrupted
+        for one in self._background:
+            one.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         await asyncio.gather(*(one.source.close(CLOSE_SECONDS) for one in self._intakes))
         for runner in self.runners:
             await runner.close()

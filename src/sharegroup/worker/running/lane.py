@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner
 
 STREAK = 64
-"""So many records in a row, and everybody else on the loop has a turn."""
-LONG_SECONDS = 0.002
+"""So many records in a row without anybody else on the loop having had a turn, and they have."""
+LONG_SECONDS = 0.001
 LONG_IN_STREAK = 16
-"""A handler that took longer counts as so many: it may have kept the loop for all that time."""
+"""A handler that kept the loop for longer counts as so many."""
 
 
 class Verdict(Exception):
@@ -103,7 +103,11 @@ class Lane:
                 runner.wake_one()
             if runner.bucket is not None and not await runner.wait_for_turn(one):
                 continue
+            runner.latest = self
             await self._handle(one)
+            if runner.latest is not self:
+                self._streak = 0  # It waited for something, and others ran.
+                continue
             self._streak += 1
             if self._streak >= STREAK:
                 self._streak = 0
@@ -130,10 +134,10 @@ class Lane:
         CURRENT.set(record)
         error: BaseException | None = None
         try:
-            if one.payload is UNREAD:
-                payload = await runner.read(one)
-            else:
-                payload = one.payload
+            payload = one.payload
+            if payload is UNREAD:
+                decode = runner.decode
+                payload = await runner.read(one) if decode is None else decode(one.delivery.value)
             if runner.around is not None:
                 await runner.around(Call(runner.route, payload, (record,)))
             elif runner.takes_record:

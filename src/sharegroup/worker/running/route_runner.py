@@ -65,6 +65,8 @@ class RouteRunner:
         self.caller: Caller = caller_for(route)
         self.call = self.caller.call
         self.takes_record = route.shape.takes_record
+        self.decode = None if route.codec.may_block else route.codec.decode
+        """Reads a value; None: it may wait for a server, and belongs into a thread (`read`)."""
         self.done = 0
         """How many runs have ended."""
         self.turning: list[InHand] = []
@@ -75,6 +77,8 @@ class RouteRunner:
         self._settling = settling
         self._waking = False
         self._is_open = True
+        self.latest: Lane | None = None
+        """The lane that began a handler last."""
         self.gathering: BatchLane | None = None
         """The lane that gathers a batch."""
         self._batching = _batching_of(route)
@@ -267,10 +271,9 @@ class RouteRunner:
 
     async def read(self, one: InHand) -> Any:
         """The payload of its value."""
-        codec = self.route.codec
-        if codec.may_block:
-            return await asyncio.to_thread(codec.decode, one.delivery.value)
-        return codec.decode(one.delivery.value)
+        if self.decode is not None:
+            return self.decode(one.delivery.value)
+        return await asyncio.to_thread(self.route.codec.decode, one.delivery.value)
 
     # What becomes of it.
 

@@ -59,9 +59,7 @@ BROKER_PREFIX = "group."
 class SystemClock:
     """Time as it passes; a `ports.Clock`."""
 
-    def now(self) -> float:
-        """Seconds that only grow."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)  # Twice for every record: without a call in between.
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
