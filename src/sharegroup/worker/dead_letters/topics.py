@@ -9,8 +9,8 @@ from sharegroup.worker.declared.durations import seconds
 from sharegroup.worker.declared.route import Route
 
 RETENTION_FOR_EVER = "-1"
-LETTER_BYTES_MAX = 1_048_588 + 64 * 1024
-"""What any topic takes by default, and room for what is said of it."""
+LETTER_BYTES_MAX = 16 * 1024 * 1024
+"""A record that its own topic took must fit here with all that is said of it."""
 
 
 class DeclaredTopic(NamedTuple):

@@ -8,7 +8,7 @@ not that of one delivery.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sharegroup.worker.ports import Delivery
@@ -56,6 +56,15 @@ class Story:
 
 NEW = Story()
 """Of a record that the application itself sent."""
+
+
+def from_elsewhere(story: Story) -> Story:
+    """What counts of a story that came with a record of a topic that others write to.
+
+    It may be of another group: a dead letter that somebody works on, a record that was sent back
+    to its topic.  Such a record is a new one there, with its own place and all its attempts.
+    """
+    return story if story is NEW else replace(story, origin=None, failures=0, due_ms=None)
 
 
 def origin_of(delivery: Delivery, story: Story) -> Origin:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.reasons import UNROUTED
 from sharegroup.worker.decisions.steps import Bury, Postpone
-from sharegroup.worker.decisions.story import NEW, Story
+from sharegroup.worker.decisions.story import NEW, Story, from_elsewhere
 from sharegroup.worker.decisions.story_headers import story_of
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declared.route import Route
@@ -263,7 +263,11 @@ class GroupRunner:
             self.settling.note_newest(deliveries)
         for delivery in deliveries:
             story = story_of(delivery.headers) if delivery.headers else NEW
-            runner = by_topic.get(delivery.topic) or self._runner_by_origin(story)
+            runner = by_topic.get(delivery.topic)
+            if runner is not None:
+                story = from_elsewhere(story)
+            else:
+                runner = self._runner_by_origin(story)
             if runner is not None:
                 runner.add(InHand(runner, delivery, story, now))
             else:

@@ -28,6 +28,7 @@ from sharegroup.client import (
 from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import KafkaError
 from sharegroup.worker.ports import Header, Written
+from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
 from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 
 if TYPE_CHECKING:
@@ -220,7 +221,10 @@ def kafka_parts(app: App) -> WorkerParts:
     """The parts of a worker that runs in earnest."""
     options = client_options(app)
     producer = Producer(
-        **options, delivery_timeout_ms=DELIVERY_TIMEOUT_MS, max_block_ms=MAX_BLOCK_MS
+        **options,
+        delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+        max_block_ms=MAX_BLOCK_MS,
+        request_bytes_max=RECORD_BYTES_MAX,
     )
     admin = AdminClient(**admin_options(app))
     config = config_from(ClientConfig, options)

@@ -77,7 +77,7 @@ def test_topic_of_a_workers_letters() -> None:
     (topic,) = topics_of(route("billing", DeadLetter(partitions=3, retention="30d")))
     assert topic == (
         "billing.dead", 3,
-        {"cleanup.policy": "delete", "max.message.bytes": "1114124", "retention.ms": "2592000000"},
+        {"cleanup.policy": "delete", "max.message.bytes": "16777216", "retention.ms": "2592000000"},
     )  # fmt: skip
     (kept,) = topics_of(route("billing", DeadLetter(retention=None)))
     assert kept.configs["retention.ms"] == "-1"
