@@ -338,6 +338,8 @@ def _uvarint(b: Any, p: int) -> tuple[int, int]:
 
 def skip_tags(b: Any, p: int, n: int) -> int:
     """The position after the tagged fields that start at p, all of them unknown."""
+    if b[p] == 0:
+        return p + 1  # There are none, as nearly always.
     count, p = _uvarint(b, p)
     last = -1
     for _ in range(count):

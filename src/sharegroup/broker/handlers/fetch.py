@@ -10,7 +10,6 @@ records out itself.  With nothing to send, the request waits until there are
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from datetime import timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -44,6 +43,7 @@ NATIVE = True
 TOPIC_ID_VERSION = 13
 ERROR_VERSION = 7
 LEADER_EPOCH = 0
+LOG_START_VERSION = 5
 READ_COMMITTED = 1
 
 Aborted = tuple[tuple[int, int], ...]
@@ -86,7 +86,7 @@ def refuse(request: Any, error: KafkaError) -> Any:
 class _Fetch:
     """One request, looked at now and maybe again."""
 
-    __slots__ = ("_committed_only", "_connection", "_parts", "_plan", "_request")
+    __slots__ = ("_committed_only", "_connection", "_found", "_parts", "_plan", "_request")
 
     def __init__(self, parts: Parts, context: Context, request: Any, plan: FetchPlan) -> None:
         self._parts = parts
@@ -94,6 +94,7 @@ class _Fetch:
         self._request = request
         self._committed_only = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self._plan = plan
+        self._found: dict[FetchKey, TopicPartition] = {}  # What may wake it.
 
     def look(self, *, last: bool) -> Any:
         """The response, or None while there is too little to answer."""
@@ -113,10 +114,9 @@ class _Fetch:
 
     def wait(self) -> asyncio.Future[Any]:
         wait_ms = self._request.max_wait // timedelta(milliseconds=1)
-        partitions = [key for key in map(self._wake_key, self._plan.wanted) if key is not None]
         return self._parts.waiting.park(
             lambda last: self.look(last=last),
-            keys=(self._connection, *partitions),
+            keys=(self._connection, *self._found.values()),
             deadline_ms=self._parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX),
         )
 
@@ -126,15 +126,10 @@ class _Fetch:
             return self._parts.topics.identified(TopicId(topic), partition)[1]
         return self._parts.topics.named(TopicName(topic), partition)[1]
 
-    def _wake_key(self, key: FetchKey) -> TopicPartition | None:
-        try:
-            return self._log(key).key
-        except KafkaError:
-            return None
-
     def _read(self, key: FetchKey, wanted: Wanted, *, bytes_max: int, whole_batch: bool) -> Read:
         try:
             log = self._log(key)
+            self._found[key] = log.key
             _check_epoch(key, wanted.leader_epoch)
             offset, end = wanted.fetch_offset, log.high_watermark
             if not log.start_offset <= offset <= log.end_offset:
@@ -142,8 +137,9 @@ class _Fetch:
                     f"{key[0]}-{key[1]}: offset {offset} is outside the log, which "
                     f"holds {log.start_offset} to {end}"
                 )
+            stable = log.last_stable_offset
             if self._committed_only:
-                end = log.last_stable_offset
+                end = stable
             records = b""
             if offset < end and (bytes_max > 0 or whole_batch):
                 records = log.read(offset, end=end, bytes_max=max(0, bytes_max))
@@ -152,9 +148,7 @@ class _Fetch:
             aborted = _aborted(log, offset, end, records) if self._committed_only else None
         except KafkaError as error:
             return Read(error, -1, -1, -1, b"", None)
-        return Read(
-            None, log.high_watermark, log.last_stable_offset, log.start_offset, records, aborted
-        )
+        return Read(None, log.high_watermark, stable, log.start_offset, records, aborted)
 
     def _respond(self, reads: dict[FetchKey, Read]) -> Any:
         messages = _messages(self._request.__version__)
@@ -178,7 +172,6 @@ class _Messages:
         self._topic = module.FetchableTopicResponse
         self._partition = module.PartitionData
         self._aborted = getattr(module, "AbortedTransaction", None)
-        self._names = {field.name for field in dataclasses.fields(module.PartitionData)}
         self._version = version
 
     def partition(self, index: int, read: Read) -> Any:
@@ -191,7 +184,9 @@ class _Messages:
             "aborted_transactions": self._transactions(read.aborted),
             "records": read.records,
         }
-        return self._partition(**{name: fields[name] for name in fields if name in self._names})
+        if self._version < LOG_START_VERSION:
+            del fields["log_start_offset"]
+        return self._partition(**fields)
 
     def _transactions(self, aborted: Aborted | None) -> tuple[Any, ...] | None:
         if aborted is None or self._aborted is None:
@@ -249,8 +244,9 @@ def _topic(one: Any) -> UUID | str:
 def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborted:
     """The aborted transactions that reach into what was read."""
     found = log.aborted_transactions(offset, end) if records else ()
-    if found:  # Only then it is worth looking where the records end.
-        end = max(header.end_offset for _, header in scan(records))
+    if not found:
+        return ()  # Only otherwise it is worth looking where the records end.
+    end = max(header.end_offset for _, header in scan(records))
     return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
 
 
