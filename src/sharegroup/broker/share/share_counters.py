@@ -110,7 +110,7 @@ class ShareCounters:
             if not ids or topic_id is not ids[-1]:
                 ids.append(topic_id)
         found = []
-        for topic_id in set(ids):
+        for topic_id in set(ids) if len(ids) > 1 else ids:
             counters = self.topics.get(topic_id)
             if counters is None:
                 if not self._exists(topic_id):
