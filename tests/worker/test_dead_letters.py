@@ -394,6 +394,23 @@ def test_what_is_no_letter_is_left(bootstrap: str, group: str, run: Run) -> None
     assert run(f"list {dead} --json --reason unknown").rows[0]["letters"] == 1
 
 
+def test_ledger_that_somebody_else_wrote_to_is_named(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    run(f"redrive {dead} --limit 1")
+
+    async def produce() -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait(f"{dead}.redriven", b"anything")
+
+    asyncio.run(produce())
+    printed = run(f"redrive {dead}")
+    assert printed.code == 1
+    assert f"InvalidRecord: topic '{dead}.redriven' offset 1: expected a record of what was" in (
+        printed.err
+    )
+    assert len(values(bootstrap, f"{group}.retry")) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -31,7 +31,12 @@ from sharegroup.client.cluster import Cluster
 from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.client.producer import Producer
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharegroup.errors import (
+    InvalidRecord,
+    KafkaError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
 from sharegroup.worker.dead_letters.log_reading import Span, read, spans_of
 
 SUFFIX = ".redriven"
@@ -66,7 +71,13 @@ class Ledger:
         ranges: dict[int, list[Range]] = defaultdict(list)
         async for records in read(cluster, span):
             for record in records:
-                entry = parsed(record.value)
+                try:
+                    entry = parsed(record.value)
+                except ValueError as error:
+                    raise InvalidRecord(
+                        f"topic {self.topic!r} offset {record.offset}: {error}; who else writes "
+                        "there? Nothing is sent back while it is not known what was"
+                    ) from error
                 entries.append(entry)
                 if entry.topic_id == self._topic_id:
                     ranges[entry.partition] += entry.ranges
