@@ -209,10 +209,10 @@ def test_a_start_makes_what_is_missing_and_only_tells_of_what_differs(
             await alter(admin, ResourceType.GROUP, group, "share.auto.offset.reset", "latest")
             made = await prepare(app, admin)
             assert {one.name for one in made} == {
-                topic, f"{group}.retry", f"{group}.retry.due",
+                group, topic, f"{group}.retry", f"{group}.retry.due",
                 *(f"{group}.retry.{tier}" for tier in ("5s", "30s", "2m", "10m", "1h", "6h")),
             }  # fmt: skip
-            drift = {(one.topic or one.group, one.details["setting"]) for one in told[:-9]}
+            drift = {(one.topic or one.group, one.details["setting"]) for one in told[:-10]}
             assert (f"{group}.dead", "partitions") in drift
             assert (group, "share.auto.offset.reset") in drift
             assert [one.name for one in told[-9:]] == ["infrastructure.created"] * 9

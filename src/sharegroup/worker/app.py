@@ -309,7 +309,7 @@ class App:
         self,
         *,
         lock: Duration = "30s",
-        delivery_limit: int = 5,
+        delivery_limit: int = 10,
         renewal: bool = True,
         patience_seconds: float = 1.0,
     ) -> AppTest:

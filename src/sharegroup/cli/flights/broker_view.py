@@ -11,7 +11,6 @@ from sharegroup.cli.flights.names import (
     AUDIT,
     DEAD,
     DELIVERY_LIMIT,
-    DISPATCH,
     FLIGHTS,
     FLIGHTS_PARTITIONS,
     ORIGIN_GROUP,
@@ -50,7 +49,10 @@ class BrokerView:
         """What was read of the dead letters, by their offset."""
 
     async def prepare(self) -> None:
-        """Make the topics, and say how the groups shall work before they exist."""
+        """Make the topics, and say how the groups shall work before they exist.
+
+        The workers' group is theirs: an application sees to what its routes need.
+        """
         topics = [NewTopic(FLIGHTS, FLIGHTS_PARTITIONS), NewTopic(DEAD, 1)]
         _raise_first(await self._admin.create_topics(topics))
         shared = [
@@ -58,7 +60,7 @@ class BrokerView:
             AlterConfig("share.delivery.count.limit", str(DELIVERY_LIMIT)),
         ]
         locks = AlterConfig("share.partition.max.record.locks", str(PIPELINE_LOCKS))
-        configs = {DISPATCH: shared, AUDIT: shared, PIPELINE: [*shared, locks]}
+        configs = {AUDIT: shared, PIPELINE: [*shared, locks]}
         changes = {
             ConfigResource(ResourceType.GROUP, name): changed for name, changed in configs.items()
         }

@@ -26,7 +26,6 @@ from sharegroup.cli.flights.names import (
     ATTEMPTS,
     BATCH_RECORDS,
     DEAD,
-    DELIVERY_LIMIT,
     DISPATCH,
     FLIGHTS,
 )
@@ -63,7 +62,6 @@ def application(bootstrap: str, ledger: LedgerWriter) -> App:
         concurrency=2,
         retry=Retry(attempts=ATTEMPTS, first="100ms", factor=2, on=(NotDeparted,)),
         dead_letter=DeadLetter(DEAD),
-        group_configs={"share.delivery.count.limit": str(DELIVERY_LIMIT)},
     )
     async def dispatch(flights: list[Flight], records: list[Record]) -> list[NotDeparted | None]:
         batch = next(batches)

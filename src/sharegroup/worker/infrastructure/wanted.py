@@ -4,8 +4,9 @@
     handled topics     somebody else's; made if missing, and otherwise left alone
     retry topics       `<group>.retry` and its tiers (`retrying.topics`)
     dead letters       with their retention (`dead_letters.topics`)
-    group settings     where a new group begins, that locks may be renewed, the broker's dead
-                       letters, and what the routes say in ``group_configs``
+    group settings     where a new group begins, that locks may be renewed, how often a record
+                       may be delivered, the broker's dead letters, and what the routes say in
+                       ``group_configs``
 
 Several routes may share a group, so what they say of it is put together, and must agree.
 """
@@ -25,6 +26,10 @@ from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
 
 START_FROM = "share.auto.offset.reset"
 RENEWAL = "share.renew.acknowledge.enable"
+DELIVERIES = "share.delivery.count.limit"
+DELIVERIES_WANTED = "10"
+"""As many as Kafka allows.  A record is run in the first few and buried in the next; the rest is
+for processes that die while they bury it (`running.parts`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def wanted(routes: Iterable[Route], declared: Iterable[Topic] = ()) -> Wanted:
                     f"group {route.group!r}: its handlers declare {name} as "
                     f"{settings[name]!r} and, {route.shape.name}, as {value!r}"
                 )
-    optional = frozenset((RENEWAL,))
+    optional = frozenset((RENEWAL, DELIVERIES))
     return Wanted(
         tuple(topics[name] for name in sorted(topics)),
         tuple(
@@ -108,7 +113,12 @@ def _topics(route: Route) -> Iterator[WantedTopic]:
 
 def _settings(route: Route) -> Iterator[tuple[str, str]]:
     declared = dict(route.group_configs)
-    implied = {START_FROM: route.start_from, RENEWAL: "true", **group_configs_of(route)}
+    implied = {
+        START_FROM: route.start_from,
+        RENEWAL: "true",
+        DELIVERIES: DELIVERIES_WANTED,
+        **group_configs_of(route),
+    }
     yield from (implied | declared).items()
 
 

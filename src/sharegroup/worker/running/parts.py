@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sharegroup.worker.retrying.tier_log import TierLog
 
 
+BURIED_FROM = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
     """What the broker allows a share group; Kafka's defaults."""
@@ -23,6 +26,16 @@ class GroupLimits:
     """Of one partition, over all members: share.partition.max.record.locks."""
     renewal: bool = True
     """share.renew.acknowledge.enable."""
+
+    @property
+    def buried_from(self) -> int:
+        """The delivery from which on a record is buried instead of run.
+
+        The first would do, if no process ever died while it writes a dead letter.  Each one
+        that does costs a delivery, and with the last of them the broker forgets the record
+        without a word.  So a worker asks for more deliveries than it runs (`infrastructure`).
+        """
+        return min(self.deliveries, BURIED_FROM)
 
 
 class WorkerParts(NamedTuple):

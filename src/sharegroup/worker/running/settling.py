@@ -89,7 +89,7 @@ class Settling:
     @property
     def delivery_limit(self) -> int:
         """A record that was delivered so often is not run any more."""
-        return self.limits.deliveries
+        return self.limits.buried_from
 
     @property
     def hears_started(self) -> bool:

@@ -68,7 +68,7 @@ class AppTest:
         app: App,
         *,
         lock: Duration = "30s",
-        delivery_limit: int = 5,
+        delivery_limit: int = 10,
         renewal: bool = True,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:

@@ -82,8 +82,12 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
     assert found.groups == (
         WantedGroup(
             "billing",
-            {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "true"},
-            frozenset({"share.renew.acknowledge.enable"}),
+            {
+                "share.auto.offset.reset": "earliest",
+                "share.renew.acknowledge.enable": "true",
+                "share.delivery.count.limit": "10",
+            },
+            frozenset({"share.renew.acknowledge.enable", "share.delivery.count.limit"}),
         ),
     )
 
@@ -112,6 +116,7 @@ def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
     assert found.groups[0].configs == {
         "share.auto.offset.reset": "earliest",
         "share.renew.acknowledge.enable": "true",
+        "share.delivery.count.limit": "10",
         "errors.deadletterqueue.topic.name": "orders.dead",
         "errors.deadletterqueue.copy.record.enable": "true",
     }

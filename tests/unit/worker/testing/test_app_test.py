@@ -228,6 +228,25 @@ async def test_record_that_kills_its_process_ends_with_the_dead_letters() -> Non
 
 
 @run
+async def test_processes_that_die_while_they_bury_a_record_lose_nothing() -> None:
+    """Each costs a delivery; the last one that the broker permits must not be the first try."""
+
+    async def bill(order: Order) -> None:
+        raise Reject("negative total")
+
+    async with shop(bill).test() as t:
+        t.fail_writes("orders.dead")
+        order = await t.send("orders", Order(7))
+        for _ in range(8):
+            await t.settle()
+            await t.crash()
+        assert (len(order.runs), t.dead_letters) == (4, [])
+        t.mend_writes("orders.dead")
+        await t.advance("1m")
+        assert order.outcome == "dead_lettered"
+
+
+@run
 async def test_retry_that_waits_survives_a_crash() -> None:
     async def bill(order: Order, record: Record) -> None:
         if record.attempt == 1:
