@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, RequestTimedOut
 from sharegroup.worker.ports import Clock
@@ -87,12 +88,14 @@ class Gate:
             self._changed.set()
 
 
-class _UnderWay(NamedTuple):
-    """A write, its record, and since when."""
+@dataclass(slots=True)
+class _UnderWay:
+    """A record that is to be written."""
 
     one: InHand
     gate: Gate
-    begun_at: float
+    attempt_at: float | None = None
+    """When the attempt began that is under way; None: there is none."""
 
 
 class Writing:
@@ -115,18 +118,18 @@ class Writing:
 
     def begin(self, one: InHand, gate: Gate, write: Write, then: Callable[[], None]) -> None:
         """Write until it is acknowledged, and call ``then``; never, when its lock is lost."""
-        task = asyncio.get_running_loop().create_task(self._write(one, gate, write, then))
-        self._tasks[task] = _UnderWay(one, gate, self._clock.now())
+        under_way = _UnderWay(one, gate)
+        task = asyncio.get_running_loop().create_task(self._write(under_way, write, then))
+        self._tasks[task] = under_way
         task.add_done_callback(self._ended)
 
     def look(self, now: float) -> None:
         """Notice a write that neither succeeds nor fails."""
-        for one, gate, begun_at in self._tasks.values():
-            if now - begun_at < SLOW_SECONDS:
-                return  # The others are younger.
-            if gate.is_open:
-                text = f"{gate.name}: no acknowledgement for {now - begun_at:.1f} s"
-                gate.failed(one, RequestTimedOut(text))
+        for under_way in self._tasks.values():
+            gate, attempt_at = under_way.gate, under_way.attempt_at
+            if attempt_at is not None and now - attempt_at >= SLOW_SECONDS and gate.is_open:
+                text = f"{gate.name}: no acknowledgement for {now - attempt_at:.1f} s"
+                gate.failed(under_way.one, RequestTimedOut(text))
 
     async def finish(self) -> None:
         """Wait for all that are under way."""
@@ -146,7 +149,8 @@ class Writing:
                 "event=writing.failed error=%r (a fault of this library)", error, exc_info=error
             )
 
-    async def _write(self, one: InHand, gate: Gate, write: Write, then: Callable[[], None]) -> None:
+    async def _write(self, under_way: _UnderWay, write: Write, then: Callable[[], None]) -> None:
+        one, gate = under_way.one, under_way.gate
         shrunk, failures = False, 0
         try:
             while not one.is_done:
@@ -154,7 +158,7 @@ class Writing:
                     await self._wait(gate.changes())
                     continue
                 try:
-                    await write(shrunk=shrunk)
+                    await self._attempt(under_way, write, shrunk=shrunk)
                 except ITS_OWN_FAULT as error:
                     failures += 1
                     if shrunk:
@@ -169,6 +173,13 @@ class Writing:
                     return
         finally:
             gate.left(one)
+
+    async def _attempt(self, under_way: _UnderWay, write: Write, *, shrunk: bool) -> None:
+        under_way.attempt_at = self._clock.now()
+        try:
+            await write(shrunk=shrunk)
+        finally:
+            under_way.attempt_at = None
 
     async def _pause(self, seconds: float) -> None:
         await self._wait(self._clock.sleep_until(self._clock.now() + seconds))
