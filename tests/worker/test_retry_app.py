@@ -136,7 +136,7 @@ async def settled(bootstrap: str, group: str, topic: str) -> None:
             offsets = (await admin.list_share_group_offsets({group: [where]}))[group]
             assert isinstance(offsets, dict), offsets
             found = offsets[where]
-            if isinstance(found, SharePartitionOffset) and found.start_offset == 1:
+            if isinstance(found, SharePartitionOffset) and found.lag == 0:
                 return
             await asyncio.sleep(0.05)
 
