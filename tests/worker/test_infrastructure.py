@@ -250,9 +250,12 @@ def test_a_setting_that_can_not_be_made_is_told_of_and_stops_nobody(
         app.on("infrastructure.drift", told.append)
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             await prepare(app, admin)
-            assert isinstance((await admin.describe_topics([topic]))[topic], TopicDescription)
-        assert {one.details["setting"] for one in told} >= {"share.delivery.count.limit"}
-        assert all(one.error is not None for one in told)
+            assert (await described(admin, topic)).partition_count > 0
+            # What is right beside it is made all the same.
+            of_group = ResourceType.GROUP
+            assert await config(admin, of_group, group, "share.auto.offset.reset") == "earliest"
+        assert [one.details["setting"] for one in told] == ["share.delivery.count.limit"]
+        assert told[0].error is not None
 
     asyncio.run(work())
 

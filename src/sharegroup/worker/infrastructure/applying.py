@@ -6,7 +6,7 @@ by another one a millisecond ago: a topic that exists already is a topic that wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.client.admin import AdminClient
@@ -110,12 +110,27 @@ async def _create(admin: AdminClient, some: Sequence[Change]) -> list[Applied]:
 
 
 async def _set(admin: AdminClient, resource: ResourceType, some: Sequence[Change]) -> list[Applied]:
+    """Set settings of topics or of groups, each for itself.
+
+    A request sets all settings of one topic or none, and what is wrong with one must not keep
+    the others from being set.
+    """
     by_name: dict[str, list[Change]] = {}
     for one in some:
         if one.is_setting and one.kind in SETTABLE and one.resource == resource.name.lower():
             by_name.setdefault(one.name, []).append(one)
-    if not by_name:
-        return []
+    done: list[Applied] = []
+    for one, error in await _set_together(admin, resource, by_name) if by_name else ():
+        if error is not None and len(by_name[one.name]) > 1:
+            done += await _set_together(admin, resource, {one.name: [one]})
+        else:
+            done.append(Applied(one, error))
+    return done
+
+
+async def _set_together(
+    admin: AdminClient, resource: ResourceType, by_name: Mapping[str, Sequence[Change]]
+) -> list[Applied]:
     results = await admin.incremental_alter_configs(
         {
             ConfigResource(resource, name): [
