@@ -28,6 +28,7 @@ class Standing:
         counts.held, counts.postponed, counts.dead_lettered = 5, 6, 7
         counts.unreadable, counts.timed_out, counts.lock_lost = 8, 9, 10
         counts.handling.observe(0.002)
+        counts.handling.observe(0.25)
         counts.queued.observe(3600.0)
         self.counts = (counts,)
         self.state = WorkerState(
@@ -73,7 +74,10 @@ def test_every_number_is_told() -> None:
     assert of("sharegroup_worker_phase", phase="running") == 0
     assert of("sharegroup_worker_handling_seconds_bucket", **ours, le="0.001") == 0
     assert of("sharegroup_worker_handling_seconds_bucket", **ours, le="0.0025") == 1
-    assert of("sharegroup_worker_handling_seconds_sum", **ours) == 0.002
+    assert of("sharegroup_worker_handling_seconds_bucket", **ours, le="0.1") == 1
+    assert of("sharegroup_worker_handling_seconds_bucket", **ours, le="0.25") == 2
+    assert of("sharegroup_worker_handling_seconds_bucket", **ours, le="+Inf") == 2
+    assert of("sharegroup_worker_handling_seconds_sum", **ours) == 0.252
     assert of("sharegroup_worker_queue_seconds_bucket", **ours, le="1800.0") == 0
     assert of("sharegroup_worker_queue_seconds_count", **ours) == 1
 
