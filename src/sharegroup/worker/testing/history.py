@@ -115,6 +115,7 @@ class History:
         self._read = 0
         self._copies: dict[Lineage, list[MemoryRecord]] = defaultdict(list)
         self._runs: dict[tuple[str, Lineage], list[Run]] = defaultdict(list)
+        self._open: dict[tuple[str, Lineage, int], Run] = {}
         self._held: dict[tuple[str, Lineage], int] = {}
         self._events = events
         self._listeners: dict[str, Listener] = {
@@ -144,19 +145,13 @@ class History:
 
     def running(self) -> frozenset[tuple[str, Lineage, int]]:
         """The runs that have not ended."""
-        return frozenset(
-            (*where, number)
-            for where, runs in self._runs.items()
-            for number, run in enumerate(runs)
-            if run.ended_at is None
-        )
+        return frozenset(self._open)
 
     def crashed(self) -> None:
         """The process is dead: what ran will never end."""
-        for runs in self._runs.values():
-            for run in runs:
-                if run.ended_at is None:
-                    run.ended_at, run.crashed = self._seconds(), True
+        for run in self._open.values():
+            run.ended_at, run.crashed = self._seconds(), True
+        self._open.clear()
 
     def outcome(self, group: str, lineage: Lineage) -> Outcome:
         """How this record stands with this group."""
@@ -195,21 +190,26 @@ class History:
         return next(one for one in reversed(self._copies[lineage]) if names.have(one))
 
     def _started(self, event: Event) -> None:
-        where = self._where(event)
+        group, lineage = where = self._where(event)
         self._held.pop(where, None)
-        self._runs[where].append(Run(event.attempt, self._seconds()))
+        run = Run(event.attempt, self._seconds())
+        self._open[group, lineage, len(self._runs[where])] = run
+        self._runs[where].append(run)
 
     def _ended(self, event: Event) -> None:
-        runs = self._runs[self._where(event)]
-        if runs and runs[-1].ended_at is None:
-            runs[-1].ended_at = self._seconds()
-            runs[-1].error = event.error
+        if (run := self._open.pop(self._last(event), None)) is not None:
+            run.ended_at = self._seconds()
+            run.error = event.error
 
     def _unread(self, event: Event) -> None:
         """Its handler was not called after all."""
-        runs = self._runs[self._where(event)]
-        if runs and runs[-1].ended_at is None:
-            runs.pop()
+        if self._open.pop(self._last(event), None) is not None:
+            self._runs[self._where(event)].pop()
+
+    def _last(self, event: Event) -> tuple[str, Lineage, int]:
+        """The last run of this record."""
+        group, lineage = where = self._where(event)
+        return group, lineage, len(self._runs[where]) - 1
 
     def _waits(self, event: Event) -> None:
         self._held[self._where(event)] = event.details["due_ms"]
