@@ -23,26 +23,30 @@ START_WALL_MS = 1_767_225_600_000
 class Alarm:
     """A call that is to be made at a moment; `cancel` makes it none."""
 
-    __slots__ = ("callback", "is_idle")
+    __slots__ = ("callback",)
 
-    def __init__(self, callback: Callable[[], None], *, is_idle: bool) -> None:
+    def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
-        self.is_idle = is_idle
 
     def cancel(self) -> None:
         """Never make it."""
         self.callback = None
 
 
+Alarms = list[tuple[float, int, Alarm]]
+"""A heap: the next one is at its top."""
+
+
 class MemoryClock:
     """See the module's text; a `ports.Clock`."""
 
-    __slots__ = ("_alarms", "_now", "_order")
+    __slots__ = ("_awaited", "_idle", "_now", "_order")
 
     def __init__(self) -> None:
         self._now = START_SECONDS
         self._order = count()
-        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._awaited: Alarms = []
+        self._idle: Alarms = []
 
     def now(self) -> float:
         """Seconds that only grow."""
@@ -70,23 +74,31 @@ class MemoryClock:
 
     def call_at(self, when: float, callback: Callable[[], None], *, is_idle: bool = False) -> Alarm:
         """Make this call when the clock is moved to ``when`` or beyond."""
-        alarm = Alarm(callback, is_idle=is_idle)
-        heapq.heappush(self._alarms, (when, next(self._order), alarm))
+        alarm = Alarm(callback)
+        heapq.heappush(self._idle if is_idle else self._awaited, (when, next(self._order), alarm))
         return alarm
 
     def next_due(self) -> float | None:
         """The next moment at which something happens; None: nothing ever will."""
-        while self._alarms and self._alarms[0][2].callback is None:
-            heapq.heappop(self._alarms)
-        awaited = (one for one in self._alarms if one[2].callback and not one[2].is_idle)
-        return min((when for when, _, _ in awaited), default=None)
+        return _next_of(self._awaited)
 
     def move_to(self, when: float) -> None:
         """Let everything happen that is due until ``when``, in its order."""
-        while self._alarms and self._alarms[0][0] <= when:
-            due, _, alarm = heapq.heappop(self._alarms)
-            self._now = max(self._now, due)
+        while due := [one for one in (self._awaited, self._idle) if _is_due(one, when)]:
+            moment, _, alarm = heapq.heappop(min(due, key=lambda one: one[0][:2]))
+            self._now = max(self._now, moment)
             callback, alarm.callback = alarm.callback, None
             if callback is not None:
                 callback()
         self._now = max(self._now, when)
+
+
+def _next_of(alarms: Alarms) -> float | None:
+    while alarms and alarms[0][2].callback is None:
+        heapq.heappop(alarms)
+    return alarms[0][0] if alarms else None
+
+
+def _is_due(alarms: Alarms, when: float) -> bool:
+    moment = _next_of(alarms)
+    return moment is not None and moment <= when
