@@ -19,8 +19,11 @@ import pytest
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
 
-# Short locks make short tests; both brokers refuse less than a second.
-SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
+# Short locks and sessions make short tests; both brokers refuse locks of less than a second.
+SETTINGS = {
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.min.session.timeout.ms": "1000",
+}
 _names = count(1)
 
 

@@ -31,8 +31,8 @@ from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
 DELAYS = (0.2, 1.0, 3.0)
 READY_SECONDS_MAX = 30.0
-SESSION_MS = 6_000
-"""The shortest that Apache Kafka allows."""
+SESSION_MS = 2_000
+"""What `conftest` lets the broker allow."""
 
 
 class WallClock:
@@ -64,9 +64,11 @@ def route_of(group: str, delays: tuple[float, ...] = DELAYS) -> Route:
     return Route(group=group, topics=("orders",), shape=shape, retry_tiers=delays)
 
 
-async def make_tiers(bootstrap: str, *groups: str, delays: tuple[float, ...] = DELAYS) -> None:
+async def make_tiers(
+    bootstrap: str, *groups: str, delays: tuple[float, ...] = DELAYS, **options: Any
+) -> None:
     """The retry topics of these groups."""
-    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+    async with AdminClient(bootstrap_servers=bootstrap, **options) as admin:
         new = [
             NewTopic(one.name, one.partitions, 1, one.configs)
             for group in groups
@@ -79,23 +81,23 @@ async def make_tiers(bootstrap: str, *groups: str, delays: tuple[float, ...] = D
 
 @asynccontextmanager
 async def postponing(
-    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS
+    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS, **options: Any
 ) -> AsyncIterator[Postponer]:
     """A way into the group's tiers."""
-    async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+    async with Producer(bootstrap_servers=bootstrap, linger_ms=0, **options) as producer:
         yield Postponer(Sending(producer), WallClock(), group, Tiers.of(delays))
 
 
 @asynccontextmanager
 async def scheduling(
-    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS
+    bootstrap: str, group: str, delays: tuple[float, ...] = DELAYS, **options: Any
 ) -> AsyncIterator[Scheduler]:
     """A scheduler of the group that owns partitions."""
     async with (
-        AdminClient(bootstrap_servers=bootstrap) as admin,
-        Producer(bootstrap_servers=bootstrap) as producer,
+        AdminClient(bootstrap_servers=bootstrap, **options) as admin,
+        Producer(bootstrap_servers=bootstrap, **options) as producer,
     ):
-        config = ClientConfig(bootstrap_servers=bootstrap)
+        config = ClientConfig(bootstrap_servers=bootstrap, **options)
         tier_log = KafkaTierLog(config, admin, scheduler_group(group), session_ms=SESSION_MS)
         scheduler = Scheduler(
             group, WallClock(), Sending(producer), tier_log, tiers=Tiers.of(delays)

@@ -16,6 +16,7 @@ from sharegroup.worker.decisions.story import Origin
 from sharegroup.worker.decisions.story_headers import due_of, story_of
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
+from tests.worker.conftest import SETTINGS
 from tests.worker.dead import lying_in, make_topics, until_there
 from tests.worker.scheduling import (
     SESSION_MS,
@@ -56,6 +57,13 @@ async def send(bootstrap: str, group: str, *delays_ms: int, key: bool = False) -
         ]
         for write in writes:
             await write
+
+
+def own_broker(folder: Path) -> KafkaPeer | ServeProcess:
+    """One that may be killed."""
+    if IS_KAFKA:
+        return KafkaPeer(folder, SETTINGS)
+    return ServeProcess(folder / "data", settings=SETTINGS)
 
 
 async def leaders_elected(bootstrap: str, topic: str) -> None:
@@ -170,7 +178,7 @@ def test_what_a_killed_process_owned_is_moved_within_the_session_timeout(
 
 
 def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group: str) -> None:
-    broker = KafkaPeer(tmp_path) if IS_KAFKA else ServeProcess(tmp_path / "data")
+    broker = own_broker(tmp_path)
     delays_ms = [1_500, 3_000, 4_000]
 
     async def before() -> None:
@@ -194,7 +202,7 @@ def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group:
 
 
 def test_broker_that_goes_and_comes_back_is_found_again(tmp_path: Path, group: str) -> None:
-    broker = KafkaPeer(tmp_path) if IS_KAFKA else ServeProcess(tmp_path / "data")
+    broker = own_broker(tmp_path)
 
     async def run() -> None:
         await make_tiers(broker.bootstrap, group)
