@@ -506,3 +506,39 @@ def test_whatever_a_handler_raises_ends_its_run_alone(
             await until(lambda: named(events, "record.dead_lettered") and done)
 
     run(test)(bootstrap, group, topic)
+
+
+@run
+async def test_a_record_that_is_held_does_not_stop_its_partition(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    """Apache Kafka reads a partition only so far beyond its oldest record that is not settled."""
+    app, events = app_of(bootstrap)
+    done: list[tuple[bytes, float]] = []
+
+    @app.share_group(
+        group, topics=topic, group_configs={"share.partition.max.record.locks": "100"},
+        retry=Retry(first="4500ms", jitter=0),
+    )  # fmt: skip
+    async def flaky(value: bytes, record: Record) -> None:
+        if value == b"flaky" and record.attempt == 1:
+            raise TimeoutError
+        done.append((value, time.monotonic()))
+
+    async with app:
+        for _ in range(10):
+            await send(bootstrap, topic, *[b"x"] * 2)
+        await until(lambda: len(done) == 20)
+        began = time.monotonic()
+        await send(bootstrap, topic, b"flaky")
+        for _ in range(20):
+            await send(bootstrap, topic, *[b"x"] * 50)
+        await until(lambda: len(done) == 1021)
+    times = [when for value, when in done if value == b"x"]
+    ((_, again),) = [one for one in done if one[0] == b"flaky"]
+    assert max(times) < again
+    assert again - began >= 4.5
+    assert [one.name for one in events if one.name in ("record.held", "record.failed")] == [
+        "record.failed",
+        "record.held",
+    ]
