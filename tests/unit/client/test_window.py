@@ -21,7 +21,9 @@ class Flight:
     """A window, with so many records of ten bytes open and waiting."""
 
     def __init__(self, *, open_count: int = 0, waiting: int = 0, **options: Any) -> None:
-        config = ShareConsumerConfig(group_id="g", share_acknowledgement_mode="explicit", **options)
+        self.config = config = ShareConsumerConfig(
+            group_id="g", share_acknowledgement_mode="explicit", **options
+        )
         key = TopicIdPartition(TopicId(UUID(int=1)), 0)
         self.held = HeldRecords(key, TopicPartition("t", 0), explicit=True)
         inbox = Inbox(config)
