@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +11,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from sharegroup.worker import App, DeadLetter, Event, Record, Reject, Retry
-from tests.faults.worker_chaos.journal import Journal
+from tests.faults.worker_chaos.journal import Journal, feel_the_pulse
 from tests.faults.worker_chaos.records import ATTEMPTS, CRUNCH, DEAD, GROUP, JOBS, Kind, Sent
 
 BOOTSTRAP, JOURNALS = "CHAOS_BOOTSTRAP", "CHAOS_JOURNALS"
 MAX_HANDLING = "2s"
-PULSE_SECONDS = 0.01
 TIERS = ("1s", "3s")
 """Shorter than in production, so that a retry of some seconds walks over several."""
 TOLD = (
@@ -85,18 +82,8 @@ def crunch(work: Work, record: Record) -> None:
 
 
 @app.on_startup
-def feel_the_pulse() -> None:
-    """Write down when this process did not get a processor: then nothing in it is on time."""
-
-    def beat() -> None:
-        while True:
-            before = time.monotonic()
-            time.sleep(PULSE_SECONDS)
-            stood_still = time.monotonic() - before - PULSE_SECONDS
-            if stood_still > PULSE_SECONDS:
-                journal.write("stood still", -1, error=f"{stood_still:.3f}")
-
-    threading.Thread(target=beat, daemon=True).start()
+def begin() -> None:
+    feel_the_pulse(journal)
 
 
 @contextmanager

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 SUFFIX = ".journal"
+STOOD_STILL = "stood still"
+PULSE_SECONDS = 0.01
 
 
 class Line(NamedTuple):
@@ -70,6 +73,25 @@ class Journal:
         text = json.dumps(line).encode() + b"\n"
         written = os.write(self._file, text)
         assert written == len(text), f"{written} of {len(text)} bytes were written"
+
+
+def feel_the_pulse(journal: Journal) -> threading.Event:
+    """Write down when this process did not get a processor: then nothing in it is on time.
+
+    Until the event that it returns is set.
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        before = time.monotonic()
+        while not ended.wait(PULSE_SECONDS):
+            stood_still = time.monotonic() - before - PULSE_SECONDS
+            if stood_still > PULSE_SECONDS:
+                journal.write(STOOD_STILL, -1, error=f"{stood_still:.3f}")
+            before = time.monotonic()
+
+    threading.Thread(target=beat, daemon=True).start()
+    return ended
 
 
 def read(folder: Path) -> list[Line]:

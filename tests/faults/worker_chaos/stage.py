@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from sharegroup.client import AdminClient, OffsetSpec, Producer, TopicPartition
 from sharegroup.errors import KafkaError
+from tests.faults.worker_chaos.journal import Journal, feel_the_pulse
 from tests.faults.worker_chaos.records import CRUNCH, GROUP, JOBS, Sent
 from tests.processes import ServeProcess
 
@@ -74,6 +75,7 @@ class Stage:
     async def play(self) -> None:
         """From the first record to the last one's end; the workers are gone when it returns."""
         self.journals.mkdir(parents=True)
+        ended = feel_the_pulse(Journal(self.journals))
         try:
             for number in range(self.plan.workers):
                 self._start(f"worker-{number}")
@@ -82,6 +84,7 @@ class Stage:
                 await self._trouble(admin)
             await self._stop()
         finally:
+            ended.set()
             for process in self._running.values():
                 process.kill()
                 process.wait()
