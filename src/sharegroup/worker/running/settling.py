@@ -205,8 +205,9 @@ class Settling:
 
     def lost(self, runner: RouteRunner, one: InHand, error: BaseException | None = None) -> None:
         """Its lock has ended: it comes again, here or elsewhere."""
-        runner.counts.lock_lost += 1
-        self.tell("record.lock_lost", runner, one, error)
+        if one.record is not None:  # Else no handler ever saw it, and nothing is done twice.
+            runner.counts.lock_lost += 1
+            self.tell("record.lock_lost", runner, one, error)
         # Nothing is acknowledged; this only takes it out of the client's tables.
         self._settle(runner, one, one.delivery.release)
 
@@ -249,6 +250,8 @@ class Settling:
         return burier
 
     def _settle(self, runner: RouteRunner, one: InHand, settle: Any) -> None:
+        if one.is_done:
+            return  # Its lock was lost while its write was under way.
         try:
             settle()
         except IllegalStateError as error:

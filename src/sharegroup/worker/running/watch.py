@@ -13,6 +13,7 @@ It sleeps while nothing is in hand.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from sharegroup.worker.ports import Clock
@@ -20,6 +21,8 @@ from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.settling import Settling
+
+log = logging.getLogger(__name__)
 
 TICK_SECONDS_MIN = 0.02
 TICK_SECONDS_MAX = 1.0
@@ -74,9 +77,13 @@ class Watch:
                 if hand := lane.hand:
                     self._look_at(runner, lane, hand, now)
         waiting = [one for runner in self._runners for one in runner.all_waiting()]
-        for one in (*waiting, *settling.in_custody()):
-            if not one.is_done and one.is_lost(now):
-                settling.lost(one.runner, one)
+        waiting += settling.in_custody()
+        lost = [one for one in waiting if not one.is_done and one.is_lost(now)]
+        for one in lost:
+            settling.lost(one.runner, one)
+        if lost:
+            text = "event=locks_lost group=%s waiting=%d (they are delivered again)"
+            log.info(text, settling.group, len(lost))
         settling.flush()
         if settling.hungry:
             settling.room_again.set()
