@@ -13,6 +13,10 @@ import pytest
 
 from sharegroup.cli.main import main
 from sharegroup.client import AdminClient, Producer, TopicPartition
+from sharegroup.client.admin_types import OffsetSpec
+from sharegroup.client.cluster import Cluster
+from sharegroup.client.config import ClientConfig
+from sharegroup.worker.dead_letters.log_reading import Span, read
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.reasons import REJECTED
 from sharegroup.worker.decisions.outcomes import Reject
@@ -186,16 +190,21 @@ def test_original_topic_gets_the_record_in_its_partition(
 ) -> None:
     dead = set_up(bootstrap, group)
     asyncio.run(make_topics(bootstrap, topic, partitions=3))
-    given = Given(topic, partition=2, offset=0, key=b"k", value=b"v")
-    asyncio.run(bury(bootstrap, dead, group, (given, failed(NoAnswer("x")))))
-    assert run(f"redrive {dead} --to original --json").rows["sent"] == {topic: 1}
+    # One key in two partitions: whoever wrote them chose otherwise than by its hash.
+    burials = [
+        (Given(topic, partition=number, key=b"k", value=b"%d" % number), failed(NoAnswer("x")))
+        for number in (2, 1)
+    ]
+    asyncio.run(bury(bootstrap, dead, group, *burials))
+    assert run(f"redrive {dead} --to original --json").rows["sent"] == {topic: 2}
 
-    async def end() -> int:
+    async def ends() -> list[int]:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
-            where = TopicPartition(topic, 2)
-            return (await admin.list_offsets({where: -1}))[where].offset
+            where = [TopicPartition(topic, number) for number in range(3)]
+            listed = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.LATEST))
+            return [listed[one].offset for one in where]
 
-    assert asyncio.run(end()) == 1
+    assert asyncio.run(ends()) == [0, 1, 1]
 
 
 def test_group_without_a_topic_of_its_own_is_named(bootstrap: str, group: str, run: Run) -> None:
@@ -225,6 +234,36 @@ def test_topic_that_was_made_again_has_new_letters(bootstrap: str, group: str, r
     assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
     # What it said of the topic before is gone by now; the last record is this redrive's.
     assert len(values(bootstrap, f"{dead}.redriven")) == 1
+
+
+def test_ledger_forgets_letters_that_are_gone(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=3)
+    run(f"redrive {dead} --limit 1")
+    run(f"redrive {dead} --limit 1")
+    asyncio.run(until_there(bootstrap, f"{dead}.redriven", 2))
+    run(f"purge {dead} --redriven --execute")
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    (left,) = asyncio.run(lying_in(bootstrap, f"{dead}.redriven"))
+    assert json.loads(left.value or b"")["ranges"] == [[2, 3]]
+
+
+def test_single_letters_are_read_out_of_the_middle_of_a_batch(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    async def read_some() -> list[bytes | None]:
+        await make_topics(bootstrap, topic)
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=200) as producer:
+            some = [await producer.send(topic, b"%d" % number) for number in range(10)]
+            for one in some:
+                await one
+        cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+        try:
+            span = Span(TopicPartition(topic, 0), 3, 6)
+            return [one.value async for records in read(cluster, span) for one in records]
+        finally:
+            cluster.close()
+
+    assert asyncio.run(read_some()) == [b"3", b"4", b"5"]
 
 
 def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) -> None:
@@ -377,6 +416,34 @@ def test_records_that_are_gone_are_said_to_be(
         assert printed.rows["without_headers"] == (1 if IS_KAFKA else 0)
     else:
         assert "value     not in the letter, and gone" in run(f"show {dead} --at 0:0").out
+
+
+@pytest.mark.parametrize(
+    ("copies", "timestamp_ms"), [(True, 1), (False, None)], ids=["copied", "not-copied"]
+)
+def test_record_of_a_topic_that_was_made_again_is_not_the_letters(
+    bootstrap: str, topic: str, group: str, run: Run, copies: bool, timestamp_ms: int | None
+) -> None:
+    dead = brokers_letters(bootstrap, topic, group, copies=copies)
+
+    async def make_again() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_topics([topic])
+            async with asyncio.timeout(20):
+                while topic in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+        await make_topics(bootstrap, topic)
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for _ in range(2):
+                await producer.send_and_wait(topic, b"another", timestamp_ms=timestamp_ms)
+
+    asyncio.run(make_again())
+    printed = run(f"redrive {dead} --json")
+    if copies:
+        assert values(bootstrap, f"{group}.retry") == [b'{"total":0}', b'{"total":1}']
+        assert printed.rows["without_headers"] == (2 if IS_KAFKA else 0)
+    else:
+        assert (printed.rows["sent"], printed.rows["left"]) == ({}, {"record-gone": 2})
 
 
 def test_what_is_no_letter_is_left(bootstrap: str, group: str, run: Run) -> None:

@@ -151,6 +151,8 @@ def test_record_that_was_found_is_the_letters() -> None:
     assert (whole.offset, whole.timestamp_ms) == (5, 9_000)
     assert whole.story.origin == Origin("orders", 2, 77, 8_000)
     assert not whole.lacks_its_record
+    bare = letter.with_record(Read([], None, None, 77, 8_000))  # type: ignore[arg-type]
+    assert not bare.lacks_its_record, "a record need not have anything"
 
 
 def test_letter_of_a_letter_keeps_what_the_first_one_said() -> None:
