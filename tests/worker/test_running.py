@@ -542,3 +542,35 @@ async def test_a_record_that_is_held_does_not_stop_its_partition(
         "record.failed",
         "record.held",
     ]
+
+
+@run
+async def test_concurrency_finds_its_level_from_what_handlers_take(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    app, _ = app_of(bootstrap)
+    together, capacity = Together(), asyncio.Semaphore(6)
+
+    @app.share_group(group, topics=topic, concurrency="auto")
+    async def work(value: bytes) -> None:
+        with together:
+            async with capacity:
+                await asyncio.sleep(0.005)
+
+    async with app:
+        await send(bootstrap, topic, *[b"x"] * 2000)
+        await until(lambda: together.done == 2000)
+    assert 8 <= together.most <= 48
+
+
+@run
+async def test_a_stop_ends_what_runs_in_processes(bootstrap: str, group: str, topic: str) -> None:
+    app, events = app_of(bootstrap)
+    app.share_group(group, topics=topic, handler=handlers.pid_of, processes=2)
+    await app.start()
+    await send(bootstrap, topic, b"hang", b"hang", b"hang")
+    await until(lambda: app.worker and app.worker.counts[0].running == 2)
+    report = await app.stop("200ms")
+    assert report is not None
+    assert (report.finished, report.interrupted) == (0, 2)
+    assert named(events, "record.failed") == []

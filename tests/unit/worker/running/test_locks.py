@@ -172,3 +172,33 @@ def test_whatever_is_raised_is_a_failure_of_that_record(raised: BaseException) -
             assert (bad_one.outcome, good_one.outcome) == ("dead_lettered", "accepted")
 
     asyncio.run(test())
+
+
+@run
+async def test_a_record_that_is_nobodys_goes_to_the_dead_letters() -> None:
+    async def fine(value: bytes) -> None: ...
+
+    app, events = app_of(fine)
+    app.share_group("billing", topics="refunds", handler=fine, name="refund", retry=EXACT)
+    async with app.test() as t:
+        await t.send("billing.retry", b"whose?")
+        await t.settle()
+        (letter,) = t.dead_letters
+        assert (letter.death.reason, letter.value) == ("unrouted", b"whose?")
+    assert names(events) == ["unrouted", "dead_lettered"]
+
+
+@run
+async def test_records_of_several_topics_share_the_handlers_of_their_route() -> None:
+    hanging = Hanging()
+    app = App("locks")
+    app.share_group(
+        "billing", topics=["orders", "refunds"], handler=hanging.handle, concurrency=2, retry=EXACT
+    )
+    async with app.test(patience_seconds=0.01) as t:
+        some = [await t.send(topic, b"x") for topic in ("orders", "refunds") * 5]
+        await t.settle()
+        assert hanging.begun == 2
+        hanging.go_on.set()
+        await t.settle()
+        assert {one.outcome for one in some} == {"accepted"}
