@@ -14,6 +14,15 @@ UNREAD = object()
 """In place of a payload that was not decoded yet."""
 
 
+class Unordered:
+    """In place of a payload whose key (``order_by``) can't be had: why."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
 class InHand:
     """A delivery, what is known of it, and whether it is still ours to decide about."""
 

@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING
 
 from sharegroup.worker.middleware import Call
 from sharegroup.worker.record import Record
-from sharegroup.worker.running.in_hand import UNREAD, InHand
+from sharegroup.worker.running.in_hand import UNREAD, InHand, Unordered
 from sharegroup.worker.seeing.current import CURRENT
 
 if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner
 
-STREAK = 64
-"""So many records in a row without anybody else on the loop having had a turn, and they have."""
+TURN = 64
+"""So many records begin in one turn of the loop, whichever lanes run them; then all others that
+wait for the loop go first.  Each lane for itself would make turns as long as there are lanes."""
 LONG_SECONDS = 0.001
-LONG_IN_STREAK = 16
+LONG_IN_TURN = 16
 """A handler that kept the loop for longer counts as so many."""
 
 
@@ -51,12 +52,11 @@ class Lane:
     """See the module's text."""
 
     __slots__ = (
-        "_runner", "_streak", "_wake", "begun_at", "interrupted_at", "one", "task", "verdict",
+        "_runner", "_wake", "begun_at", "interrupted_at", "one", "task", "verdict",
     )  # fmt: skip
 
     def __init__(self, runner: RouteRunner) -> None:
         self._runner = runner
-        self._streak = 0
         self._wake: asyncio.Future[None] | None = None
         self.one: InHand | None = None
         """The record whose handler runs; None: none, or it was given up."""
@@ -96,6 +96,9 @@ class Lane:
             if not ready or not runner.may_begin():
                 await self._idle()
                 continue
+            if runner.in_turn >= TURN:
+                await asyncio.sleep(0)
+                continue
             one = ready.popleft()
             if one.is_done:
                 continue
@@ -103,15 +106,8 @@ class Lane:
                 runner.wake_one()
             if runner.bucket is not None and not await runner.wait_for_turn(one):
                 continue
-            runner.latest = self
+            runner.count_in_turn(1)
             await self._handle(one)
-            if runner.latest is not self:
-                self._streak = 0  # It waited for something, and others ran.
-                continue
-            self._streak += 1
-            if self._streak >= STREAK:
-                self._streak = 0
-                await asyncio.sleep(0)
 
     async def _idle(self) -> None:
         self._wake = asyncio.get_running_loop().create_future()
@@ -138,6 +134,8 @@ class Lane:
             if payload is UNREAD:
                 decode = runner.decode
                 payload = await runner.read(one) if decode is None else decode(one.delivery.value)
+            elif type(payload) is Unordered:
+                raise payload.error  # noqa: TRY301  As if its handler did.
             if runner.around is not None:
                 await runner.around(Call(runner.route, payload, (record,)))
             elif runner.takes_record:
@@ -148,7 +146,7 @@ class Lane:
             error = raised
         ended_at = runner.clock.now()
         if ended_at - begun_at > LONG_SECONDS:
-            self._streak += LONG_IN_STREAK
+            runner.count_in_turn(LONG_IN_TURN)
         if error is not None or self.verdict is not None:
             error = self._why(error)
         was_given_up, self.one = self.one is not one, None

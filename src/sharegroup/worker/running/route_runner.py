@@ -25,7 +25,7 @@ from sharegroup.worker.middleware import Call, Middleware, wrapped
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.running.batch_lane import BatchLane
 from sharegroup.worker.running.calling import Caller, caller_for
-from sharegroup.worker.running.in_hand import UNREAD, InHand
+from sharegroup.worker.running.in_hand import InHand, Unordered
 from sharegroup.worker.running.keys import Keys
 from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost, Stopped
 from sharegroup.worker.running.level import LEVEL_START, Level
@@ -77,8 +77,8 @@ class RouteRunner:
         self._settling = settling
         self._waking = False
         self._is_open = True
-        self.latest: Lane | None = None
-        """The lane that began a handler last."""
+        self.in_turn = 0
+        """How many records began in this turn of the event loop, the long ones counted more."""
         self.gathering: BatchLane | None = None
         """The lane that gathers a batch."""
         self._batching = _batching_of(route)
@@ -190,6 +190,15 @@ class RouteRunner:
             self._waking = True
             self.idle.pop().wake()
 
+    def count_in_turn(self, records: int) -> None:
+        """So many more began in this turn of the loop."""
+        if not self.in_turn:
+            asyncio.get_running_loop().call_soon(self._new_turn)
+        self.in_turn += records
+
+    def _new_turn(self) -> None:
+        self.in_turn = 0
+
     def woken(self, lane: Lane) -> None:
         """A lane has stopped being idle."""
         self._waking = False
@@ -205,19 +214,29 @@ class RouteRunner:
         return await self.call(payload, list(call.records) if is_batch else call.record)
 
     def _find_key(self, one: InHand) -> None:
+        """What it is ordered by; without one it fails where its handler would run.
+
+        Not here, where the records of others are handed out, too.
+        """
         order_by = self.route.order_by
-        if callable(order_by):
-            try:
-                one.payload = self.route.codec.decode(one.delivery.value)
-                one.key = order_by(one.payload)
-            except Exception:  # noqa: BLE001  It fails again where its handler would run.
-                one.payload, one.key = UNREAD, None
-        else:
+        if not callable(order_by):
             one.key = one.delivery.key
+            return
+        try:
+            one.payload = self.route.codec.decode(one.delivery.value)
+            key = order_by(one.payload)
+            hash(key)
+        except Exception as error:  # noqa: BLE001  The application's function may do anything.
+            one.payload = Unordered(error)
+        else:
+            one.key = key
 
     def _again(self, one: InHand) -> None:
         """What was held is due: before what is new."""
-        self.ready.appendleft(one)
+        if type(one.payload) is Unordered:
+            self.add(one)  # Its key may be had by now.
+        else:
+            self.ready.appendleft(one)
         self.wake_one()
 
     # A lane's questions.

@@ -1,0 +1,116 @@
+"""Records of one key one after the other, on virtual time (`App.test`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sharegroup.worker import App, Retry
+from sharegroup.worker.testing.app_test import AppTest
+
+ONCE = Retry(attempts=1)
+
+
+def by_customer(order: dict[str, Any]) -> Any:
+    return order["customer"]
+
+
+class Book:
+    """Notes who is being handled beside whom, and in which order."""
+
+    def __init__(self) -> None:
+        self.running: set[str] = set()
+        self.together = 0
+        self.order: list[tuple[str, int]] = []
+
+    async def handle(self, order: dict[str, Any]) -> None:
+        customer = str(order["customer"])
+        assert customer not in self.running, "two records of one key at the same time"
+        self.running.add(customer)
+        self.together = max(self.together, len(self.running))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.running.remove(customer)
+        self.order.append((customer, order["number"]))
+
+
+def run(test: Callable[[AppTest, Book], Coroutine[Any, Any, None]]) -> None:
+    async def runs() -> None:
+        app, book = App("ordered"), Book()
+        app.share_group("billing", topics="orders", order_by=by_customer, retry=ONCE, handler=book)
+        async with app.test() as t:
+            await test(t, book)
+
+    asyncio.run(runs())
+
+
+def test_records_with_equal_results_run_in_their_order_and_others_beside_them() -> None:
+    async def test(t: AppTest, book: Book) -> None:
+        for number in range(4):
+            await t.send("orders", b'{"customer": "ann", "number": %d}' % number)
+            await t.send("orders", b'{"customer": "bob", "number": %d}' % number)
+        await t.settle()
+        assert len(t.accepted) == 8
+        assert [number for customer, number in book.order if customer == "ann"] == [0, 1, 2, 3]
+        assert [number for customer, number in book.order if customer == "bob"] == [0, 1, 2, 3]
+        assert book.together == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("value", "error_class"),
+    [
+        (b'{"number": 1}', "builtins.KeyError"),
+        (b'{"number": 1, "customer": ["ann"]}', "builtins.TypeError"),
+    ],
+    ids=["it raises", "no two such results can be compared"],
+)
+def test_a_record_whose_key_can_not_be_had_has_failed_and_no_other(
+    value: bytes, error_class: str
+) -> None:
+    async def test(t: AppTest, book: Book) -> None:
+        bad = await t.send("orders", value)
+        good = await t.send("orders", b'{"customer": "ann", "number": 2}')
+        await t.settle()
+        assert (bad.outcome, good.outcome) == ("dead_lettered", "accepted")
+        assert t.dead_letters[0].death.error_class == error_class
+        assert book.order == [("ann", 2)]
+
+    run(test)
+
+
+def test_a_key_that_can_be_had_later_orders_its_record_then() -> None:
+    places: dict[str, str] = {}
+
+    async def handle(order: dict[str, Any]) -> None: ...
+
+    async def test() -> None:
+        app = App("ordered")
+        app.share_group(
+            "billing", topics="orders", handler=handle, retry=Retry(first="1s", jitter=0),
+            order_by=lambda order: places[order["customer"]],
+        )  # fmt: skip
+        async with app.test() as t:
+            one = await t.send("orders", b'{"customer": "ann"}')
+            await t.settle()
+            assert one.outcome == "retrying"
+            places["ann"] = "Berlin"
+            await t.advance("1s")
+            assert (one.outcome, one.times) == ("accepted", (0.0, 1.0))
+
+    asyncio.run(test())
+
+
+def test_bytes_that_can_not_be_read_have_no_key_and_are_unreadable() -> None:
+    async def test(t: AppTest, book: Book) -> None:
+        bad = await t.send("orders", b"{")
+        await t.settle()
+        assert bad.outcome == "dead_lettered"
+        assert t.dead_letters[0].death.reason == "unreadable"
+        assert book.order == []
+
+    run(test)
