@@ -47,7 +47,15 @@ class Moving:
 class TierMover:
     """See the module's text; `run` ends after `stop`, or when the partition is lost."""
 
-    __slots__ = ("_changed", "_failures", "_moving", "_paused", "_stopping", "partition", "shelf")
+    __slots__ = (
+        "_changed",
+        "_failing_since_ms",
+        "_moving",
+        "_paused",
+        "_stopping",
+        "partition",
+        "shelf",
+    )
 
     def __init__(self, moving: Moving, partition: TierPartition, shelf: Shelf) -> None:
         self.partition = partition
@@ -56,7 +64,7 @@ class TierMover:
         self._changed = asyncio.Event()
         self._stopping = False
         self._paused = False
-        self._failures = 0  # Batches in a row of which nothing could be written.
+        self._failing_since_ms: int | None = None  # Nothing could be written since then.
 
     def put(self, records: Sequence[TierRecord]) -> None:
         """Take what was read."""
@@ -122,7 +130,8 @@ class TierMover:
                 self._tell(step, outcome)
                 moved.append(waiting)
         self.shelf.done(moved)
-        self._failures = 0 if moved else self._failures + 1
+        if moved:
+            self._failing_since_ms = None
         if error is not None:
             self._put_back(failed, error)
 
@@ -136,8 +145,12 @@ class TierMover:
         return asyncio.ensure_future(write) if asyncio.iscoroutine(write) else write
 
     def _put_back(self, taken: Sequence[Waiting], error: KafkaError) -> None:
-        doubled = BACKOFF_MS << min(self._failures, 10)
-        again_ms = self._moving.clock.wall_ms() + min(doubled, BACKOFF_MS_MAX)
+        now_ms = self._moving.clock.wall_ms()
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        # As long again as it has been failing: doubling, however many records fail at once.
+        failing_ms = now_ms - self._failing_since_ms
+        again_ms = now_ms + max(BACKOFF_MS, min(failing_ms, BACKOFF_MS_MAX))
         for waiting in taken:
             self.shelf.put_back(waiting, again_ms)
         log.warning(

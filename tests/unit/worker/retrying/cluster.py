@@ -249,6 +249,7 @@ class Member:
         if self in self._cluster.members:
             self._cluster.members.remove(self)
             self._positions.clear()
+            self._announced = ()  # Who leaves by its own will is told nothing.
             await self._cluster.share_out()
 
     async def give_up(self) -> None:

@@ -376,8 +376,15 @@ def test_failed_write_is_tried_again_and_nothing_is_committed_before() -> None:
         process = Process(cluster)
         for number in range(5):
             await process.later(b"%d" % number, 5)
-        cluster.refuses = lambda topic, value: NetworkException("no leader")
+        tried = []
+
+        def refuses(topic: str, value: bytes | None) -> KafkaError:
+            tried.append(value)
+            return NetworkException("no leader")
+
+        cluster.refuses = refuses
         await asyncio.sleep(20)
+        assert 10 <= len(tried) <= 40, "five records, each time after twice as long"
         assert cluster.values() == []
         assert cluster.commits == []
         cluster.refuses = lambda topic, value: None
