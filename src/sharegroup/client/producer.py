@@ -61,6 +61,10 @@ class Delivery:
         """Whether the outcome is known."""
         return self._batch.done.done()
 
+    def exception(self) -> BaseException | None:
+        """Why it was not written, or None: it was; InvalidStateError while that is not known."""
+        return self._batch.done.exception()
+
     def result(self) -> RecordMetadata:
         """The outcome; InvalidStateError while it is not known."""
         written = self._batch.done.result()

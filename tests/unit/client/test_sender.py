@@ -209,6 +209,22 @@ def test_records_that_wait_together_leave_together(monkeypatch: pytest.MonkeyPat
     assert [header.record_count for header in broker.seen] == [10]
 
 
+def test_an_outcome_can_be_looked_at_without_being_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(producer: Producer) -> None:
+        refused = await producer.send("t", b"v")
+        with pytest.raises(asyncio.InvalidStateError):
+            refused.exception()
+        await producer.flush()
+        written = await producer.send("t", b"v")
+        await producer.flush()
+        assert isinstance(refused.exception(), TopicAuthorizationFailed)
+        assert written.exception() is None
+
+    play(monkeypatch, scenario, 29)
+
+
 class SlowLooks:
     """A clock that goes on by 2 ms with each look at it, as on a machine with much to do."""
 

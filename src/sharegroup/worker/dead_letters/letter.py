@@ -67,7 +67,7 @@ class Letter:
 
     __slots__ = (
         "_death", "_story", "all_headers", "found", "headers", "key", "offset", "partition",
-        "timestamp_ms", "told", "topic", "value",
+        "tells_story", "timestamp_ms", "told", "topic", "value",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,8 @@ class Letter:
         self.all_headers: Sequence[Header] = record.headers
         self.told = told
         """The others, by name, as they are."""
+        self.tells_story = bool(told.get(DEAD_REASON)) and told.keys() >= ORIGIN_NAMES
+        """Whether the headers of a worker's story are there, in whatever form."""
         self.found = False
         """Whether the record was found where it came from, and is in here."""
         self._story: Story | None = None
@@ -125,11 +127,6 @@ class Letter:
         return self.tells_story or self.story.origin is not None
 
     @property
-    def tells_story(self) -> bool:
-        """Whether the headers of a worker's story are there, in whatever form."""
-        return self.by_worker and self.told.keys() >= ORIGIN_NAMES
-
-    @property
     def redrives(self) -> int:
         """How often its record was sent back before."""
         told = self.told.get(REDRIVES)
@@ -143,7 +140,7 @@ class Letter:
     @property
     def lacks_its_record(self) -> bool:
         """Whether only the original can say what its headers were, and maybe key and value."""
-        if self.by_worker or self.found:
+        if self.tells_story or self.found or self.by_worker:
             return False
         bare = not self.headers or NOT_COPIED in self.told
         return bare and self.story.origin is not None

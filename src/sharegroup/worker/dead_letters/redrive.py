@@ -18,9 +18,11 @@ swallow what is sent to it.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -92,6 +94,10 @@ class Redriven:
     interrupted: bool = False
 
 
+Choice = tuple[Letter, str]
+"""What is sent back, and to which topic."""
+
+
 @dataclass(slots=True)
 class _UnderWay:
     """Copies of letters of one partition that are not known to be durable."""
@@ -113,6 +119,7 @@ class Redrive:
         self._at_ms = time.time_ns() // 1_000_000
         self._partitions: dict[str, int] = {}
         self._chosen = 0
+        self._handed_over = 0
         self._before = _UnderWay(NO_PARTITION)
         self._now = _UnderWay(NO_PARTITION)
         self.done = Redriven()
@@ -132,6 +139,7 @@ class Redrive:
         try:
             async for chunk in self._queue.chunks(options.selection, size=size, complete=True):
                 some = self._chosen_of(chunk)
+                await self._check({target for _, target in some})
                 await self._keep_rate(stop)
                 if stop.is_set():
                     self.done.interrupted = True
@@ -158,23 +166,32 @@ class Redrive:
         firsts = {span.where.partition: span.first for span in queue.spans}
         await queue.ledger.prune(queue.cluster, queue.noted, firsts)
 
-    def _chosen_of(self, chunk: Chunk) -> list[Letter]:
-        """What of a chunk is sent back, up to the limit."""
-        chosen = []
+    def _chosen_of(self, chunk: Chunk) -> list[Choice]:
+        """What of a chunk is sent back, up to the limit, and where to."""
+        chosen: list[Choice] = []
+        room = sys.maxsize if self._options.limit is None else self._options.limit - self._chosen
         for letter in chunk.letters:
-            if self._chosen == self._options.limit:
+            if len(chosen) == room:
                 break
-            why = self._why_left(letter, again=letter.offset in chunk.redriven)
-            if why is not None:
+            target = self._target(letter)
+            if target is None:
+                self.done.left[NO_LETTER] += 1
+            elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
                 self.done.left[why] += 1
-                continue
-            self._chosen += 1
-            chosen.append(letter)
+            else:
+                chosen.append((letter, target))
+        self._chosen += len(chosen)
         return chosen
 
+    def _target(self, letter: Letter) -> str | None:
+        """Where it goes; None when it names no group, or no record."""
+        if self._options.to == "own":
+            group = letter.group
+            return f"{group}.retry" if group and letter.has_origin else None
+        origin = letter.story.origin
+        return None if origin is None or not letter.group else origin.topic
+
     def _why_left(self, letter: Letter, *, again: bool) -> str | None:
-        if not letter.group or not self._has_target(letter):
-            return NO_LETTER
         if again and not self._options.again:
             return ALREADY
         if letter.redrives >= self._options.redrives_max:
@@ -183,41 +200,31 @@ class Redrive:
             return GONE
         return None
 
-    def _has_target(self, letter: Letter) -> bool:
-        if self._options.to == "own":
-            return letter.has_origin
-        return letter.story.origin is not None
-
     async def _keep_rate(self, stop: asyncio.Event) -> None:
         """Wait until what was sent before is no more than the rate allows."""
         if self._options.rate is None:
             return
-        due = self._began + sum(self.done.sent.values()) / self._options.rate
+        due = self._began + self._handed_over / self._options.rate
         try:
             async with asyncio.timeout(max(0.0, due - time.monotonic())):
                 await stop.wait()
         except TimeoutError:
             pass
 
-    async def _send(self, letters: Sequence[Letter]) -> None:
+    async def _send(self, chosen: Sequence[Choice]) -> None:
         """Hand copies to the producer."""
-        targets = [self._target(letter) for letter in letters]
-        await self._check(targets)
-        self.done.sent.update(targets)
-        self.done.without_headers += sum(letter.lacks_its_record for letter in letters)
+        self._handed_over += len(chosen)
+        self.done.without_headers += sum(letter.lacks_its_record for letter, _ in chosen)
         if self._options.dry_run:
+            self.done.sent.update(target for _, target in chosen)
             return
         now, producer = self._now, self._producer
-        for letter, target in zip(letters, targets, strict=True):
-            copy = self._copy_headers(letter)
+        for letter, target in chosen:
+            key, value, copy = letter.key, letter.value, self._copy_headers(letter)
             to = self._partition(letter, target)
-            delivery = producer.send_now(
-                target, letter.value, key=letter.key, headers=copy, partition=to
-            )
+            delivery = producer.send_now(target, value, key=key, headers=copy, partition=to)
             if delivery is None:
-                delivery = await producer.send(
-                    target, letter.value, key=letter.key, headers=copy, partition=to
-                )
+                delivery = await producer.send(target, value, key=key, headers=copy, partition=to)
             now.offsets.append(letter.offset)
             now.deliveries.append(delivery)
             now.targets.append(target)
@@ -225,31 +232,25 @@ class Redrive:
 
     async def _settle(self, under_way: _UnderWay) -> None:
         """Wait until copies are durable and note them; raise the first that failed."""
-        failed: KafkaError | None = None
+        failed: BaseException | None = None
         written: list[int] = []
         for offset, delivery, target in zip(
             under_way.offsets, under_way.deliveries, under_way.targets, strict=True
         ):
-            try:
-                if not delivery.done():
+            if not delivery.done():
+                with suppress(KafkaError):  # It is looked at below, as all are.
                     await delivery
-                delivery.result()
-            except KafkaError as error:
-                failed = failed or error
-                self.done.sent[target] -= 1
-            else:
+            error = delivery.exception()
+            if error is None:
                 written.append(offset)
+                self.done.sent[target] += 1
+            else:
+                failed = failed or error
         if written:
             facts = {"at_ms": self._at_ms, "to": sorted(set(under_way.targets))}
             await self._queue.ledger.note(self._producer, under_way.partition, written, facts=facts)
         if failed is not None:
             raise failed
-
-    def _target(self, letter: Letter) -> str:
-        if self._options.to == "own":
-            return f"{letter.group}.retry"
-        assert letter.story.origin is not None, "what has no origin is not chosen"
-        return letter.story.origin.topic
 
     async def _check(self, targets: Iterable[str]) -> None:
         """That every target exists, asked once for each."""
@@ -293,7 +294,7 @@ def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
     # Hot: what a worker wrote is handed on as it is; who reads it believes nothing anyway.
     return [
         *letter.headers,
-        *((name, told[name]) for name in HANDED_ON if name in told),
+        *[(name, told[name]) for name in HANDED_ON if name in told],
         (REDRIVES, b"%d" % (letter.redrives + 1)),
         (REDRIVE_ID, redrive_id.encode()),
     ]
