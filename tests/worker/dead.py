@@ -47,6 +47,7 @@ class Given:
     headers: Sequence[Header] = ()
     delivery_count: int = 1
     deadline: float = 0.0
+    is_lost: bool = False
     settled: list[str] = field(default_factory=list)
 
     def accept(self) -> None:

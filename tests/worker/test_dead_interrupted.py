@@ -10,7 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from sharegroup.client import Producer
+from sharegroup.client import AdminClient, Producer
+from sharegroup.client.admin_types import AlterConfig, ConfigResource, ResourceType
 from sharegroup.wire.records import Record
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.story_headers import story_of
@@ -21,6 +22,7 @@ from tests.worker.dead import (
     NoAnswer,
     Sending,
     WallClock,
+    bury,
     failed,
     lying_in,
     make_topics,
@@ -147,3 +149,27 @@ def test_broker_that_stays_away_ends_it_with_what_was_done(tmp_path: Path) -> No
         broker.start()
         assert ended(start(broker.bootstrap, dead))[0] == 0
         assert len(doubled(copies(broker.bootstrap, "billing"))) <= UNDER_WAY_MAX
+
+
+def test_copy_that_the_topic_refuses_is_not_remembered_as_sent(bootstrap: str, group: str) -> None:
+    dead, step = f"{group}.dead", failed(NoAnswer("late"))
+    values = [b"first", b"x" * 20_000, b"last"]
+
+    async def give_room() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            topic = ConfigResource(ResourceType.TOPIC, f"{group}.retry")
+            changes = {topic: [AlterConfig("max.message.bytes", "1000000")]}
+            assert await admin.incremental_alter_configs(changes) == {topic: None}
+
+    async def arrange() -> None:
+        await make_topics(bootstrap, dead)
+        await make_topics(bootstrap, f"{group}.retry", max_message_bytes="10000")
+        given = [Given("orders", offset=n, value=value) for n, value in enumerate(values)]
+        await bury(bootstrap, dead, group, *((one, step) for one in given))
+
+    asyncio.run(arrange())
+    code, _, err = ended(start(bootstrap, dead, "--rate", "10"))
+    assert (code, "MessageTooLarge" in err) == (1, True), err
+    asyncio.run(give_room())
+    assert ended(start(bootstrap, dead))[0] == 0
+    assert {record.value for record in copies(bootstrap, group)} == set(values)
