@@ -192,9 +192,10 @@ class KafkaTierLog:
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
         """aiokafka says so, and joins again when this returns."""
+        all_of_them = {*self._partitions, *partitions}
         self._forget()
         if self._owner is not None:
-            await self._owner.revoked(partitions)
+            await self._owner.revoked(all_of_them)
 
     async def _assigned_within(self, seconds: float) -> bool:
         """Whether partitions are assigned now; a failure to agree on them is told by `getmany`."""
