@@ -14,7 +14,7 @@ install = if command -v uv >/dev/null 2>&1; then \
 	fi
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench kills sim spec-kafka interop kafka-tools mutants lock clean
+.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop kafka-tools mutants lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
@@ -49,8 +49,11 @@ format: setup ## Format the code.
 serve: setup ## Start a broker on port 9092; data in build/serve.
 	@$(BIN)/python -m sharegroup serve --port 9092 --data build/serve
 
-bench: setup ## Compare with a real Apache Kafka in one run (needs Java, Maven and, once, the network).
-	@$(BIN)/python -m tests.bench
+bench-peers: setup ## Side by side with a real Apache Kafka and other queues; ARGS=--full for every line.
+	@$(call install,peers)
+	@$(BIN)/python -m tests.bench.peers $(ARGS)
+
+bench: bench-peers
 
 kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka for a real one.
 	@$(BIN)/python -m tests.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.bench.lines import BenchError
+from tests.bench.failure import BenchError
 from tests.processes import cpu_seconds
 
 CLIENT_SECONDS_MAX = 300.0

@@ -23,20 +23,22 @@ from statistics import median
 
 import click
 
-from tests.bench.__main__ import FOLDER
-from tests.bench.lines import Line, Measured, Scale, Workload
-from tests.bench.peers import Ours
-from tests.bench.workloads import WORKLOADS
+from tests.bench.document import ROOT
+from tests.bench.peers.brokers import FSYNC, Ours
+from tests.bench.peers.lines import Line, Measured, Scale, Workload
+from tests.bench.peers.ratios import pair_ratios
+from tests.bench.peers.workloads import WORKLOADS
 
-NAMES = [each.name for each in WORKLOADS if each.applies_to(Ours(Path(), "fsync"))]
+FOLDER = ROOT / "build" / "bench"
+NAMES = [each.name for each in WORKLOADS if FSYNC in each.peers]
+Pairs = list[tuple[Measured, Measured]]
 
 
 class Built(Ours):
     """Our broker from one source tree; workloads remember by its name what they prepared."""
 
     def __init__(self, name: str, source: Path, *, folder: Path, durability: str) -> None:
-        super().__init__(folder / name, durability)
-        self.name = name
+        super().__init__(folder, durability, name=name)
         self.source = source
 
 
@@ -71,24 +73,23 @@ def main(*, before: Path, only: tuple[str, ...], rounds: int, durability: str, q
     sys.exit(1 if worse else 0)
 
 
-def _measure(
-    workload: Workload, peers: list[Built], scale: Scale, rounds: int
-) -> list[list[tuple[Measured, Measured]]]:
+def _measure(workload: Workload, peers: list[Built], scale: Scale, rounds: int) -> list[Pairs]:
     """For each line, what was measured before and now, round by round."""
     for peer in peers:
         with _running(peer.source):
             workload.prepare(peer, scale)
             if workload.warms_up:
                 workload.measure(peer, scale)
-    pairs: list[list[tuple[Measured, Measured]]] = [[] for _ in workload.lines]
+    pairs: list[Pairs] = [[] for _ in workload.lines]
     for number in range(rounds):
-        found: dict[str, tuple[Measured, ...]] = {}
+        found: dict[str, tuple[Measured | None, ...]] = {}
         for peer in peers if number % 2 == 0 else reversed(peers):
             with _running(peer.source):
                 found[peer.name] = workload.measure(peer, scale)
         before, now = (found[peer.name] for peer in peers)
-        for line, pair in zip(pairs, zip(before, now, strict=True), strict=True):
-            line.append(pair)
+        for line, was, is_ in zip(pairs, before, now, strict=True):
+            if was is not None and is_ is not None:
+                line.append((was, is_))
     return pairs
 
 
@@ -106,14 +107,13 @@ def _running(source: Path) -> Iterator[None]:
             os.environ["PYTHONPATH"] = kept
 
 
-def ratios(line: Line, pairs: list[tuple[Measured, Measured]]) -> list[float]:
+def ratios(line: Line, pairs: Pairs) -> list[float]:
     """Now to before of each pair, lowest first; above 1 when now is better."""
-    if line.higher_is_better:
-        return sorted(now.value / before.value for before, now in pairs)
-    return sorted(before.value / now.value for before, now in pairs)
+    before, now = ([pair[side].value for pair in pairs] for side in (0, 1))
+    return sorted(pair_ratios(now, before, higher_is_better=line.higher_is_better))
 
 
-def _say(line: Line, pairs: list[tuple[Measured, Measured]]) -> bool:
+def _say(line: Line, pairs: Pairs) -> bool:
     """Print one line of the comparison; whether it got worse."""
     found = ratios(line, pairs)
     is_worse = found[-1] < 1
@@ -126,7 +126,7 @@ def _say(line: Line, pairs: list[tuple[Measured, Measured]]) -> bool:
     return is_worse
 
 
-def _cpu(pairs: list[tuple[Measured, Measured]]) -> str:
+def _cpu(pairs: Pairs) -> str:
     """What the broker computed for it; a busy machine spoils that less than it does times."""
     before, now = ([pair[side].broker_cpu_s for pair in pairs] for side in (0, 1))
     known = [[one for one in side if one is not None] for side in (before, now)]

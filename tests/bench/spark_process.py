@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from tests.bench import spark_job
-from tests.bench.lines import BenchError
+from tests.bench.failure import BenchError
 from tests.kafka_peer import cache_libs, fetch_jars
 
 RIVAL_VERSION = "4.0.0"

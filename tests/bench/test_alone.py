@@ -7,7 +7,7 @@ from dataclasses import asdict
 from tests.bench.alone import core, long_polls, many_groups, wide_join
 from tests.bench.alone.__main__ import medians
 from tests.bench.alone.figure import Figure
-from tests.bench.report import report
+from tests.bench.alone.report import report
 
 
 def test_the_measurements_work() -> None:
@@ -47,5 +47,5 @@ def test_the_report_says_what_was_reached() -> None:
     ]
     figures = [asdict(one) for one in medians(rounds)]
     kept = {"commit": "c", "date": "d", "rounds": 3, "figures": figures}
-    text = report({"machine": {}, "workloads": {}, "alone": {"w": kept}})
+    text = report({"w": kept})
     assert "| a | s | **2** | ≤ 2 | 3 | c, d |\n| b | 1/s | 2 ✗ | ≥ 5 | 3 | c, d |" in text

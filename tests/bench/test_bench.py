@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.bench.equal_batches import describe_log, fill
+from tests.bench.failure import BenchError
 from tests.bench.first_answer import wait_for_metadata
-from tests.bench.lines import BenchError, Line, Measured
-from tests.bench.report import report
-from tests.bench.workloads import WORKLOADS
-from tests.bench.workloads.share_consume import Coverage
+from tests.bench.peers.workloads import WORKLOADS
+from tests.bench.peers.workloads.share_consume import Coverage
 from tests.processes import ServeProcess
 
 
@@ -68,44 +66,6 @@ def test_a_repeated_range_fails() -> None:
         seen.add_range(0, 9, 10)
 
 
-@pytest.mark.parametrize(("higher_is_better", "cell"), [(True, "0.50 ✗"), (False, "**2.00**")])
-def test_a_ratio_above_one_is_better_for_us(*, higher_is_better: bool, cell: str) -> None:
-    """Ours 10, 20 and 90 (median 20), Kafka always 40: half the speed, or half the time."""
-    values = {"ours fsync": [90, 10, 20], "ours os": [40, 40, 40], "Kafka": [40, 40, 40]}
-    assert f"| 20 | 40 | 40 | {cell} | ≥ 1.5 |" in rendered(
-        values, higher_is_better=higher_is_better
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "cells"),
-    [(50, "| **2.00** | ≤ 50 u | **2.00** | ≤ 50 u |"), (80, "| 1.25 ✗ | ≤ 50 u | 1.25 ✗ |")],
-)
-def test_a_limit_of_the_value_is_what_a_line_must_reach(*, value: float, cells: str) -> None:
-    values = {"ours fsync": [value], "ours os": [value], "Kafka": [100.0]}
-    assert cells in rendered(values, higher_is_better=False, value_max=50)
-
-
-def rendered(
-    values: dict[str, list[float]], *, higher_is_better: bool, value_max: float | None = None
-) -> str:
-    line = Line(
-        what="a",
-        unit="u",
-        higher_is_better=higher_is_better,
-        reach_fsync=1.5,
-        reach_os=1.5,
-        value_max=value_max,
-    )
-    peers = {
-        name: [Measured(value=value).as_json() for value in measured]
-        for name, measured in values.items()
-    }
-    lines = [{**asdict(line), "peers": peers}]
-    workload = {"commit": "c", "date": "d", "rounds": 3, "notes": [], "lines": lines}
-    return report({"machine": {}, "workloads": {"w": workload}})
-
-
 def test_names_of_workloads_and_lines_are_unique() -> None:
     names = [workload.name for workload in WORKLOADS]
     lines = [line.what for workload in WORKLOADS for line in workload.lines]
@@ -113,10 +73,19 @@ def test_names_of_workloads_and_lines_are_unique() -> None:
     assert len(set(lines)) == len(lines)
 
 
-def test_a_rival_is_a_line_of_the_same_workload() -> None:
+def test_a_rival_is_a_peer_and_a_line_of_the_same_workload() -> None:
     for workload in WORKLOADS:
         names = {line.what for line in workload.lines}
-        assert {line.rival for line in workload.lines if line.rival} <= names
+        for against in (each for line in workload.lines for each in line.against):
+            assert {against.ours, against.rival} <= set(workload.peers), workload.name
+            assert against.line is None or against.line in names, workload.name
+
+
+def test_every_workload_of_the_issue_is_there() -> None:
+    names = [workload.name for workload in WORKLOADS]
+    assert names[:15] == [f"P{number}" for number in range(1, 16)]
+    headline = [workload.name for workload in WORKLOADS if workload.headline]
+    assert headline == ["P1", "P2", "P6", "P7", "P9", "P12"]
 
 
 def test_a_log_of_equal_batches_and_the_first_answer(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench.lines import BenchError
+from tests.bench.failure import BenchError
+from tests.bench.peers.workloads.spark import against_ceiling, with_rows
 from tests.bench.spark_process import SparkProcess, tree_cpu_seconds
-from tests.bench.workloads.spark import against_ceiling, with_rows
 
 # What `spark_job` says to the outside, without a Spark inside.
 OBEDIENT = """\

@@ -1,11 +1,12 @@
 """Measure our broker by itself: ``python -m tests.bench.alone [--only NAME]``.
 
-Figures are kept beside those of the other benchmarks, in ``build/bench/results.json``, and stand
-in the same report.
+With ``--quotable`` the figures are kept in ``build/bench/alone.json``, and the part "By itself" of
+``docs/benchmarks.md`` is made from all that is there.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,11 +15,11 @@ from typing import Any
 
 import click
 
-from tests.bench.__main__ import REPORT, ROOT, renew
 from tests.bench.alone import core, long_polls, many_groups, state, wide_join
 from tests.bench.alone.figure import Figure
+from tests.bench.alone.report import report
+from tests.bench.document import ROOT, write_part
 from tests.bench.machine import commit, today
-from tests.bench.report import report
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "core": core.measure,
@@ -27,6 +28,8 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "wide_join": wide_join.measure,
     "state": state.measure,
 }
+
+KEPT = ROOT / "build" / "bench" / "alone.json"
 
 
 @click.command()
@@ -45,7 +48,7 @@ def main(*, only: tuple[str, ...], rounds: int, quotable: bool) -> None:
             )
             reached &= one.reached
         if quotable:
-            REPORT.write_text(report(renew({}, {name: _kept(figures, rounds)})))
+            write_part("alone", report(_renew({name: _kept(figures, rounds)})))
     sys.exit(0 if reached else 1)
 
 
@@ -55,6 +58,15 @@ def medians(rounds: list[list[Figure]]) -> list[Figure]:
         Figure(**{**asdict(same[0]), "value": median(one.value for one in same)})
         for same in zip(*rounds, strict=True)
     ]
+
+
+def _renew(measured: dict[str, Any]) -> dict[str, Any]:
+    """Keep these in place of older ones of the same names, and all others as they were."""
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    known |= measured
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    KEPT.write_text(json.dumps(known, indent=1))
+    return {name: known[name] for name in MEASUREMENTS if name in known}
 
 
 def _kept(figures: list[Figure], rounds: int) -> dict[str, Any]:

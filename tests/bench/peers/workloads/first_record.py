@@ -1,13 +1,15 @@
-"""How long a new share group waits for its first record, from subscribe on."""
+"""P6: how long a new share group waits for its first record, from subscribe on."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.bench.client_process import Span, in_process
-from tests.bench.lines import BenchError, Line, Measured, Scale
-from tests.bench.peers import Peer
-from tests.bench.workloads.share_consume import new_group
+from tests.bench.failure import BenchError
+from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Peer
+from tests.bench.peers.lines import Line, Measured, Scale, measured, with_kafka
+from tests.bench.peers.workloads import java_tools
+from tests.bench.peers.workloads.log import new_group
 from tests.confluent_calls import create_topic, produce, share_consumer
 
 TOPIC = "one-record"
@@ -17,20 +19,20 @@ WAIT_SECONDS_MAX = 30.0
 class FirstRecord:
     """The topic and the record are there before; the group is new each time."""
 
-    name = "first-record"
+    name = "P6"
+    title = "new group: subscribe to first record"
+    headline = True
+    peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
     warms_up = False
-    lines = (
+    lines = tuple(
         Line(
-            what="new share group: subscribe to first record",
+            what=f"new share group: subscribe to first record, {client}",
             unit="s",
             higher_is_better=False,
-            reach_fsync=15,
-            reach_os=15,
-        ),
+            against=with_kafka(15, 15),
+        )
+        for client in ("confluent", "Java")
     )
-
-    def applies_to(self, peer: Peer) -> bool:
-        return True
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         with peer.awake() as broker:
@@ -38,22 +40,18 @@ class FirstRecord:
             produce(broker.bootstrap, TOPIC, [b"first"])
         return ""
 
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         with peer.awake() as broker:
-            result = in_process(
+            theirs = in_process(
                 client,
                 bootstrap=broker.bootstrap,
                 broker_pid=broker.pid,
                 group=new_group(broker.bootstrap),
             )
-        return (
-            Measured(
-                value=result["seconds"],
-                broker_cpu_s=result["broker_cpu_s"],
-                client_cpu_s=result["client_cpu_s"],
-                syncs=peer.syncs(),
-            ),
-        )
+        first = measured(theirs["seconds"], theirs, peer)
+        with peer.awake() as broker:
+            javas = java_tools.first_record(broker, new_group(broker.bootstrap), TOPIC)
+        return first, measured(javas["seconds"], javas, peer)
 
 
 def client(*, bootstrap: str, broker_pid: int, group: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From the start of the process to the first metadata answer: on nothing, and after kill -9.
+"""P7: from the start of the process to the first metadata answer: on nothing, and after kill -9.
 
 The log after the kill is the same in every round: it is set aside once and laid out again
 before each start, so no broker profits from what it had already recovered.
@@ -6,13 +6,14 @@ before each start, so no broker profits from what it had already recovered.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from tests.bench.equal_batches import describe_log, fill
 from tests.bench.first_answer import wait_for_metadata
-from tests.bench.lines import Line, Measured, Scale
-from tests.bench.peers import Broker, Peer
+from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Peer
+from tests.bench.peers.lines import Line, Measured, Scale, with_kafka
 from tests.confluent_calls import admin
 from tests.processes import cpu_seconds
 
@@ -23,55 +24,31 @@ RECORD_BYTES = 1_012  # 64 of them and their framing make a batch of 64 KiB.
 BATCH_BYTES = 65_536
 
 
-class StartEmpty:
-    """A broker on an empty data directory (Kafka's is formatted before)."""
+class Start:
+    """A broker on an empty data directory (Kafka's is formatted before), and on 2 GB."""
 
-    name = "start-empty"
+    name = "P7"
+    title = "start to first metadata answer"
+    headline = True
+    peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
     warms_up = False
     lines = (
         Line(
             what="start to first metadata answer, empty",
             unit="s",
             higher_is_better=False,
-            reach_fsync=4,
-            reach_os=4,
+            against=with_kafka(4, 4),
         ),
-    )
-
-    def applies_to(self, peer: Peer) -> bool:
-        return True
-
-    def prepare(self, peer: Peer, scale: Scale) -> str:
-        return ""
-
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
-        broker = peer.spare()
-        try:
-            return (timed_start(broker, None),)
-        finally:
-            broker.kill9()
-
-
-class StartAfterKill:
-    """A broker on 1 GB of batches, after kill -9."""
-
-    name = "start-after-kill"
-    warms_up = False
-    lines = (
         Line(
-            what="start to first metadata answer, after kill -9 with 1 GB of 64 KB batches",
+            what="start to first metadata answer, after kill -9 with 2 GB of 64 KB batches",
             unit="s",
             higher_is_better=False,
-            reach_fsync=6,
-            reach_os=6,
+            against=with_kafka(8, 8),
         ),
     )
 
     def __init__(self) -> None:
         self._killed: dict[str, tuple[Broker, Path]] = {}
-
-    def applies_to(self, peer: Peer) -> bool:
-        return True
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         broker = peer.spare()
@@ -91,14 +68,20 @@ class StartAfterKill:
         aside = broker.data.with_name(broker.data.name + ".aside")
         broker.data.rename(aside)
         self._killed[peer.name] = broker, aside
-        return f"log of {peer.name}: {describe_log(aside)}"
+        return f"log {TOPIC} of {peer.name}: {describe_log(aside)}"
 
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
+        empty = peer.spare()
+        try:
+            first = timed_start(empty, None)
+        finally:
+            empty.kill9()
         broker, aside = self._killed[peer.name]
         shutil.rmtree(broker.data, ignore_errors=True)
         shutil.copytree(aside, broker.data)
+        os.sync()  # The disk is nobody's when the clock starts.
         try:
-            return (timed_start(broker, TOPIC),)
+            return first, timed_start(broker, TOPIC)
         finally:
             broker.kill9()
 

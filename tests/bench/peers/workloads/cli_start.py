@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.bench.lines import BenchError, Line, Measured, Scale
-from tests.bench.peers import Peer
-from tests.bench.workloads.share_consume import new_group
+from tests.bench.failure import BenchError
+from tests.bench.peers.brokers import FSYNC, OS, Peer
+from tests.bench.peers.lines import Against, Line, Measured, Scale
+from tests.bench.peers.workloads.log import new_group
 from tests.confluent_calls import create_topic, produce, share_consumer, take_shared
 from tests.kafka_tools import run_tool_alone
 
@@ -30,25 +31,24 @@ class CliStart:
     """Each round runs both commands in turn, some times."""
 
     name = "cli-start"
+    title = "a short command"
+    headline = False
+    peers: tuple[str, ...] = (FSYNC, OS)
     warms_up = False
     lines = (
         Line(
             what="sharegroup groups list, whole process",
             unit="s",
             higher_is_better=False,
-            reach_fsync=0,
-            reach_os=0,
-            rival=KAFKAS,
-            value_max=0.5,
+            against=tuple(
+                Against(ours=peer, rival=peer, line=KAFKAS, reach=1.0) for peer in (FSYNC, OS)
+            ),
         ),
-        Line(what=KAFKAS, unit="s", higher_is_better=False, reach_fsync=0, reach_os=0),
+        Line(what=KAFKAS, unit="s", higher_is_better=False, against=()),
     )
 
     def __init__(self) -> None:
         self._groups: dict[str, str] = {}
-
-    def applies_to(self, peer: Peer) -> bool:
-        return peer.ours
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         """A group with a past: one that nobody joined would not be listed."""
@@ -60,7 +60,7 @@ class CliStart:
                 take_shared(consumer, 1)
         return ""
 
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         group = self._groups[peer.name]
         with peer.awake() as broker:
             return tuple(

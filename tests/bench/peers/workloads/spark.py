@@ -1,4 +1,4 @@
-"""Spark reads a topic of four partitions to its end: ``availableNow``, a sink that keeps nothing.
+"""P13: Spark reads four partitions to their end: ``availableNow``, a sink that keeps nothing.
 
 Ours is PySpark with the source ``kafka-share`` on our broker, a new share group each time with
 200,000 locks a partition.  The rival is Spark 4.0.0 with its own Kafka source, in Scala and
@@ -21,10 +21,11 @@ from typing import Any
 from sharegroup.client import AdminClient
 from sharegroup.errors import KafkaError
 from tests.bench.equal_batches import fill
-from tests.bench.lines import BenchError, Line, Measured, Scale
-from tests.bench.peers import Broker, Peer
+from tests.bench.failure import BenchError
+from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Peer
+from tests.bench.peers.lines import Against, Line, Measured, Scale, measured, with_kafka
+from tests.bench.peers.workloads.log import new_group
 from tests.bench.spark_process import RIVAL_VERSION, SparkProcess, our_spark, rival_spark
-from tests.bench.workloads.share_consume import new_group
 from tests.confluent_calls import set_group
 from tests.processes import cpu_seconds
 
@@ -39,22 +40,21 @@ CEILING = f"ceiling of that: {DEFAULT_LOCKS_MAX:,} locks x 4 partitions : median
 class Spark:
     """Values of 100 B and of 1 KiB, in batches of about as many bytes."""
 
-    name = "spark"
+    name = "P13"
+    title = "Spark"
+    headline = False
+    peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
     warms_up = True
     lines = tuple(
         Line(
             what=f"Spark kafka-share : Spark {RIVAL_VERSION} kafka, 4 partitions, {size}, {part}",
             unit="rows/s",
             higher_is_better=True,
-            reach_fsync=reach,
-            reach_os=reach,
+            against=with_kafka(reach, reach),
         )
-        for size, reached in (("100 B", 0.7), ("1 KiB", 1.2))
-        for part, reach in (("in the batches", reached), ("whole query", 0))
+        for size, reached in (("100 B", 0.9), ("1 KiB", 1.5))
+        for part, reach in (("in the batches", reached), ("whole query", None))
     )
-
-    def applies_to(self, peer: Peer) -> bool:
-        return True
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         with peer.awake() as broker:
@@ -69,40 +69,39 @@ class Spark:
                 )
         return ""
 
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
-        measured: list[Measured] = []
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
+        found: list[Measured] = []
         for topic, records, _, _ in topics(scale):
             with peer.awake() as broker:
                 ran = read_all(peer, broker, topic, records, locks_max=LOCKS_MAX)
             batch_s = sum(batch["milliseconds"] for batch in with_rows(ran)) / 1000
-            cpu = {name: ran[name] for name in ("broker_cpu_s", "client_cpu_s")}
             batches = f"{len(with_rows(ran))} batches"
-            measured += (
-                Measured(value=records / batch_s, syncs=peer.syncs(), note=batches, **cpu),
-                Measured(value=records / ran["seconds"], syncs=peer.syncs(), **cpu),
+            found += (
+                measured(records / batch_s, ran, peer, note=batches),
+                measured(records / ran["seconds"], ran, peer),
             )
-        return tuple(measured)
+        return tuple(found)
 
 
 class SparkDefaultLimits:
     """The locks bound a batch: are all batches full, and does one follow upon the other?"""
 
     name = "spark-default-limits"
-    warms_up = True
+    title = "Spark at the default limit of locks"
+    headline = False
+    peers: tuple[str, ...] = (FSYNC, OS)
+    warms_up = False
     lines = (
         Line(
             what=DEFAULT_LIMITS,
             unit="rows/s",
             higher_is_better=True,
-            reach_fsync=0.9,
-            reach_os=0.9,
-            rival=CEILING,
+            against=tuple(
+                Against(ours=peer, rival=peer, line=CEILING, reach=0.9) for peer in (FSYNC, OS)
+            ),
         ),
-        Line(what=CEILING, unit="rows/s", higher_is_better=True, reach_fsync=0, reach_os=0),
+        Line(what=CEILING, unit="rows/s", higher_is_better=True, against=()),
     )
-
-    def applies_to(self, peer: Peer) -> bool:
-        return peer.ours
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         with peer.awake() as broker:
@@ -116,27 +115,24 @@ class SparkDefaultLimits:
             )
         return ""
 
-    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured, ...]:
+    def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         records = scale.spark_batches * PARTITIONS * DEFAULT_LOCKS_MAX
         with peer.awake() as broker:
             ran = read_all(
                 peer, broker, "spark-default-limits", records, locks_max=DEFAULT_LOCKS_MAX
             )
         reached, ceiling = against_ceiling(with_rows(ran), PARTITIONS * DEFAULT_LOCKS_MAX)
-        cpu = {name: ran[name] for name in ("broker_cpu_s", "client_cpu_s")}
         return (
-            Measured(
-                value=reached, syncs=peer.syncs(), note=f"{len(with_rows(ran))} batches", **cpu
-            ),
-            Measured(value=ceiling, syncs=peer.syncs(), **cpu),
+            measured(reached, ran, peer, note=f"{len(with_rows(ran))} batches"),
+            measured(ceiling, ran, peer),
         )
 
 
 def topics(scale: Scale) -> tuple[tuple[str, int, int, int], ...]:
     """Name, records, bytes of a record, records of a batch."""
     return (
-        ("spark-100", scale.records, 100, 500),
-        ("spark-1024", scale.records // 4, 1_024, 50),
+        ("spark-100", scale.records * 5 // 2, 100, 500),
+        ("spark-1024", scale.records * 5 // 8, 1_024, 50),
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -17,13 +18,21 @@ from typing import Protocol
 
 from tests.bench.first_answer import wait_for_metadata
 from tests.confluent_calls import admin
-from tests.kafka_peer import KAFKA_VERSION, KafkaPeer, free_ports
-from tests.processes import ServeProcess
+from tests.kafka_peer import KafkaPeer, free_ports
+from tests.processes import ServeProcess, pss_bytes
+
+FSYNC, OS = "ours fsync", "ours os"
+KAFKA, FLUSHED = "Kafka", "Kafka flush.messages=1"
+RABBITMQ, NATS, REDIS = "RabbitMQ", "NATS", "Redis"
 
 # A sleeping Kafka must not lose its place with its own controller.  Not for spares: one that is
 # killed and started again would wait so long for its own earlier life to end.
 SLEEPER_SETTINGS = {"broker.session.timeout.ms": "3600000"}
+# The broker's default for flush.messages: of every topic, the one of share state among them.
+FLUSH_SETTINGS = {"log.flush.interval.messages": "1"}
 AWAKE_SECONDS_MAX = 30.0
+WATCH_SECONDS = 0.5
+MIB = 1024 * 1024
 
 
 class Broker(Protocol):
@@ -47,9 +56,12 @@ class Peer(Protocol):
 
     name: str
     durability: str
+    """In words, for the report."""
     ours: bool
     company: ExitStack
     """What must live as long as the peer: clients that have to stay warm."""
+    peak_pss_mib: float | None
+    """The most memory that was seen during the last time awake."""
 
     @property
     def data(self) -> Path:
@@ -73,11 +85,24 @@ class Ours:
 
     ours = True
 
-    def __init__(self, folder: Path, durability: str) -> None:
-        self.name = f"ours {durability}"
-        self.durability = durability
-        self._folder = folder / f"ours-{durability}"
+    def __init__(
+        self,
+        folder: Path,
+        durability: str,
+        *,
+        name: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name or f"ours {durability}"
+        self.durability = {
+            "fsync": "fsync: answered when it is on disk",
+            "os": "os: answered after write(2), as Kafka does",
+        }[durability]
+        self._durability = durability
+        self._settings = dict(settings or {})
+        self._folder = folder / self.name.replace(" ", "-")
         self.company = ExitStack()
+        self.peak_pss_mib: float | None = None
         self._spares = count(1)
         self._broker = self._new("main")
 
@@ -87,7 +112,7 @@ class Ours:
 
     @contextmanager
     def awake(self) -> Iterator[Broker]:
-        with self._broker:
+        with self._broker, watched(self, self._broker.pid):
             yield self._broker
             admin.cache_clear()  # A client without its broker would try to connect for ever.
 
@@ -103,21 +128,29 @@ class Ours:
 
     def _new(self, name: str) -> ServeProcess:
         (port,) = free_ports(1)
-        return ServeProcess(self._folder / name, port=port, durability=self.durability)
+        return ServeProcess(
+            self._folder / name, port=port, durability=self._durability, settings=self._settings
+        )
 
 
 class ApacheKafka:
-    """A real Apache Kafka with its default durability: the page cache."""
+    """A real Apache Kafka: with its default durability, the page cache, or flushing each batch."""
 
     ours = False
-    name = f"Kafka {KAFKA_VERSION}"
-    durability = "page cache"
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "kafka"
+    def __init__(self, folder: Path, *, flushes: bool = False) -> None:
+        self.name = FLUSHED if flushes else KAFKA
+        self.durability = (
+            "flush.messages=1 on every topic: answered when it is on disk"
+            if flushes
+            else "its default: answered from the page cache"
+        )
+        self._folder = folder / ("kafka-flushed" if flushes else "kafka")
+        self._settings = FLUSH_SETTINGS if flushes else {}
         self.company = ExitStack()
+        self.peak_pss_mib: float | None = None
         self._spares = count(1)
-        self._broker = KafkaNode(self._folder / "main", SLEEPER_SETTINGS)
+        self._broker = KafkaNode(self._folder / "main", {**self._settings, **SLEEPER_SETTINGS})
         self._started = False
 
     @property
@@ -132,12 +165,15 @@ class ApacheKafka:
             self._broker.start()
             self._started = True
         wait_for_metadata(self._broker.port, AWAKE_SECONDS_MAX)
-        yield self._broker
-        admin.cache_clear()
-        os.kill(self._broker.pid, signal.SIGSTOP)
+        try:
+            with watched(self, self._broker.pid):
+                yield self._broker
+        finally:  # A workload that failed must leave it asleep too.
+            admin.cache_clear()
+            os.kill(self._broker.pid, signal.SIGSTOP)
 
     def spare(self) -> Broker:
-        node = KafkaNode(self._folder / f"spare{next(self._spares)}")
+        node = KafkaNode(self._folder / f"spare{next(self._spares)}", self._settings)
         node.format()
         return node
 
@@ -158,3 +194,22 @@ class KafkaNode(KafkaPeer):
 
     def kill9(self) -> None:
         self.kill()
+
+
+@contextmanager
+def watched(peer: Peer, pid: int) -> Iterator[None]:
+    """Look at the process's memory twice a second; the most of it is the peer's `peak_pss_mib`."""
+    ended = threading.Event()
+    peer.peak_pss_mib = pss_bytes(pid) / MIB
+
+    def watch() -> None:
+        while not ended.wait(WATCH_SECONDS):
+            peer.peak_pss_mib = max(peer.peak_pss_mib or 0.0, pss_bytes(pid) / MIB)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()

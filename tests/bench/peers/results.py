@@ -1,0 +1,123 @@
+"""``docs/benchmarks.json``: an object with a key for each workload.
+
+Of each workload: what its first comparison says (``ours``, ``peer``, ``ratio``, ``interval``,
+``unit``), all ``comparisons`` with their pairs, what each peer's run cost, and what it must be read
+with: the machine, the commit, the day.  A run renews the workloads that it measured and leaves
+the others as they were, so each says for itself when and where it was measured.
+
+A comparison whose peer was not there has no ``peer``, no ``ratio`` and no ``interval``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.bench.peers.lines import Against, Line, Measured, Workload
+from tests.bench.peers.ratios import most_behind, ratio_of
+
+Rounds = Mapping[str, Sequence[Sequence[Measured | None]]]
+"""By the peer's name: for each line its measurements, round by round."""
+
+
+def entry(workload: Workload, rounds: Rounds, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of one workload."""
+    comparisons = [
+        comparison(workload, line, against, rounds)
+        for line in workload.lines
+        for against in line.against
+        if against.ours in rounds
+    ]
+    first = comparisons[0]
+    return {
+        "title": workload.title,
+        **{name: first[name] for name in ("ours", "peer", "ratio", "interval", "unit")},
+        **about,
+        "comparisons": comparisons,
+        "costs": [
+            cost
+            for index, line in enumerate(workload.lines)
+            for peer, lines in rounds.items()
+            if (cost := costs(line, peer, lines[index]))
+        ],
+    }
+
+
+def comparison(workload: Workload, line: Line, against: Against, rounds: Rounds) -> dict[str, Any]:
+    """One line of ours against one line of a rival."""
+    names = [each.what for each in workload.lines]
+    ours = _values(rounds[against.ours][names.index(line.what)])
+    rival_line = names.index(against.line or line.what)
+    theirs = _values(rounds[against.rival][rival_line]) if against.rival in rounds else []
+    said: dict[str, Any] = {
+        "what": line.what,
+        "unit": line.unit,
+        "ours_is": against.ours,
+        # The same broker with another client is told by the line.
+        "peer_is": (against.line if against.rival == against.ours else None) or against.rival,
+        "ours": median(ours),
+        "peer": median(theirs) if theirs else None,
+        "ratio": None,
+        "interval": None,
+        "kind": None,
+        "reach": against.reach,
+        "behind_max": against.behind_max,
+        "reached": None,
+        "pairs": [list(pair) for pair in zip(ours, theirs, strict=bool(theirs))],
+    }
+    if theirs:
+        found = ratio_of(ours, theirs, higher_is_better=line.higher_is_better)
+        said |= {
+            "ratio": found.ratio,
+            "interval": [found.low, found.high],
+            "kind": found.kind,
+            "reached": _reached(against, found.ratio, ours, theirs),
+        }
+    return said
+
+
+def _reached(
+    against: Against, ratio: float, ours: Sequence[float], theirs: Sequence[float]
+) -> bool | None:
+    """None where nothing is to be reached."""
+    if against.behind_max is not None:
+        return most_behind(ours, theirs) <= against.behind_max
+    return None if against.reach is None else ratio >= against.reach
+
+
+def costs(line: Line, peer: str, found: Sequence[Measured | None]) -> dict[str, Any] | None:
+    """What a peer's runs of a line cost in the middle; None where it has no such line."""
+    there = [one for one in found if one is not None]
+    if not there:
+        return None
+    fields = ("value", "broker_cpu_s", "client_cpu_s", "peak_pss_mib", "syncs")
+    middle = {}
+    for field in fields:
+        known = [getattr(one, field) for one in there if getattr(one, field) is not None]
+        middle[field] = median(known) if known else None
+    least, most = min(one.value for one in there), max(one.value for one in there)
+    return {
+        "what": line.what,
+        "unit": line.unit,
+        "peer": peer,
+        "rounds": len(there),
+        **middle,
+        "spread": most / least if least else None,
+        "note": there[-1].note,
+    }
+
+
+def _values(found: Sequence[Measured | None]) -> list[float]:
+    return [one.value for one in found if one is not None]
+
+
+def renew(path: Path, measured: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """Keep these entries in place of older ones of the same names, and all others as they were."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known |= measured
+    kept = {name: known[name] for name in order if name in known}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    return kept

@@ -1,0 +1,134 @@
+"""Pairs, one after the other: every peer measures a workload once, then every peer again.
+
+Our two durabilities and their rivals take turns within a round, always in the same order, so that
+each figure of ours has a rival's beside it that is as old.  A workload that fails is told and not
+counted; the others go on.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tests import kafka_peer
+from tests.bench.failure import BenchError
+from tests.bench.peers import queues
+from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, ApacheKafka, Ours, Peer
+from tests.bench.peers.lines import Measured, Scale, Workload
+from tests.bench.peers.results import entry
+
+FACTORIES: Mapping[str, Callable[[Path], Peer]] = {
+    FSYNC: lambda folder: Ours(folder, "fsync"),
+    OS: lambda folder: Ours(folder, "os"),
+    KAFKA: ApacheKafka,
+    FLUSHED: lambda folder: ApacheKafka(folder, flushes=True),
+    **{name: lambda folder, name=name: queues.Queue(name, folder) for name in queues.KINDS},
+}
+Missing = Callable[[str], str | None]
+
+
+def why_missing(name: str) -> str | None:
+    """Why a peer can't take part here, or None when it can."""
+    if name in (KAFKA, FLUSHED):
+        return kafka_peer.why_missing()
+    return queues.why_missing(name) if name in queues.KINDS else None
+
+
+class Stage:
+    """The peers of a run, each made when a workload first asks for it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        factories: Mapping[str, Callable[[Path], Peer]] = FACTORIES,
+        missing: Missing = why_missing,
+    ) -> None:
+        self._folder = folder
+        self._factories = factories
+        self._missing = missing
+        self._peers: dict[str, Peer] = {}
+        self._skipped: set[str] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def peers(self, names: Sequence[str]) -> list[Peer]:
+        """Those of the names that can take part; of each other one, a line once."""
+        found = []
+        for name in names:
+            if name in self._peers:
+                found.append(self._peers[name])
+            elif (reason := self._missing(name)) is None:
+                self._peers[name] = self._factories[name](self._folder)
+                self._stack.callback(self._peers[name].end)
+                found.append(self._peers[name])
+            elif name not in self._skipped:
+                self._skipped.add(name)
+                say(f"skipped {name}: {reason}")
+        return found
+
+
+def run(
+    stage: Stage,
+    chosen: Sequence[Workload],
+    scale: Scale,
+    pairs: Callable[[Workload], int],
+    about: Mapping[str, Any],
+    *,
+    warm: bool = True,
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Each workload's name and what is kept of it; None where it failed."""
+    for workload in chosen:
+        begin = time.monotonic()
+        try:
+            found = run_one(stage, workload, scale, pairs(workload), about, warm=warm)
+        except (BenchError, kafka_peer.KafkaPeerError, TimeoutError) as error:
+            say(f"FAILED {workload.name} {workload.title}: {error}")
+            yield workload.name, None
+            continue
+        say(f"{workload.name} {workload.title}: took {time.monotonic() - begin:.0f} s")
+        yield workload.name, {**found, "seconds": round(time.monotonic() - begin)}
+
+
+def run_one(
+    stage: Stage,
+    workload: Workload,
+    scale: Scale,
+    pairs: int,
+    about: Mapping[str, Any],
+    *,
+    warm: bool,
+) -> dict[str, Any]:
+    peers = stage.peers(workload.peers)
+    notes = [workload.prepare(peer, scale) for peer in peers]
+    if warm and workload.warms_up:
+        for peer in peers:
+            if not peer.ours:  # Ours is another process in each measurement.
+                workload.measure(peer, scale)
+                say(f"{workload.name} warmed up {peer.name}")
+    rounds: dict[str, list[list[Measured | None]]] = {
+        peer.name: [[] for _ in workload.lines] for peer in peers
+    }
+    for number in range(1, pairs + 1):
+        for peer in peers:
+            measured = workload.measure(peer, scale)
+            for line, values, one in zip(workload.lines, rounds[peer.name], measured, strict=True):
+                values.append(one)
+                if one is not None:
+                    where = f"{workload.name} {number}/{pairs} {peer.name:22}"
+                    say(f"{where} {one.value:14,.3f} {line.unit}  {line.what}")
+    durabilities = {peer.name: peer.durability for peer in peers}
+    kept = {"notes": [note for note in notes if note], "durability": durabilities}
+    return entry(workload, rounds, {**about, **kept, "rounds": pairs})
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
