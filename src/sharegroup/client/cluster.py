@@ -13,6 +13,7 @@ requests of a connection in order: a heartbeat must not wait behind a parked fet
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -49,6 +50,8 @@ GROUP_KEY_TYPE = 0
 NO_LEADER = -1
 FORMER_IDS_MAX = 1_000
 """Topics that are gone, or have got another id, and whose names somebody may still ask for."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -144,9 +147,14 @@ class Cluster:
                 connection = await open_connection(
                     address, self.config, metrics=self._connection_metrics, tls=self._tls
                 )
-            except KafkaError:
+            except KafkaError as error:
+                if error.retriable and not pause.failures:
+                    # Who waits for the cluster is told why, once: the next attempts say the same.
+                    log.info('event=connection.failed error="%s"', error)
                 pause.failed()
                 raise
+            if pause.failures:
+                log.info("event=connection.restored broker=%s", connection.peer)
             pause.worked()
             if self._closed:
                 connection.close()
@@ -343,9 +351,11 @@ def topic_refusal(described: MetadataResponseTopic) -> KafkaError:
 class _Pause:
     """When the next attempt to connect to one address may start."""
 
-    __slots__ = ("_backoff", "_until")
+    __slots__ = ("_backoff", "_until", "failures")
 
     def __init__(self, backoff: Backoff) -> None:
+        self.failures = 0
+        """In a row, since it last worked."""
         self._backoff = backoff
         self._until = 0.0
 
@@ -353,8 +363,10 @@ class _Pause:
         return max(0.0, self._until - time.monotonic())
 
     def failed(self) -> None:
+        self.failures += 1
         self._until = time.monotonic() + self._backoff.next_ms() / 1000
 
     def worked(self) -> None:
+        self.failures = 0
         self._backoff.reset()
         self._until = 0.0

@@ -15,7 +15,7 @@ from kio.schema.metadata.v13.response import (
 from sharegroup.client import cluster as cluster_module
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
 from sharegroup.ids import TopicId
 
 
@@ -45,6 +45,7 @@ class Connection:
     def __init__(self) -> None:
         self.topics: tuple[MetadataResponseTopic, ...] = ()
         self.port = 9092
+        self.peer = ""
 
     async def request(self, _: Any) -> MetadataResponse:
         broker: dict[str, Any] = {"node_id": 1, "host": "127.0.0.1", "port": self.port}
@@ -127,3 +128,33 @@ def test_addresses_of_brokers_that_are_gone_are_forgotten(connection: Connection
         return len(cluster._connections) + len(cluster._opening) + len(cluster._pauses)
 
     assert asyncio.run(run()) <= 9  # Three each for the bootstrap address and the last two.
+
+
+def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Connection()
+    made.peer = "127.0.0.1:9092"
+    refusals = [NetworkException("broker 127.0.0.1:9092: refused")] * 3
+
+    async def open_connection(*_: Any, **__: Any) -> Connection:
+        if refusals:
+            raise refusals.pop()
+        return made
+
+    monkeypatch.setattr(cluster_module, "open_connection", open_connection)
+
+    async def connect() -> None:
+        cluster = Cluster(ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1))
+        for _ in range(3):
+            with pytest.raises(NetworkException):
+                await cluster.any_connection()
+        await cluster.any_connection()
+        cluster.close()
+
+    with caplog.at_level("INFO", logger="sharegroup.client"):
+        asyncio.run(connect())
+    assert caplog.messages == [
+        'event=connection.failed error="broker 127.0.0.1:9092: refused"',
+        "event=connection.restored broker=127.0.0.1:9092",
+    ]

@@ -125,7 +125,12 @@ class Program:
             if not wish.done():
                 wish.cancel()
                 if not starting.done():
-                    log.info("event=starting app=%s bootstrap=%s", self._app.name, self._where)
+                    log.warning(
+                        "event=starting app=%s bootstrap=%s "
+                        "(waits for the cluster's answer, or for a startup hook)",
+                        self._app.name,
+                        self._where,
+                    )
                 continue
             early.append(wish.result())
             if early[-1] in (Wish.STOP, Wish.HURRY):
