@@ -103,7 +103,9 @@ class TestHangingUp:
         scene = Scene(initial_delay_ms=1_000)
         _, call = scene.knock("a")
         _, lost = scene.knock("b")
-        scene.follow(scene.groups.hang_up(GROUP, lost, now=scene.now, limits=scene.limits))
+        decision = scene.groups.hang_up(GROUP, lost, now=scene.now, limits=scene.limits)
+        assert decision.group_id == GROUP
+        scene.follow(decision)
         scene.pass_ms(2_000)
         assert isinstance(scene.answers[call], JoinReply)
         assert [one.client_id for one in scene.groups.describe(GROUP).members] == ["a"]
