@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+import sharegroup.worker
 from sharegroup.broker.dispatch import MODULES
 from sharegroup.wire.apis import APIS
 from tests.write_docs import DOCS, documents
+from tests.write_reference import SECTIONS
 
 ROOT = DOCS.parent
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("name", ["config.md", "protocol.md", "cli.md", "metrics.md"])
+@pytest.mark.parametrize(
+    "name", ["config.md", "protocol.md", "cli.md", "metrics.md", "worker-reference.md"]
+)
 def test_generated_document_is_current(name: str) -> None:
     assert (DOCS / name).read_text() == documents()[name], "run: python -m tests.write_docs"
 
@@ -26,6 +30,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text()) if "://" not in link]
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert missing == []
+
+
+def test_every_name_of_the_worker_is_in_its_reference() -> None:
+    assert {name for names in SECTIONS.values() for name in names if "." not in name} == set(
+        sharegroup.worker.__all__
+    )
 
 
 def test_every_api_has_a_handler_and_the_other_way_round() -> None:

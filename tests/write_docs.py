@@ -38,6 +38,7 @@ from sharegroup.cli.main import VERBS, cli
 from sharegroup.client.kafka_properties import NAMES
 from sharegroup.wire.apis import APIS
 from sharegroup.worker.seeing.families import FAMILIES as WORKER
+from tests.write_reference import reference
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 STATE_APIS = "sharegroup.share.state.apis.enable"
@@ -221,6 +222,7 @@ def documents() -> dict[str, str]:
         "protocol.md": "\n".join(protocol()) + "\n",
         "cli.md": "\n".join(command_line()) + "\n",
         "metrics.md": "\n".join(metrics()) + "\n",
+        "worker-reference.md": "\n".join(worker_reference()) + "\n",
     }
 
 
@@ -343,6 +345,12 @@ def command_line() -> Iterator[str]:
                 inner = command.get_command(context, name)
                 assert inner is not None
                 yield from page(inner, f"sharegroup {verb} {name}")
+
+
+def worker_reference() -> Iterator[str]:
+    yield "# Workers: reference"
+    yield f"\n{MADE}\n"
+    yield from reference()
 
 
 def page(command: click.Command, name: str) -> Iterator[str]:

@@ -40,6 +40,7 @@ class Call:
 
 
 Proceed = Callable[[Call], Awaitable[Any]]
+"""What is inside of a middleware: the next one, or the handler."""
 Middleware = Callable[[Call, Proceed], Awaitable[Any]]
 
 

@@ -15,7 +15,10 @@ class Outcome(Exception):
 
 
 class Reject(Outcome):
-    """This record can never be done: to the dead letters, without another try."""
+    """This record can never be done: to the dead letters, without another try.
+
+    What it is raised with, as in ``Reject("negative total")``, is the message of its letter.
+    """
 
     __module__ = PUBLIC
 
