@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner
 
 TURN = 64
-"""So many records begin in one turn of the loop, whichever lanes run them; then all others that
-wait for the loop go first.  Each lane for itself would make turns as long as there are lanes."""
+"""So many handlers that wait for nothing run in one turn of the loop, whichever lanes run them;
+then all others that wait for the loop go first.  One that waits ends its lane's turn itself."""
 LONG_SECONDS = 0.001
 LONG_IN_TURN = 16
 """A handler that kept the loop for longer counts as so many."""
@@ -52,11 +52,13 @@ class Lane:
     """See the module's text."""
 
     __slots__ = (
-        "_runner", "_wake", "begun_at", "interrupted_at", "one", "task", "verdict",
+        "_is_fresh", "_runner", "_wake", "begun_at", "interrupted_at", "one", "task", "verdict",
     )  # fmt: skip
 
     def __init__(self, runner: RouteRunner) -> None:
         self._runner = runner
+        self._is_fresh = False
+        """Whether it was idle until now."""
         self._wake: asyncio.Future[None] | None = None
         self.one: InHand | None = None
         """The record whose handler runs; None: none, or it was given up."""
@@ -97,17 +99,20 @@ class Lane:
                 await self._idle()
                 continue
             if runner.in_turn >= TURN:
-                await asyncio.sleep(0)
+                await self._next_turn()
                 continue
             one = ready.popleft()
             if one.is_done:
                 continue
-            if ready and runner.idle:
-                runner.wake_one()
+            if ready and runner.idle and (self._is_fresh or not runner.waking):
+                runner.wake(2)
+            self._is_fresh = False
             if runner.bucket is not None and not await runner.wait_for_turn(one):
                 continue
-            runner.count_in_turn(1)
+            runner.latest = self
             await self._handle(one)
+            if runner.latest is self:  # Else it waited for something, and others ran.
+                runner.count_in_turn(1)
 
     async def _idle(self) -> None:
         self._wake = asyncio.get_running_loop().create_future()
@@ -116,7 +121,21 @@ class Lane:
             await self._wake
         finally:
             self._wake = None
+            self._is_fresh = True
             self._runner.woken(self)
+
+    async def _next_turn(self) -> None:
+        """Begin nothing more in this turn of the loop.  One lane waits for the next one: it wakes
+        two others, and each of these two more, if handlers wait and there is more to begin."""
+        runner = self._runner
+        if runner.is_paced:
+            await self._idle()
+            return
+        runner.is_paced = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            runner.is_paced = False
 
     async def _handle(self, one: InHand) -> None:
         # The hot path: once for each record.
@@ -145,7 +164,7 @@ class Lane:
         except BaseException as raised:  # noqa: BLE001  Everything that a handler can end with.
             error = raised
         ended_at = runner.clock.now()
-        if ended_at - begun_at > LONG_SECONDS:
+        if ended_at - begun_at > LONG_SECONDS and runner.latest is self:
             runner.count_in_turn(LONG_IN_TURN)
         if error is not None or self.verdict is not None:
             error = self._why(error)

@@ -4,8 +4,8 @@
               ^                    ^                                       held, written
               '--- its key is free '--- due again <---- held
 
-A lane that finds more ready than it takes wakes one idle lane, which wakes the next: so as many
-lanes run as there is work for, and a handler that never waits is run by one of them alone.
+A lane that finds more ready than it takes wakes idle ones, and these wake others: so as many lanes
+run as there is work for, and a handler that never waits is run by one or two of them.
 """
 
 from __future__ import annotations
@@ -75,10 +75,16 @@ class RouteRunner:
         self.given_up = 0
         """Handlers that were given up and have not ended."""
         self._settling = settling
-        self._waking = False
+        self.waking = 0
+        """How many lanes are about to stop being idle."""
+        self.is_paced = False
+        """Whether a lane waits for the loop's next turn."""
         self._is_open = True
         self.in_turn = 0
-        """How many records began in this turn of the event loop, the long ones counted more."""
+        """How many handlers ran in this turn of the event loop without waiting for anything, those
+        that took long counted more."""
+        self.latest: Lane | None = None
+        """The lane that began a handler last."""
         self.gathering: BatchLane | None = None
         """The lane that gathers a batch."""
         self._batching = _batching_of(route)
@@ -186,12 +192,17 @@ class RouteRunner:
         if self.gathering is not None:
             if len(self.ready) >= self._at_a_time:
                 self.gathering.wake()
-        elif self.ready and self.idle and not self._waking:
-            self._waking = True
+        elif self.ready and self.idle and not self.waking:
+            self.wake(1)
+
+    def wake(self, lanes: int) -> None:
+        """Have so many idle lanes look, if there is something for them."""
+        for _ in range(min(lanes, len(self.idle), len(self.ready))):
+            self.waking += 1
             self.idle.pop().wake()
 
     def count_in_turn(self, records: int) -> None:
-        """So many more began in this turn of the loop."""
+        """So many more ran in this turn of the loop."""
         if not self.in_turn:
             asyncio.get_running_loop().call_soon(self._new_turn)
         self.in_turn += records
@@ -201,9 +212,10 @@ class RouteRunner:
 
     def woken(self, lane: Lane) -> None:
         """A lane has stopped being idle."""
-        self._waking = False
         if lane in self.idle:  # It was cancelled while it was.
             self.idle.remove(lane)
+        else:
+            self.waking -= 1
 
     async def _called(self, call: Call) -> Any:
         """The innermost of the middleware."""
