@@ -574,3 +574,25 @@ async def test_a_stop_ends_what_runs_in_processes(bootstrap: str, group: str, to
     assert report is not None
     assert (report.finished, report.interrupted) == (0, 2)
     assert named(events, "record.failed") == []
+
+
+@run
+async def test_without_renewal_a_handler_ends_with_its_lock(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    app, events = app_of(bootstrap)
+    deliveries: list[int] = []
+    settings = {**SHORT_LOCK, "share.renew.acknowledge.enable": "false"}
+
+    @app.share_group(group, topics=topic, group_configs=settings)
+    async def slow(value: bytes, record: Record) -> None:
+        deliveries.append(record.delivery_attempt)
+        if record.delivery_attempt == 1:
+            await asyncio.sleep(60)
+
+    async with app:
+        await send(bootstrap, topic, b"x")
+        await until(lambda: app.worker and app.worker.counts[0].succeeded == 1)
+    assert deliveries == [1, 2]
+    assert len(named(events, "record.lock_lost")) == 1
+    assert named(events, "record.failed") == []
