@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,33 @@ def test_single_letters_are_read_out_of_the_middle_of_a_batch(
             cluster.close()
 
     assert asyncio.run(read_some()) == [b"3", b"4", b"5"]
+
+
+def test_letters_are_found_by_the_time_of_their_burial(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    dead = f"{group}.dead"
+    now_ms = time.time_ns() // 1_000_000
+    hours_ago = (5, 3, 1)
+
+    async def write() -> None:
+        await make_topics(bootstrap, dead)
+        headers = [("__dlq.errors.group", group.encode()), ("__dlq.errors.topic", b"orders")]
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for hours in hours_ago:
+                at_ms = now_ms - hours * 3_600_000
+                await producer.send_and_wait(dead, b"{}", headers=headers, timestamp_ms=at_ms)
+
+    asyncio.run(write())
+
+    def count(*words: str) -> int:
+        return sum(row["letters"] for row in run(f"list {dead} --json", *words).rows)
+
+    assert [count("--since", since) for since in ("6h", "4h", "2h", "30m")] == [3, 2, 1, 0]
+    assert [count("--until", until) for until in ("6h", "4h", "2h", "30m")] == [0, 1, 2, 3]
+    assert count("--since", "4h", "--until", "2h") == 1
+    moment = datetime.fromtimestamp((now_ms - 2 * 3_600_000) / 1000, UTC)
+    assert count("--since", moment.isoformat()) == 1
 
 
 def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) -> None:

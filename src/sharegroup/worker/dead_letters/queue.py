@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack
 
-from sharegroup.client.admin_topics import delete_records, describe_topics
-from sharegroup.client.admin_types import TopicDescription
+from sharegroup.client.admin_topics import delete_records, describe_topics, list_offsets
+from sharegroup.client.admin_types import ListedOffset, TopicDescription
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig, ClientOptions, config_from
 from sharegroup.client.records import TopicPartition
@@ -23,6 +23,8 @@ CHUNK_LETTERS_MAX = 1_000
 """What is worked on at a time."""
 
 
+CLOCKS_APART_MS = 10 * 60 * 1000
+"""Letters have the times of those who wrote them, and so may be out of order by as much."""
 COMPLETED_LETTERS_MAX = 200
 """Of letters that lack their records: these may be large, and come from elsewhere."""
 
@@ -92,7 +94,7 @@ class DeadLetterQueue:
 
         ``complete`` looks for the records themselves where a broker's letters lack them.
         """
-        for span in self._touched(selection):
+        for span in await self._touched(selection):
             async for records in read(self.cluster, span):
                 if not records:
                     continue
@@ -117,14 +119,29 @@ class DeadLetterQueue:
             if isinstance(failed, KafkaError):
                 raise failed
 
-    def _touched(self, selection: Selection) -> Iterable[Span]:
+    async def _touched(self, selection: Selection) -> list[Span]:
         """The spans that can hold what is selected; single places need no whole log."""
-        if not selection.places:
+        if selection.places:
+            return [
+                Span(span.where, max(span.first, min(offsets)), min(span.end, max(offsets) + 1))
+                for span in self.spans
+                if (offsets := _offsets_in(selection.places, span.where.partition))
+            ]
+        if selection.since_ms is None:
             return self.spans
-        return [
-            Span(span.where, max(span.first, min(offsets)), min(span.end, max(offsets) + 1))
-            for span in self.spans
-            if (
-                offsets := [at for number, at in selection.places if number == span.where.partition]
-            )
-        ]
+        at_ms = max(0, selection.since_ms - CLOCKS_APART_MS)
+        firsts = await list_offsets(
+            self.cluster, dict.fromkeys((one.where for one in self.spans), at_ms)
+        )
+        return [_later(span, firsts[span.where]) for span in self.spans]
+
+
+def _offsets_in(places: Iterable[tuple[int, int]], partition: int) -> list[int]:
+    return [offset for number, offset in places if number == partition]
+
+
+def _later(span: Span, first: ListedOffset | KafkaError) -> Span:
+    """The part of a span from here on; none of it where the broker knows no such offset."""
+    if isinstance(first, KafkaError):
+        raise first
+    return span._replace(first=max(span.first, first.offset) if first.offset >= 0 else span.end)
