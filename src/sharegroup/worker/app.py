@@ -36,6 +36,7 @@ from typing import (
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
+from sharegroup.worker.declared.functions import check_callable, check_listener
 from sharegroup.worker.declared.names import checked_topic
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
@@ -86,7 +87,7 @@ class App:
         self.name = name
         self.bootstrap = bootstrap
         self.client_options: dict[str, Any] = dict(client or {})
-        self.grace_seconds = seconds(grace)
+        self.grace_seconds = _grace(grace, name)
         self.prepare = prepare
         self.state = SimpleNamespace()
         """For the application: what its hooks open and its handlers use."""
@@ -199,6 +200,7 @@ class App:
         check_name(name)  # Here, and not where a decorator is used.
 
         def listen(function: OnEvent) -> OnEvent:
+            check_listener(function, f"App {self.name!r}: on({name!r})")
             self.events.on(name, function)
             return function
 
@@ -206,21 +208,25 @@ class App:
 
     def on_startup(self, hook: Hook) -> Hook:
         """Run it, with the App if it takes something, before the first record; may be async."""
+        check_callable(hook, f"App {self.name!r}: on_startup", takes=(0, 1))
         self._startup.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
         """Run it after the last record; the last that was declared runs first."""
+        check_callable(hook, f"App {self.name!r}: on_shutdown", takes=(0, 1))
         self._shutdown.append(hook)
         return hook
 
     def middleware(self, middleware: AroundCall) -> AroundCall:
         """Put it around every handler (`sharegroup.worker.middleware`)."""
+        check_callable(middleware, f"App {self.name!r}: middleware", takes=(2,))
         self.middlewares.append(middleware)
         return middleware
 
     def before_send(self, function: BeforeSend) -> BeforeSend:
         """Call it with topic and headers of what a sender sends; it may add headers."""
+        check_callable(function, f"App {self.name!r}: before_send", takes=(2,))
         self.outlet.before_send += (function,)
         return function
 
@@ -367,6 +373,13 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {self.name!r}, {len(self._routed)} handlers>"
+
+
+def _grace(given: Duration, name: str) -> float:
+    try:
+        return seconds(given)
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"App {name!r}: grace: {error}") from None
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> None:

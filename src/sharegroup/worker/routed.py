@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from sharegroup.worker.declared.handler import shape_of
+from sharegroup.worker.declared.names import checked_group
 from sharegroup.worker.declared.options import RouteOptions, Topics, route_of
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.sender import Sender
@@ -65,7 +66,8 @@ class Declare:
         take: Callable[[Routed[Any, Any]], None] | None = None,
         depth: int = 2,
     ) -> None:
-        self._group = group
+        # Here, and not where a decorator is used: without its parentheses it never is.
+        self._group = checked_group(group)
         self._topics = topics
         self._options = options
         self._take = take

@@ -383,3 +383,33 @@ def test_declaring_loads_no_client_and_no_library() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ran.stdout == "[]\n"
+
+
+async def alarm(event: Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda app: app.on_startup(3), "on_startup: expected a function, got 3"),
+        (lambda app: app.on_startup(lambda a, b: None), r"on_startup: .* with 0 or 1 arguments"),
+        (lambda app: app.on_shutdown(lambda *, a: None), r"on_shutdown: .* with 0 or 1 arguments"),
+        (lambda app: app.middleware(lambda call: None), r"middleware: .* with 2 arguments"),
+        (lambda app: app.before_send(lambda: None), r"before_send: .* with 2 arguments"),
+        (
+            lambda app: app.on("record.failed", lambda: None),
+            r"on\('record.failed'\): .* with 1 arg",
+        ),
+        (lambda app: app.on("*", alarm), r"on\('\*'\): .* coroutine function, which nobody would"),
+    ],
+)
+def test_function_that_could_not_be_called_is_refused_where_it_is_declared(
+    declare: Callable[[App], object], message: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"App 'orders-service': {message}"):
+        declare(App("orders-service"))
+
+
+def test_grace_that_is_no_time_is_refused_by_name() -> None:
+    with pytest.raises(InvalidConfig, match=r"App 'orders-service': grace: .* got 'soon'"):
+        App("orders-service", grace="soon")

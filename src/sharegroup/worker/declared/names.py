@@ -26,6 +26,11 @@ def checked_group(name: object) -> str:
     """The name, if topics of the group's own can be named after it."""
     if isinstance(name, str) and _GROUP.fullmatch(name):
         return name
+    if callable(name):
+        raise InvalidConfig(
+            f"share_group: expected a group's name, got {name!r}; "
+            f"write @app.share_group('group', topics='topic') above the handler"
+        )
     raise InvalidConfig(
         f"share group {name!r}: expected 1 to 220 of the characters a-z A-Z 0-9 . _ -, "
         f"because its own topics are named <group>.retry and so on"

@@ -98,9 +98,11 @@ WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def _topics(given: Topics, whose: str) -> tuple[str, ...]:
+    if not isinstance(given, str | Iterable):
+        raise InvalidConfig(f"{whose}: topics={given!r}; expected a topic's name, or several")
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names:
-        raise InvalidConfig(f"{whose}: it has no topics")
+        raise InvalidConfig(f"{whose}: it has no topics; expected topics='name', or several")
     if len(set(names)) < len(names):
         raise InvalidConfig(f"{whose}: topics={names}; expected each of them once")
     return tuple(checked_topic(name, whose) for name in names)
@@ -108,10 +110,9 @@ def _topics(given: Topics, whose: str) -> tuple[str, ...]:
 
 def _problems(route: Route) -> Iterator[str]:
     """What is wrong with it, in words."""
-    for name, kinds in OPTION_TYPES.items():
+    for name, (written, kinds, expected) in OPTION_TYPES.items():
         if not isinstance(getattr(route, name), kinds):
-            expected = " or ".join(kind.__name__ for kind in kinds)
-            yield f"{name}={getattr(route, name)!r}; expected {expected}"
+            yield f"{written}={getattr(route, name)!r}; expected {expected}"
     for name, words in (("unreadable", Unreadable), ("start_from", StartFrom)):
         if getattr(route, name) not in get_args(words):
             yield f"{name}={getattr(route, name)!r}; expected {' or '.join(get_args(words))}"
@@ -145,14 +146,31 @@ def _contradictions(route: Route) -> Iterator[str]:
         yield f"topic {route.own_topic!r} is the group's own; it is read without being asked for"
 
 
-OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
-    "retry": (Retry, type(None)),
-    "dead_letter": (DeadLetter, BrokerDeadLetter, type(None)),
-    "rate_limit": (RateLimit, type(None)),
-    "batching": (Batching, type(None)),
-    "holding": (Holding,),
-    "group_configs": (Mapping,),
+OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
+    "retry": (
+        "retry",
+        (Retry, type(None)),
+        "Retry(attempts=..., first=...), or None for no retries",
+    ),
+    "dead_letter": (
+        "dead_letter",
+        (DeadLetter, BrokerDeadLetter, type(None)),
+        "a topic's name, DeadLetter(...), BrokerDeadLetter(...), or None for no dead letters",
+    ),
+    "rate_limit": (
+        "rate_limit",
+        (RateLimit, type(None)),
+        "a text like '100/s' or '10/2m', RateLimit(records, seconds), or None",
+    ),
+    "batching": (
+        "batch",
+        (Batching, type(None)),
+        "a size, or Batching(size=..., wait_seconds=...)",
+    ),
+    "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),
+    "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
 }
+"""A field of the route: the option's name, what it may be, and the same in words."""
 
 
 def _whole(value: object, low: int, high: int) -> bool:

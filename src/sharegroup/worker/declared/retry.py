@@ -47,6 +47,9 @@ class Retry:
             raise InvalidConfig(
                 f"Retry: attempts={self.attempts!r}; expected 1 (no retry) to {ATTEMPTS_MAX}"
             )
+        for name in ("factor", "jitter"):
+            if not isinstance(getattr(self, name), int | float):
+                raise InvalidConfig(f"Retry: {name}={getattr(self, name)!r}; expected a number")
         if not self.factor >= 1:
             raise InvalidConfig(f"Retry: factor={self.factor!r}; expected 1 or more")
         if not 0 <= self.jitter <= 1:

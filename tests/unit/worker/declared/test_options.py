@@ -146,8 +146,8 @@ def test_option_like_no_other_lists_all() -> None:
         ({"concurrency": "many"}, "concurrency='many'; expected 1 to"),
         ({"processes": -1}, "processes=-1; expected 0 to 1000"),
         ({"in_flight_bytes": 0}, "in_flight_bytes=0; expected 1 to"),
-        ({"retry": 3}, "retry=3; expected Retry or NoneType"),
-        ({"dead_letter": 3}, "dead_letter=3; expected DeadLetter or BrokerDeadLetter"),
+        ({"retry": 3}, r"retry=3; expected Retry\(attempts=..., first=...\), or None"),
+        ({"dead_letter": 3}, "dead_letter=3; expected a topic's name, DeadLetter"),
         ({"dead_letter": "a b"}, "dead_letter: DeadLetter: topic 'a b'; expected"),
         ({"rate_limit": "fast"}, "rate_limit: expected a RateLimit, or a text like '100/s'"),
         ({"rate_limit": "0/s"}, r"rate_limit: RateLimit: records=0\.0, seconds=1\.0; expected"),
@@ -161,7 +161,9 @@ def test_option_like_no_other_lists_all() -> None:
         ({"retry_tiers": ("5s", "1s")}, r"retry_tiers=\(5\.0, 1\.0\); expected growing delays"),
         ({"retry_tiers": ("5s", 5)}, r"retry_tiers=\(5\.0, 5\.0\); expected growing delays"),
         ({"holding": 3}, "holding=3; expected Holding"),
-        ({"group_configs": "x"}, "group_configs='x'; expected Mapping"),
+        ({"group_configs": "x"}, "group_configs='x'; expected a dict by Kafka's names"),
+        ({"rate_limit": 100}, "rate_limit=100; expected a text like '100/s'"),
+        ({"topics": 3}, "topics=3; expected a topic's name, or several"),
         ({"payload": "json"}, r"payload='json'; expected a Payload"),
         ({"topics": ()}, "it has no topics"),
         ({"topics": ("orders", "orders")}, r"topics=\('orders', 'orders'\); expected each"),
@@ -188,6 +190,11 @@ def test_process_must_be_able_to_find_its_handler() -> None:
 
     with pytest.raises(InvalidConfig, match="another process finds a handler by its module"):
         declared(here, processes=2)
+
+
+def test_decorator_without_its_parentheses_says_how_it_is_written() -> None:
+    with pytest.raises(InvalidConfig, match=r"group's name, got <function bill .*write @app"):
+        share_group(bill)
 
 
 @pytest.mark.parametrize("group", ["", "two words", "x" * 221, None, "a/b"])

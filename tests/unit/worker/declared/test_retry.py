@@ -69,6 +69,8 @@ def test_what_is_no_exception_is_treated_like_one(error: BaseException) -> None:
         ({"attempts": "3"}, r"attempts='3'; expected 1"),
         ({"factor": 0.5}, r"factor=0\.5; expected 1 or more"),
         ({"factor": float("nan")}, r"factor=nan; expected 1 or more"),
+        ({"factor": "3"}, r"factor='3'; expected a number"),
+        ({"jitter": "20%"}, r"jitter='20%'; expected a number"),
         ({"jitter": 1.1}, r"jitter=1\.1; expected 0 to 1"),
         ({"first": "soon"}, r"first: a duration: expected .* got 'soon'"),
         ({"longest": None}, r"longest: a duration: expected .* got NoneType"),
