@@ -44,7 +44,7 @@ async def test_failed_record_runs_again_in_time_for_its_group_alone(
     bootstrap: str, group: str, topic: str
 ) -> None:
     app, runs = app_of(bootstrap), Collected()
-    retry = Retry(attempts=5, first="400ms", factor=3, jitter=0)
+    retry = Retry(attempts=5, first="300ms", factor=2.5, jitter=0)
 
     @app.share_group(group, topics=topic, retry=retry, retry_tiers=TIERS, holding=NOWHERE)
     async def bill(value: bytes, record: Record) -> None:
@@ -67,7 +67,7 @@ async def test_failed_record_runs_again_in_time_for_its_group_alone(
     times = [at for at, _ in runs.seen("run")]
     assert len(times) == 4
     pauses = [after - before for before, after in pairwise(times)]
-    for pause, delay in zip(pauses, (0.4, 1.2, 3.6), strict=True):
+    for pause, delay in zip(pauses, (0.3, 0.75, 1.875), strict=True):
         assert delay <= pause <= delay * 1.1 + 0.4, "the rest is a busy machine's"
     last: Record = runs.seen("run")[-1][1]
     assert (last.topic, last.partition, last.offset, last.key) == (topic, 0, 0, b"k")

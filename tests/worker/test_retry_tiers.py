@@ -136,7 +136,7 @@ def test_two_groups_of_one_topic_do_not_see_each_others_retries(
 def test_members_that_come_and_go_double_nothing_and_delay_little(
     bootstrap: str, group: str
 ) -> None:
-    delays_ms = list(range(500, 6_500, 20))
+    delays_ms = list(range(500, 3_500, 10))
 
     async def run() -> None:
         await make_tiers(bootstrap, group)
