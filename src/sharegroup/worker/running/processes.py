@@ -19,7 +19,6 @@ import logging
 import multiprocessing
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -181,6 +180,3 @@ async def _ended(asking: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError:
             continue  # It is ending as fast as it can.
     asking.exception()
-
-
-__all__ = ["Connection", "HandlerCrashed", "HandlerProcesses"]
