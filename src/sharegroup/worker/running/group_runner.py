@@ -145,10 +145,14 @@ class GroupRunner:
             runner.stop_beginning()
         for intake in self._intakes:
             intake.close()
+        # A record that waits here for its retry would find nobody who runs it.
+        self.settling.may_hold = False
+        self._postpone_held()
         self._give_back_waiting()
 
     def resume(self) -> None:
         """Take records again."""
+        self.settling.may_hold = True
         for runner in self.runners:
             runner.begin_again()
         self._is_taking = True
@@ -160,8 +164,6 @@ class GroupRunner:
         settling = self.settling
         before = sum(one.done for one in self.runners)
         self.quiet()
-        settling.may_hold = False
-        self._postpone_held()
         await self._wait_for_handlers(grace_seconds, hurry)
         interrupted = await self._interrupt()
         at_close = [*settling.released_at_close, *settling.in_custody()]

@@ -48,6 +48,19 @@ class Keys:
         self.waiting -= 1
         return behind.pop(0)
 
+    def take(self, *, delivered_below: int) -> list[InHand]:
+        """What waits and was delivered less often; it doesn't wait any more, and has no key."""
+        taken = []
+        for key, behind in self._behind.items():
+            taken += [one for one in behind if one.delivery.delivery_count < delivered_below]
+            self._behind[key] = [
+                one for one in behind if one.delivery.delivery_count >= delivered_below
+            ]
+        for one in taken:
+            one.key = None
+        self.waiting -= len(taken)
+        return taken
+
     def __iter__(self) -> Iterator[InHand]:
         return (one for behind in self._behind.values() for one in behind)
 

@@ -442,6 +442,10 @@ class RouteRunner:
     def give_back_waiting(self, *, delivered_below: int) -> list[InHand]:
         """Release what was not begun and was delivered less often; the rest stays."""
         given, kept = [], []
+        if self.keys is not None:
+            for one in self.keys.take(delivered_below=delivered_below):
+                given.append(one)
+                self._settling.carry_out(self, one, GiveBack())
         for one in self.turning:
             if one.delivery.delivery_count < delivered_below and not one.is_done:
                 given.append(one)
@@ -452,7 +456,7 @@ class RouteRunner:
                 kept.append(one)
             elif not one.is_done:
                 given.append(one)
-                self._settling.carry_out(self, one, GiveBack())  # Its key's next becomes ready.
+                self._settling.carry_out(self, one, GiveBack())
         self.ready.extend(kept)
         return given
 
