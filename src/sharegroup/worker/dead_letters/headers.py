@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.worker.dead_letters.reasons import REASONS
+from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.decisions.story import NEW, Origin, Story
 from sharegroup.worker.decisions.story_headers import own_headers, story_headers
@@ -85,7 +86,7 @@ def _ours(
     yield _text("reason", step.reason)
     if step.error is not None:
         yield _text("error.class", class_name(step.error))
-        yield _text("error.message", _message(step.error))
+        yield _text("error.message", message_of(step.error, MESSAGE_CHARACTERS_MAX))
         if not shrunk:
             yield _text("error.traceback", traceback_text(step.error))
     yield _text("handler", by.handler)
@@ -99,7 +100,8 @@ def _kafkas(delivery: Delivery, step: Bury, by: Buried, origin: Origin) -> Itera
     """As a broker would write them, save that the message says more."""
     message = REASONS.get(step.reason, step.reason)
     if step.error is not None:
-        message = f"{message} {class_name(step.error)}: {_message(step.error)}"
+        said = message_of(step.error, MESSAGE_CHARACTERS_MAX)
+        message = f"{message} {class_name(step.error)}: {said}"
     for name, text in (
         ("topic", origin.topic),
         ("partition", str(origin.partition)),
@@ -129,13 +131,6 @@ def traceback_text(error: BaseException) -> str:
 def encoded(text: str) -> bytes:
     """UTF-8; what has no form in it, a lone surrogate of an odd file name, is written out."""
     return text.encode(errors="backslashreplace")
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)[:MESSAGE_CHARACTERS_MAX]
-    except Exception as broken:  # noqa: BLE001  An application's own __str__ may fail.
-        return f"<no text: {type(broken).__name__} in __str__>"
 
 
 def _text(name: str, text: str) -> Header:

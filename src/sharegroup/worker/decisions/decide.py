@@ -21,6 +21,7 @@ from sharegroup.worker.dead_letters.reasons import (
     REJECTED,
     UNREADABLE,
 )
+from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
 from sharegroup.worker.decisions.story import Attempt, Story
@@ -141,15 +142,8 @@ def _with_failure(story: Story, error: BaseException, *, now_ms: int, member: st
         number=story.failures + 1,
         at_ms=now_ms,
         error=f"{kind.__module__}.{kind.__qualname__}",
-        message=_text_of(error)[:MESSAGE_CHARACTERS_MAX],
+        message=message_of(error, MESSAGE_CHARACTERS_MAX),
         member=member,
     )
     attempts = (*story.attempts, attempt)[-ATTEMPTS_KEPT:]
     return replace(story, failures=attempt.number, attempts=attempts, due_ms=None)
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as second:  # noqa: BLE001  The application's __str__ may do anything.
-        return f"(its text can't be had: {type(second).__qualname__})"

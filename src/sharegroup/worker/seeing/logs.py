@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Literal
 
+from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.events import EVENTS, Event, Events
 from sharegroup.worker.seeing.current import CURRENT
 
@@ -56,6 +57,8 @@ GIVEN = "SHAREGROUP_WORKER_LOG"
 TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that say at level INFO what only who debugs wants to know."""
 
+REASON_CHARACTERS_MAX = 500
+"""Of an error's text in a line; the dead letter has more of it."""
 PLACE = ("group", "topic", "partition", "offset", "attempt")
 
 
@@ -178,7 +181,7 @@ def _facts(event: Event) -> Iterator[tuple[str, Any]]:
     if event.error is not None:
         kind = type(event.error)
         yield "error", f"{kind.__module__}.{kind.__qualname__}"
-        yield "reason", str(event.error)
+        yield "reason", message_of(event.error, REASON_CHARACTERS_MAX)
     yield from ((name, fact) for name, fact in event.details.items() if name not in PLACE)
 
 

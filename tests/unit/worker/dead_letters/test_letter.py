@@ -190,7 +190,7 @@ def test_error_without_a_text_buries_its_record_all_the_same() -> None:
             raise RuntimeError("no text")
 
     letter = written(Given("orders"), Bury(NEW, "rejected", Broken()))
-    assert letter.death.error_message == "<no text: RuntimeError in __str__>"
+    assert letter.death.error_message == "(its text can't be had: RuntimeError in __str__)"
 
 
 def test_cause_is_in_the_traceback() -> None:

@@ -268,7 +268,7 @@ class Unspeakable(TimeoutError):
 def test_failure_without_a_text_is_a_failure_all_the_same() -> None:
     step = decided(Unspeakable())
     assert isinstance(step, Postpone)
-    assert step.story.attempts[0].message == "(its text can't be had: KeyError)"
+    assert step.story.attempts[0].message == "(its text can't be had: KeyError in __str__)"
 
 
 @pytest.mark.parametrize(

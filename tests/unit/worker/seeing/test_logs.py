@@ -38,6 +38,11 @@ def restored_root() -> Iterator[None]:
     root.setLevel(level)
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        return str(1 // 0)
+
+
 class Recorded:
     """What a line needs to know of a `Record`."""
 
@@ -73,6 +78,21 @@ def test_an_event_is_one_line_of_pairs() -> None:
         "topic=orders partition=3 offset=1207 attempt=2 error=builtins.TimeoutError "
         'reason="the \\"bank\\" hangs" step=hold\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("x" * 2_000_000), "x" * 500),
+        (Speechless(), '"(its text can\'t be had: ZeroDivisionError in __str__)"'),
+    ],
+)
+def test_no_error_fills_the_log_or_keeps_its_line_from_being_written(
+    error: Exception, reason: str
+) -> None:
+    stream = configured("info", "text")
+    told(Event("record.failed", error=error))
+    assert stream.getvalue().endswith(f" reason={reason}\n")
 
 
 def test_an_event_is_one_object_to_a_line() -> None:
