@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharegroup import __version__
 from sharegroup.errors import KafkaError
+from sharegroup.worker.living.loop_watch import LoopWatch
 from sharegroup.worker.living.pid_files import PidFile
 from sharegroup.worker.living.signals import Wish, Wishes, listening
 from sharegroup.worker.seeing import logs
@@ -111,7 +112,12 @@ class Program:
                     log.exception("event=start_failed app=%s", self._app.name)
                     return FAILED
                 self._say(self._ready_line())
-                return await self._work()
+                stack.enter_context(LoopWatch())
+                try:
+                    return await self._work()
+                except Exception:  # Of a shutdown hook, or of a class's close.
+                    log.exception("event=stop_failed app=%s", self._app.name)
+                    return FAILED
 
     async def _started(self) -> bool:
         """Whether the application started; False: it was told to stop before it had."""

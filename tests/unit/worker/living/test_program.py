@@ -43,6 +43,7 @@ class Acted:
     def __init__(self, *, starts: bool = True, stops: bool = True) -> None:
         self.worker: Stood | None = None
         self.error: Exception | None = None
+        self.stop_error: Exception | None = None
         self.stops_asked: list[float | None] = []
         self._may_start = asyncio.Event()
         self._may_stop = asyncio.Event()
@@ -65,6 +66,8 @@ class Acted:
         if grace is not None:
             self._may_stop.set()
         await self._may_stop.wait()
+        if self.stop_error is not None:
+            raise self.stop_error
         return "finished=1 interrupted=0 released=0"
 
 
@@ -190,6 +193,22 @@ def test_a_hook_that_fails_is_shown_with_its_traceback(
     asyncio.run(work())
     assert "event=start_failed app=orders" in caplog.text
     assert "raise self.error" in caplog.text
+
+
+def test_a_hook_that_fails_at_the_end_is_shown_and_the_exit_code_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        app = Acted()
+        app.stop_error = ConnectionError("the database is away")
+        played = Played(app, tmp_path)
+        await played.until_phase("running")
+        signal.raise_signal(signal.SIGTERM)
+        assert await played.ended() == 1
+
+    asyncio.run(work())
+    assert "event=stop_failed app=orders" in caplog.text
+    assert "raise self.stop_error" in caplog.text
 
 
 def test_what_kafka_says_at_the_start_is_left_to_who_runs_the_program(tmp_path: Path) -> None:
