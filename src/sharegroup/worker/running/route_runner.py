@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sharegroup.worker.decisions.decide import before_run, decide
-from sharegroup.worker.decisions.outcomes import Reject, Release
-from sharegroup.worker.decisions.steps import GiveBack, Hold, Step
+from sharegroup.worker.decisions.decide import before_run
+from sharegroup.worker.decisions.steps import GiveBack, Hold
 from sharegroup.worker.declared.route import Batching, Route
 from sharegroup.worker.middleware import Call, Middleware, wrapped
-from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.running.batch_lane import BatchLane
 from sharegroup.worker.running.calling import Caller, caller_for
+from sharegroup.worker.running.ends import end
 from sharegroup.worker.running.in_hand import InHand, Unordered
 from sharegroup.worker.running.keys import Keys
-from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost, Stopped
+from sharegroup.worker.running.lane import Lane
 from sharegroup.worker.running.level import LEVEL_START, Level
 from sharegroup.worker.running.settling import Settling
 from sharegroup.worker.running.token_bucket import TokenBucket
@@ -318,7 +316,7 @@ class RouteRunner:
             counts.succeeded += 1
             self._settling.accept(self, one, seconds)
         else:
-            self._decided(one, error, now, seconds)
+            end(self._settling, one, error, now, seconds)
         if self._settling.hungry:
             self._settling.room_again.set()
 
@@ -349,72 +347,7 @@ class RouteRunner:
         for one in given_up:
             self.given_up += 1
             self._settling.say(logging.ERROR, "handler.stuck", self, one, text)
-            self._decided(one, verdict, now, seconds, may_hold=False)
-
-    def _decided(
-        self,
-        one: InHand,
-        error: BaseException | None,
-        now: float,
-        seconds: float,
-        *,
-        may_hold: bool = True,
-    ) -> None:
-        settling = self._settling
-        decision = one.record.decision
-        one.story = one.record.story  # Tracing notes there which span this run was.
-        if isinstance(error, LockLost):
-            settling.lost(self, one, error)
-            return
-        if isinstance(error, Stopped):
-            settling.carry_out(self, one, GiveBack(), at_close=True)
-            return
-        if decision is not None:
-            if error is not None:
-                settling.tell("record.failed", self, one, error, {"step": "decided by hand"})
-            error = None if decision == "accept" else decision
-        if error is None:
-            self.counts.succeeded += 1
-            settling.accept(self, one, seconds)
-            return
-        self._count(one, error)
-        step = self._step(one, error, now, may_hold=may_hold)
-        if not isinstance(error, Reject | Release | UnreadablePayload):
-            settling.tell("record.failed", self, one, error, {"step": type(step).__name__})
-        settling.carry_out(self, one, step)
-
-    def _step(
-        self, one: InHand, error: BaseException | None, now: float, *, may_hold: bool
-    ) -> Step:
-        settling = self._settling
-        return decide(
-            self.route,
-            error,
-            one.story,
-            delivery_count=one.delivery.delivery_count,
-            now_ms=self.clock.wall_ms(),
-            chance=random.random(),  # noqa: S311  Jitter.
-            holding_allowed_seconds=settling.may_hold_seconds(self, one, now) if may_hold else 0,
-            member=settling.member_id,
-        )
-
-    def _count(self, one: InHand, error: BaseException) -> None:
-        counts, tell = self.counts, self._settling.tell
-        match error:
-            case Reject():
-                counts.rejected += 1
-                tell("record.rejected", self, one, error)
-            case Release():
-                pass  # Counted where it is given back.
-            case UnreadablePayload():
-                counts.unreadable += 1
-                tell("record.unreadable", self, one, error)
-            case _:
-                kind = type(error)
-                counts.failed_with(f"{kind.__module__}.{kind.__qualname__}")
-                if isinstance(error, HandlingTimeout):
-                    counts.timed_out += 1
-                    tell("record.timed_out", self, one, error)
+            end(self._settling, one, verdict, now, seconds, may_hold=False)
 
     def settled(self, one: InHand) -> None:
         """It is out of our hands: whoever waits behind its key may run."""
