@@ -136,7 +136,8 @@ def stamp(batch: bytearray, header: PlacedBatch, *, base_offset: int, position: 
     """Write offset and leader epoch into the batch; where it will be in the log."""
     stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
     end_offset = base_offset + header.offset_count
-    return header._replace(position=position, base_offset=base_offset, end_offset=end_offset)
+    # Not `_replace`: this runs for every append, and by position it takes half of the time.
+    return PlacedBatch(position, header.size, base_offset, end_offset, *header[4:])
 
 
 def is_whole(batch: Buffer) -> bool:
