@@ -25,7 +25,7 @@ from tests.confluent_calls import admin, end_offset, produce
 from tests.processes import ServeProcess
 
 ROOT = Path(__file__).resolve().parent.parent
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
