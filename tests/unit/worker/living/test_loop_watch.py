@@ -78,7 +78,7 @@ def test_the_place_is_that_of_the_handler_not_of_what_it_calls() -> None:
         return library()
 
     ours: dict[str, Any] = {"__name__": "sharegroup.worker.running.lane"}
-    exec("def call(handler): return handler()", ours)  # noqa: S102  A frame of that module.
+    exec("def call(handler): return handler()", ours)
     file, _, name = ours["call"](bill).partition(" ")
     assert file.startswith("test_loop_watch.py:")
     assert name.endswith("<locals>.bill")
