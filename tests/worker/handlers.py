@@ -23,3 +23,13 @@ async def decide(text: str, record: Record) -> None:
         record.reject(f"attempt {record.attempt} of offset {record.offset}")
     else:
         record.accept()
+
+
+def look_at_lock(text: str, record: Record) -> tuple[float, float, float]:
+    """Waits until its lock lives longer than it did; with ``renew`` it asks for that."""
+    first, over = record.deadline, time.monotonic() + 8
+    if text == "renew":
+        record.renew()
+    while record.deadline == first and time.monotonic() < over:
+        time.sleep(0.01)
+    return first, record.deadline, record.seconds_left

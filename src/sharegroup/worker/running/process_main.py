@@ -21,6 +21,7 @@ from sharegroup.worker.decisions.story import Story
 from sharegroup.worker.declared.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import Delivery, Header
 from sharegroup.worker.record import Record
+from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.seeing import logs
 from sharegroup.worker.seeing.current import CURRENT
 
@@ -47,7 +48,7 @@ class RemoteError(Exception):
     """A handler's exception that can't be sent from process to process: its class and text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
     """What a delivery is, without its lock: settling it is the parent's business."""
 
@@ -59,8 +60,10 @@ class Copy:
     value: bytes | None
     headers: tuple[Header, ...]
     delivery_count: int
-    deadline: float
+    deadline_at_call: float
     is_lost: bool = False
+    lock: SharedLock | None = None
+    """None while it is on its way."""
 
     @classmethod
     def of(cls, delivery: Delivery) -> Copy:
@@ -77,12 +80,19 @@ class Copy:
             delivery.deadline,
         )
 
+    @property
+    def deadline(self) -> float:
+        """When the lock ends, as far as the parent knows; of a batch, when the first one does."""
+        return max(self.deadline_at_call, self.lock.deadline if self.lock is not None else 0.0)
+
     def accept(self) -> None: ...
     def release(self) -> None: ...
     def reject(self) -> None: ...
 
     def renew(self) -> None:
-        """The parent renews the lock by itself."""
+        """Ask the parent, who looks some times in a second."""
+        if self.lock is not None:
+            self.lock.ask()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,7 @@ class ChildClock:
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
-def serve(connection: Connection, module: str, qualified_name: str) -> None:
+def serve(connection: Connection, lock: SharedLock, module: str, qualified_name: str) -> None:
     """Call the handler for what comes, until the pipe ends."""
     _die_with_parent()
     for one in PARENTS_SIGNALS:
@@ -166,6 +176,8 @@ def serve(connection: Connection, module: str, qualified_name: str) -> None:
                     call = connection.recv()
                 except EOFError:
                     return
+                for copy, _ in call.records:
+                    copy.lock = lock
                 answer = _answer(runner, shape, call, clock)
                 connection.send_bytes(_pickled(answer))
         finally:

@@ -18,17 +18,21 @@ import asyncio
 import logging
 import multiprocessing
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sharegroup.worker.declared.handler import HandlerShape
+from sharegroup.worker.record import Record
 from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, records_of, serve
+from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.running.threads import HandlerThreads
 
 log = logging.getLogger(__name__)
 
 SPAWN = multiprocessing.get_context("spawn")
+LOOK_SECONDS = 0.1
+"""How soon a process sees that a lock was renewed, and the worker that it is to be."""
 END_SECONDS = 5.0
 """How long a child may take for its handler's ``close`` before it is killed."""
 
@@ -49,14 +53,15 @@ class HandlerCrashed(Exception):
 class _Child:
     """One process and the pipe to it; used by one thread, killed by any."""
 
-    __slots__ = ("_is_ready", "_shape", "connection", "process")
+    __slots__ = ("_is_ready", "_lock", "_shape", "connection", "process")
 
     def __init__(self, shape: HandlerShape) -> None:
         self._shape = shape
+        self._lock = SharedLock(SPAWN)
         self.connection, theirs = SPAWN.Pipe()
         self.process: BaseProcess = SPAWN.Process(
             target=serve,
-            args=(theirs, shape.module, shape.qualified_name),
+            args=(theirs, self._lock, shape.module, shape.qualified_name),
             name=f"sharegroup-{shape.name}",
         )
         self.process.start()
@@ -66,21 +71,24 @@ class _Child:
     def wait_ready(self) -> None:
         """Return when it has found and opened the handler; raises why it could not."""
         if not self._is_ready:
-            answer = self._exchange(None)
+            answer = self._exchange(None, None)
             if answer.error is not None:
                 answer.error.__cause__ = RemoteTraceback(answer.traceback)
                 self.end()
                 raise answer.error
             self._is_ready = True
 
-    def ask(self, call: Call) -> Answer:
+    def ask(self, call: Call, locks: _Locks | None) -> Answer:
         """Have the handler called; HandlerCrashed when the process ends before it answers."""
-        return self._exchange(call)
+        return self._exchange(call, locks)
 
-    def _exchange(self, call: Call | None) -> Answer:
+    def _exchange(self, call: Call | None, locks: _Locks | None) -> Answer:
         try:
             if call is not None:
+                self._lock.begin()
                 self.connection.send(call)
+            while locks is not None and not self.connection.poll(LOOK_SECONDS):
+                locks.look(self._lock)
             answer = self.connection.recv()
         except (EOFError, OSError) as error:
             self.process.join()
@@ -95,6 +103,27 @@ class _Child:
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
+
+
+class _Locks:
+    """Of the records that a handler in another process takes; looked at by a thread."""
+
+    __slots__ = ("_loop", "_records")
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records = records
+        self._loop = asyncio.get_running_loop()
+
+    def look(self, shared: SharedLock) -> None:
+        """Tell when they end, and renew them if that was asked for."""
+        shared.tell(min(one.deadline for one in self._records))
+        if shared.asked():
+            self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        for one in self._records:
+            if not one.delivery.is_lost:
+                one.renew()
 
 
 class HandlerProcesses:
@@ -121,9 +150,10 @@ class HandlerProcesses:
         await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
 
     async def _call(self, payload: Any, record: Any = None) -> Any:
-        call = Call.of(payload, record)
+        call, records = Call.of(payload, record), records_of(record)
+        locks = _Locks(records) if records else None
         running: list[_Child] = []
-        asking = asyncio.ensure_future(self._threads.call(self._ask, call, running))
+        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, running))
         try:
             answer: Answer = await asyncio.shield(asking)
         except asyncio.CancelledError:
@@ -133,7 +163,7 @@ class HandlerProcesses:
                     child.process.kill()
             await _ended(asking)
             raise
-        for one, decision in zip(records_of(record), answer.decisions, strict=True):
+        for one, decision in zip(records, answer.decisions, strict=True):
             one.decision = decision
         if answer.error is not None:
             answer.error.__cause__ = RemoteTraceback(answer.traceback)
@@ -147,14 +177,14 @@ class HandlerProcesses:
         with self._lock:
             self._idle.append(child)
 
-    def _ask(self, call: Call, running: list[_Child]) -> Answer:
+    def _ask(self, call: Call, locks: _Locks | None, running: list[_Child]) -> Answer:
         """In the thread."""
         with self._lock:
             child = self._idle.pop() if self._idle else _Child(self._shape)
             running.append(child)
         try:
             child.wait_ready()
-            answer = child.ask(call)
+            answer = child.ask(call, locks)
         except HandlerCrashed:
             child.connection.close()
             with self._lock:
