@@ -10,11 +10,13 @@
 
 The first that was declared is the outermost.  It sees the payload, which it may replace, the
 record, and whatever the handler raises; it runs on the loop, also around handlers in threads and
-processes, and what it raises counts as raised by the handler.
+processes, and what it raises counts as raised by the handler.  One that returns nothing leaves
+what the handler returned as it is: of a batch handler that says which of its records failed.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,7 @@ class Call:
 Proceed = Callable[[Call], Awaitable[Any]]
 """What is inside of a middleware: the next one, or the handler."""
 Middleware = Callable[[Call, Proceed], Awaitable[Any]]
+EXPECTED = "expected `return await proceed(call)`"
 
 
 def wrapped(handler: Proceed, around: Sequence[Middleware]) -> Proceed:
@@ -55,7 +58,32 @@ def wrapped(handler: Proceed, around: Sequence[Middleware]) -> Proceed:
 
 
 def _around(handler: Proceed, middleware: Middleware) -> Proceed:
-    def call_it(call: Call) -> Awaitable[Any]:
-        return middleware(call, handler)
+    name = getattr(middleware, "__qualname__", repr(middleware))
+
+    async def call_it(call: Call) -> Any:
+        inside: Any = None
+        asked = begun = 0
+
+        def proceed(call: Call) -> Awaitable[Any]:
+            nonlocal asked
+            asked += 1
+            return begin(call)
+
+        async def begin(call: Call) -> Any:
+            nonlocal begun, inside
+            begun += 1
+            inside = await handler(call)
+            return inside
+
+        awaited = middleware(call, proceed)
+        if not inspect.isawaitable(awaited):
+            raise TypeError(f"middleware {name}: it is no coroutine function; {EXPECTED}")
+        returned = await awaited
+        if asked > begun:
+            # Else a record would be accepted whose handler never ran.
+            if inspect.iscoroutine(returned):
+                returned.close()
+            raise TypeError(f"middleware {name}: nobody awaits what it calls; {EXPECTED}")
+        return inside if returned is None else returned
 
     return call_it

@@ -354,6 +354,37 @@ class TestMiddleware:
         with pytest.raises(Reject, match="no such customer"):
             self.run(handler, translated)
 
+    def test_one_that_returns_nothing_leaves_what_the_handler_returned(self) -> None:
+        failed = ValueError("a bad row")
+
+        async def handler(call: Call) -> list[object]:
+            return [None, failed]
+
+        async def timed(call: Call, proceed: Proceed) -> None:
+            await proceed(call)
+
+        assert self.run(handler, timed, timed) == [None, failed]
+
+    @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+    def test_one_that_forgets_to_await_fails_and_accepts_nothing(self) -> None:
+        async def handler(call: Call) -> None: ...
+
+        async def returns_it(call: Call, proceed: Proceed) -> object:
+            return proceed(call)
+
+        async def drops_it(call: Call, proceed: Proceed) -> None:
+            proceed(call)
+
+        def is_plain(call: Call, proceed: Proceed) -> None: ...
+
+        for one, message in (
+            (returns_it, r"returns_it: nobody awaits .* `return await proceed\(call\)`"),
+            (drops_it, "drops_it: nobody awaits what it calls"),
+            (is_plain, "is_plain: it is no coroutine function"),
+        ):
+            with pytest.raises(TypeError, match=message):
+                self.run(handler, one)
+
     def test_without_any_the_handler_is_as_it_was(self) -> None:
         async def handler(call: Call) -> None: ...
 
