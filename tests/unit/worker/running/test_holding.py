@@ -1,0 +1,59 @@
+"""Which retries wait in the process, and which find no room and go to a topic (`App.test`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from sharegroup.worker import App, Holding, Retry
+
+SOON = Retry(first="1s", factor=1, jitter=0)
+
+
+def waits(holding: Holding, *values: bytes) -> dict[str, int]:
+    """How often a retry was held and how often postponed, when all of these fail once."""
+    ways: Counter[str] = Counter()
+
+    async def fail(value: bytes) -> None:
+        raise TimeoutError
+
+    async def test() -> dict[str, int]:
+        app = App("holding")
+        app.share_group(
+            "billing", topics="orders", handler=fail, concurrency=1, retry=SOON, holding=holding
+        )
+        for name in ("record.held", "record.postponed"):
+            app.on(name, lambda event: ways.update([event.name.removeprefix("record.")]))
+        async with app.test() as t:
+            for value in values:
+                await t.send("orders", value)
+            await t.settle()
+            assert len(t.retries) == len(values)
+            return dict(ways)  # Before the stop, which postpones all of them.
+
+    return asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("holding", "expected"),
+    [
+        (Holding(), {"held": 4}),
+        (Holding(records=3), {"held": 3, "postponed": 1}),
+        (Holding(bytes=250), {"held": 2, "postponed": 2}),
+        (Holding(longest_seconds=1), {"held": 4}),
+        (Holding(longest_seconds=0.9), {"postponed": 4}),
+        (Holding(records=0), {"postponed": 4}),
+    ],
+    ids=["room for all", "so many", "so many bytes", "so long", "no longer", "none"],
+)
+def test_what_finds_no_room_goes_to_a_retry_topic(
+    holding: Holding, expected: dict[str, int]
+) -> None:
+    assert waits(holding, *[b"x" * 100] * 4) == expected
+
+
+def test_of_a_partition_no_more_are_held_than_half_of_what_may_be_locked() -> None:
+    """Of 2,000 locks, Kafka's default; else what is held would keep others from being read."""
+    assert waits(Holding(), *[b"x"] * 1_003) == {"held": 1_000, "postponed": 3}
