@@ -299,9 +299,8 @@ def test_a_handler_in_a_process_of_its_own_logs_as_all_others_do(
         worker.wait_noted("a")
         [line] = [one for one in worker.log.read_text().splitlines() if "worked" in one]
         facts = json.loads(line)
-        assert (facts["logger"], facts["topic"], facts["partition"], facts["offset"]) == (
-            "shop", topic, 0, 0,
-        )  # fmt: skip
+        assert (facts["logger"], facts["group"]) == ("shop", group)
+        assert (facts["topic"], facts["partition"], facts["offset"]) == (topic, 0, 0)
         # A terminal that closes tells the whole group of processes; the handler's outlives it.
         worker.signal(signal.SIGHUP)
         assert worker.wait() == 0

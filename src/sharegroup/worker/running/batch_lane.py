@@ -17,7 +17,7 @@ from sharegroup.worker.middleware import Call
 from sharegroup.worker.record import Record
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import Lane
-from sharegroup.worker.seeing.current import CURRENT
+from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 
 if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner
@@ -45,6 +45,7 @@ class BatchLane(Lane):
     async def run(self) -> None:
         """Gather what is ready and handle it, for ever."""
         runner = self._runner
+        CURRENT_GROUP.set(runner.route.group)
         while runner.is_running:
             if not runner.ready or runner.gathering is not None or not runner.may_begin():
                 await self._idle()

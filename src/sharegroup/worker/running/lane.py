@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from sharegroup.worker.middleware import Call
 from sharegroup.worker.record import Record
 from sharegroup.worker.running.in_hand import UNREAD, InHand, Unordered
-from sharegroup.worker.seeing.current import CURRENT
+from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 
 if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner
@@ -94,6 +94,7 @@ class Lane:
         """Take what is ready and handle it, for ever."""
         runner = self._runner
         ready = runner.ready
+        CURRENT_GROUP.set(runner.route.group)
         while runner.is_running:
             if not ready or not runner.may_begin():
                 await self._idle()

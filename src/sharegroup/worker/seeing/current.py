@@ -11,3 +11,5 @@ from typing import Any
 
 CURRENT: ContextVar[Any] = ContextVar("sharegroup_record", default=None)
 """The `sharegroup.worker.Record` being handled; a batch handler's: the first of its batch."""
+CURRENT_GROUP: ContextVar[str] = ContextVar("sharegroup_group", default="")
+"""The group that it is handled for; each lane sets it once."""

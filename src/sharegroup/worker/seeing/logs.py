@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 
 from sharegroup.worker.decisions.messages import message_of
 from sharegroup.worker.events import EVENTS, Event, Events
-from sharegroup.worker.seeing.current import CURRENT
+from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 
 LOGGER = "sharegroup.worker"
 log = logging.getLogger(LOGGER)
@@ -116,9 +116,10 @@ def about_the_record(line: logging.LogRecord) -> bool:
 
 
 def place_of(record: Any) -> dict[str, Any]:
-    """Where a `Record` lies, and the how manieth run this is."""
+    """Whose `Record` it is, where it lies, and the how manieth run this is."""
     delivery = record.delivery
     return {
+        "group": CURRENT_GROUP.get(),
         "topic": delivery.topic,
         "partition": delivery.partition,
         "offset": delivery.offset,

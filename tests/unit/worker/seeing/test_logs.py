@@ -6,13 +6,14 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextvars import copy_context
 from typing import Any
 
 import pytest
 
 from sharegroup.worker.events import EVENTS, Event, Events
 from sharegroup.worker.seeing import logs
-from sharegroup.worker.seeing.current import CURRENT
+from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 from sharegroup.worker.seeing.logs import EventLog, Format
 
 FAILED = Event(
@@ -152,20 +153,23 @@ def test_the_traceback_of_a_failure_is_for_who_debugs() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_line_from_inside_a_handler_says_which_record_it_is_about(form: Format) -> None:
     stream = configured("info", form)
-    token = CURRENT.set(Recorded())
-    try:
+
+    def handle() -> None:
+        CURRENT.set(Recorded())
+        CURRENT_GROUP.set("billing")
         logging.getLogger("shop.bank").info("charged %d", 5)
-    finally:
-        CURRENT.reset(token)
+
+    copy_context().run(handle)
     text = stream.getvalue()
     if form == "text":
         assert without_time(text) == (
-            'level=info logger=shop.bank message="charged 5" topic=orders partition=3 '
-            "offset=1207 attempt=2\n"
+            'level=info logger=shop.bank message="charged 5" group=billing topic=orders '
+            "partition=3 offset=1207 attempt=2\n"
         )
     else:
         facts = json.loads(text)
-        assert (facts["message"], facts["topic"], facts["offset"]) == ("charged 5", "orders", 1207)
+        assert (facts["message"], facts["group"]) == ("charged 5", "billing")
+        assert (facts["topic"], facts["offset"]) == ("orders", 1207)
 
 
 def test_pairs_of_others_and_lines_that_are_pairs_stay_as_they_are() -> None:
