@@ -14,7 +14,7 @@ import pytest
 
 from sharegroup.worker.declared.elsewhere import ELSEWHERE
 from sharegroup.worker.declared.options import RouteOptions
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 from tests.unit.worker import test_outcomes
 from tests.unit.worker.decisions import test_decide
 from tests.worker import test_running

@@ -22,9 +22,9 @@ from pathlib import Path
 from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin_types import NewTopic
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
-from sharegroup.worker.dead_letters.reasons import ATTEMPTS_EXHAUSTED
+from sharegroup.worker.decisions.reasons import ATTEMPTS_EXHAUSTED
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import Attempt, Story
+from sharegroup.worker.records.story import Attempt, Story
 from tests.processes import ServeProcess
 from tests.worker.dead import Given, NoAnswer
 

@@ -22,8 +22,8 @@ from sharegroup.client import Producer
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.worker.dead_letters.log_reading import spans_of
-from sharegroup.worker.decisions.story import Attempt, Origin, Story
-from sharegroup.worker.decisions.story_headers import due_of, story_headers
+from sharegroup.worker.records.story import Attempt, Origin, Story
+from sharegroup.worker.records.story_headers import due_of, story_headers
 from tests.processes import ServeProcess, pss_bytes
 from tests.worker.conftest import SETTINGS
 from tests.worker.dead import lying_in

@@ -21,13 +21,13 @@ from sharegroup.client.config import ClientConfig
 from sharegroup.wire.records import Record
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.dead_letters.log_reading import read, spans_of
-from sharegroup.worker.dead_letters.reasons import ATTEMPTS_EXHAUSTED
+from sharegroup.worker.decisions.reasons import ATTEMPTS_EXHAUSTED
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import NEW, Story
 from sharegroup.worker.declared.dead_letter import DeadLetter
 from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Header, Written
+from sharegroup.worker.records.story import NEW, Story
 
 
 class NoAnswer(Exception):

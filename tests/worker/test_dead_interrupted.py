@@ -14,8 +14,8 @@ from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin_types import AlterConfig, ConfigResource, ResourceType
 from sharegroup.wire.records import Record
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.decisions.story_headers import story_of
 from sharegroup.worker.declared.dead_letter import DeadLetter
+from sharegroup.worker.records.story_headers import story_of
 from tests.processes import ServeProcess
 from tests.worker.dead import (
     Given,

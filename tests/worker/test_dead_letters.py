@@ -19,10 +19,10 @@ from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.worker.dead_letters.log_reading import Span, read
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.reasons import REJECTED
-from sharegroup.worker.decisions.outcomes import Reject
-from sharegroup.worker.decisions.story import Attempt, Origin, Story
-from sharegroup.worker.decisions.story_headers import story_of
+from sharegroup.worker.decisions.reasons import REJECTED
+from sharegroup.worker.records.outcomes import Reject
+from sharegroup.worker.records.story import Attempt, Origin, Story
+from sharegroup.worker.records.story_headers import story_of
 from tests.unit.cli.conftest import Printed
 from tests.worker.dead import (
     Given,

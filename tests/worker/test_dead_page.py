@@ -11,7 +11,7 @@ import pytest
 
 from sharegroup.cli.main import cli
 from sharegroup.worker import App, BrokerDeadLetter
-from sharegroup.worker.dead_letters.reasons import DAMAGED, REASONS, UNKNOWN
+from sharegroup.worker.decisions.reasons import DAMAGED, REASONS, UNKNOWN
 
 PAGE = (Path(__file__).parents[2] / "docs" / "retry-and-dead-letters.md").read_text()
 COMMANDS = re.findall(r"^\$ sharegroup (.+)$", PAGE, re.MULTILINE)

@@ -11,7 +11,7 @@ from pathlib import Path
 from sharegroup.client import AdminClient, Producer, TopicPartition
 from sharegroup.client.admin_types import SharePartitionOffset
 from sharegroup.worker import App, DeadLetter, Holding, Record, Retry
-from sharegroup.worker.decisions.story_headers import story_of
+from sharegroup.worker.records.story_headers import story_of
 from tests.worker.collecting import Collected, on_a_loop
 from tests.worker.dead import lying_in, make_topics, until_there
 from tests.worker.processes import WorkerProcess

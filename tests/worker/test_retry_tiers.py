@@ -12,8 +12,8 @@ import pytest
 from sharegroup.client import Producer
 from sharegroup.errors import NotLeaderOrFollower
 from sharegroup.wire.records import Record
-from sharegroup.worker.decisions.story import Origin
-from sharegroup.worker.decisions.story_headers import due_of, story_of
+from sharegroup.worker.records.story import Origin
+from sharegroup.worker.records.story_headers import due_of, story_of
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
 from tests.worker.conftest import SETTINGS

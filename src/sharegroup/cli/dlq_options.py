@@ -16,9 +16,9 @@ from sharegroup.cli.reset_plans import parse_moment
 from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.reasons import REASONS
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.declared.durations import seconds
+from sharegroup.worker.decisions.reasons import REASONS
+from sharegroup.worker.durations import seconds
 
 T = TypeVar("T")
 

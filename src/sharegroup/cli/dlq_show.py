@@ -20,8 +20,8 @@ from sharegroup.cli.naming import naming_one
 from sharegroup.cli.output import printable
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
-from sharegroup.worker.dead_letters.reasons import REASONS
 from sharegroup.worker.dead_letters.selection import Selection
+from sharegroup.worker.decisions.reasons import REASONS
 
 WIDTH = 10
 

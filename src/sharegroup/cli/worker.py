@@ -14,7 +14,7 @@ from sharegroup.cli import worker_infrastructure, worker_processes
 from sharegroup.cli.asking import telling_errors
 from sharegroup.cli.worker_app import access_of, load, override, source_folder
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.durations import seconds
+from sharegroup.worker.durations import seconds
 
 RUN = "run"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
-    from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter, SomeFailed
     from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
     from sharegroup.worker.declared.rate import RateLimit
     from sharegroup.worker.declared.retry import Retry
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from sharegroup.worker.payloads.codec import Payload
     from sharegroup.worker.payloads.registry import Registry
     from sharegroup.worker.payloads.unreadable import UnreadablePayload
-    from sharegroup.worker.record import Context, Record
+    from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter, SomeFailed
+    from sharegroup.worker.records.record import Context, Record
     from sharegroup.worker.routed import Routed, share_group
     from sharegroup.worker.running.lane import HandlingTimeout
     from sharegroup.worker.running.processes import HandlerCrashed
@@ -57,7 +57,7 @@ _MODULES = {
     "Batching": "declared.route",
     "BrokerDeadLetter": "declared.dead_letter",
     "Call": "middleware",
-    "Context": "record",
+    "Context": "records.record",
     "DeadLetter": "declared.dead_letter",
     "Event": "events",
     "HandlerCrashed": "running.processes",
@@ -67,15 +67,15 @@ _MODULES = {
     "Payload": "payloads.codec",
     "Proceed": "middleware",
     "RateLimit": "declared.rate",
-    "Record": "record",
+    "Record": "records.record",
     "Registry": "payloads.registry",
-    "Reject": "decisions.outcomes",
-    "Release": "decisions.outcomes",
+    "Reject": "records.outcomes",
+    "Release": "records.outcomes",
     "Retry": "declared.retry",
-    "RetryAfter": "decisions.outcomes",
+    "RetryAfter": "records.outcomes",
     "Route": "declared.route",
     "Routed": "routed",
-    "SomeFailed": "decisions.outcomes",
+    "SomeFailed": "records.outcomes",
     "UnreadablePayload": "payloads.unreadable",
     "share_group": "routed",
 }

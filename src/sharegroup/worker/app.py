@@ -34,13 +34,13 @@ from typing import (
 )
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declared.functions import check_callable, check_listener
 from sharegroup.worker.declared.names import checked_topic
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.declared.topic import Topic
+from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.events import Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.ports import Clock, Outbox

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sharegroup.worker.declared.route import Route
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 
 
 @dataclass(slots=True)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.decisions.story_headers import PREFIX
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Clock, Header, Outbox, Written
+from sharegroup.worker.records.story_headers import PREFIX
 
 if TYPE_CHECKING:
     from sharegroup.worker.retrying.postponer import Postponer

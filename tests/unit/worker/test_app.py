@@ -23,10 +23,10 @@ from sharegroup.worker import (
     Retry,
     share_group,
 )
-from sharegroup.worker.decisions.story import NEW
 from sharegroup.worker.events import Event
 from sharegroup.worker.middleware import wrapped
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.story import NEW
 from tests.unit.worker.deliveries import FakeDelivery
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from sharegroup.errors import InvalidConfig, MessageTooLarge, NetworkException
 from sharegroup.worker import App, NotConnected, Payload, Routed, share_group
-from sharegroup.worker.decisions.story import Origin, Story
-from sharegroup.worker.decisions.story_headers import own_headers, story_of
 from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story import Origin, Story
+from sharegroup.worker.records.story_headers import own_headers, story_of
 
 NOW_MS = 1_767_225_600_000
 

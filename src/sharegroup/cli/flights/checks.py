@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sharegroup.cli.flights.accounts import Accounts, End, Where
 from sharegroup.cli.flights.departures import Kind
 from sharegroup.cli.flights.names import ATTEMPTS
-from sharegroup.worker.dead_letters.reasons import (
+from sharegroup.worker.decisions.reasons import (
     ATTEMPTS_EXHAUSTED,
     DELIVERIES_EXHAUSTED,
     UNREADABLE,

@@ -10,7 +10,7 @@ from typing import Any
 from sharegroup.cli.flights.accounts import Accounts, End
 from sharegroup.cli.flights.checks import Check, Evidence
 from sharegroup.cli.flights.table import told
-from sharegroup.worker.dead_letters.reasons import UNREADABLE
+from sharegroup.worker.decisions.reasons import UNREADABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.worker.dead_letters.reasons import REASONS
 from sharegroup.worker.decisions.messages import message_of
+from sharegroup.worker.decisions.reasons import REASONS
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import NEW, Origin, Story
-from sharegroup.worker.decisions.story_headers import own_headers, story_headers
 from sharegroup.worker.ports import Delivery, Header
+from sharegroup.worker.records.story import NEW, Origin, Story
+from sharegroup.worker.records.story_headers import own_headers, story_headers
 
 KAFKA = "__dlq.errors."
 DEAD = "__sharegroup.dead."

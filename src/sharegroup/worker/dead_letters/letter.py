@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from sharegroup.wire.records import Record
 from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA, KAFKA_NAMES, NOT_COPIED
-from sharegroup.worker.dead_letters.reasons import OF_THE_BROKER, UNKNOWN
-from sharegroup.worker.decisions.story import Origin, Story
-from sharegroup.worker.decisions.story_headers import (
+from sharegroup.worker.decisions.reasons import OF_THE_BROKER, UNKNOWN
+from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story import Origin, Story
+from sharegroup.worker.records.story_headers import (
     ORIGIN,
     PREFIX,
     REDRIVES,
@@ -28,7 +29,6 @@ from sharegroup.worker.decisions.story_headers import (
     own_headers,
     story_of,
 )
-from sharegroup.worker.ports import Header
 
 NO_TIME = -1
 DEAD_REASON = DEAD + "reason"

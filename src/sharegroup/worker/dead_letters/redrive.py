@@ -33,7 +33,8 @@ from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.decisions.story_headers import (
+from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story_headers import (
     ATTEMPTS,
     ORIGIN,
     REDRIVE_ID,
@@ -41,7 +42,6 @@ from sharegroup.worker.decisions.story_headers import (
     TRACE,
     story_headers,
 )
-from sharegroup.worker.ports import Header
 
 UNDER_WAY_MIN = 4_000
 """Copies that are noted together: an entry of the ledger is not to be the bottleneck."""

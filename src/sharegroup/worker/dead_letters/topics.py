@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
-from sharegroup.worker.declared.durations import seconds
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.durations import seconds
 
 RETENTION_FOR_EVER = "-1"
 LETTER_BYTES_MAX = 16 * 1024 * 1024

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sharegroup.worker.decisions.outcomes import SomeFailed
+from sharegroup.worker.records.outcomes import SomeFailed
 
 Ends = Sequence[BaseException | None]
 """One for each record; None: done."""

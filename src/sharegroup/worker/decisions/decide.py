@@ -14,20 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sharegroup.worker.dead_letters.reasons import (
+from sharegroup.worker.decisions.messages import message_of
+from sharegroup.worker.decisions.reasons import (
     ATTEMPTS_EXHAUSTED,
     DELIVERIES_EXHAUSTED,
     NOT_RETRIED,
     REJECTED,
     UNREADABLE,
 )
-from sharegroup.worker.decisions.messages import message_of
-from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
-from sharegroup.worker.decisions.story import Attempt, Story
 from sharegroup.worker.declared.retry import Retry
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
+from sharegroup.worker.records.story import Attempt, Story
 
 ATTEMPTS_KEPT = 20
 """The last failed runs that a story remembers; it counts all of them."""

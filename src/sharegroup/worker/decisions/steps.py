@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharegroup.worker.decisions.story import Story
+from sharegroup.worker.records.story import Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Bury:
 
     story: Story
     reason: str
-    """One of the words of `sharegroup.worker.dead_letters.reasons`."""
+    """One of the words of `sharegroup.worker.decisions.reasons`."""
     error: BaseException | None = None
     is_kept: bool = True
     """False: rejected, and written nowhere, whatever the dead letters are (``unreadable``)."""

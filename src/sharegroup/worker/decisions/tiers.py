@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sharegroup.worker.declared.durations import UNITS, Duration, seconds
+from sharegroup.worker.durations import UNITS, Duration, seconds
 
 LATE_SHARE = 0.02
 """Of the whole delay; what is promised is five times as much, or 100 ms."""

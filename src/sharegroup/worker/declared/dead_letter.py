@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.names import checked_topic
+from sharegroup.worker.durations import Duration, seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SIGNATURE = "a handler takes the payload, and perhaps a second parameter annotated Record"

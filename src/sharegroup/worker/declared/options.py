@@ -13,13 +13,13 @@ from sharegroup.worker.declared.dead_letter import (
     dead_letter_of,
     topic_of,
 )
-from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.elsewhere import refuse_unknown
 from sharegroup.worker.declared.handler import HandlerShape
 from sharegroup.worker.declared.names import checked_group, checked_topic
 from sharegroup.worker.declared.rate import RateLimit, rate_limit_of
 from sharegroup.worker.declared.retry import Retry
 from sharegroup.worker.declared.route import Batching, Holding, Route
+from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.payloads.codec import Payload
 
 if TYPE_CHECKING:

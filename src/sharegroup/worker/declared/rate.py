@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.durations import seconds
+from sharegroup.worker.durations import seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.decisions.outcomes import Outcome
-from sharegroup.worker.declared.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.records.outcomes import Outcome
 
 ErrorClasses = type[BaseException] | tuple[type[BaseException], ...]
 

@@ -41,8 +41,12 @@ def folder() -> Path:
     uid = os.getuid()
     above = Path(runtime) if runtime else Path(tempfile.gettempdir())
     path = above / ("sharegroup" if runtime else f"sharegroup-{uid}")
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        why = f"{error.strerror}: no folder for pid files; set XDG_RUNTIME_DIR to one of your own"
+        raise OSError(error.errno, why, str(path)) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid or found.st_mode & 0o022:
         raise PermissionError(
             errno.EACCES, "expected a folder that only this user can write to", str(path)

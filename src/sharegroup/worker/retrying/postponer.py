@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
-from sharegroup.worker.decisions.story import Origin, Story, origin_of
-from sharegroup.worker.decisions.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
 from sharegroup.worker.ports import Clock, Delivery, Header, Outbox, Written
+from sharegroup.worker.records.story import Origin, Story, origin_of
+from sharegroup.worker.records.story_headers import NOWHERE, own_headers, story_headers
 from sharegroup.worker.retrying.waiting import first_step
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sharegroup.worker.decisions.batches import Ends, ends_of_raised, ends_of_returned
 from sharegroup.worker.declared.route import Batching
 from sharegroup.worker.middleware import Call
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import Lane
 from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP

@@ -11,9 +11,9 @@ from __future__ import annotations
 import random
 
 from sharegroup.worker.decisions.decide import decide
-from sharegroup.worker.decisions.outcomes import Reject, Release
 from sharegroup.worker.decisions.steps import GiveBack
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.records.outcomes import Reject, Release
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import HandlingTimeout, LockLost, Stopped
 from sharegroup.worker.running.settling import Settling

@@ -16,19 +16,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.dead_letters.reasons import UNROUTED
+from sharegroup.worker.decisions.reasons import UNROUTED
 from sharegroup.worker.decisions.steps import Bury, Postpone
-from sharegroup.worker.decisions.story import NEW, Story, from_elsewhere
-from sharegroup.worker.decisions.story_headers import story_of
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
+from sharegroup.worker.parts import GroupLimits, WorkerParts
 from sharegroup.worker.ports import Delivery
+from sharegroup.worker.records.story import NEW, Story, from_elsewhere
+from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.intake import Intake, Room
 from sharegroup.worker.running.lane import Lane, Stopped
-from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 from sharegroup.worker.running.route_runner import RouteRunner
 from sharegroup.worker.running.settling import Settling
 from sharegroup.worker.running.watch import Watch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sharegroup.worker.decisions.story import Story
 from sharegroup.worker.ports import Delivery
+from sharegroup.worker.records.story import Story
 
 if TYPE_CHECKING:
     from sharegroup.worker.running.route_runner import RouteRunner

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.worker.middleware import Call
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 from sharegroup.worker.running.in_hand import UNREAD, InHand, Unordered
 from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 

@@ -17,10 +17,10 @@ from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
-from sharegroup.worker.decisions.story import Story
 from sharegroup.worker.declared.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import Delivery, Header
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.story import Story
 from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.seeing import logs
 from sharegroup.worker.seeing.current import CURRENT

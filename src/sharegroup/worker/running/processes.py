@@ -23,7 +23,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sharegroup.worker.declared.handler import HandlerShape
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.record import Record
 from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, records_of, serve
 from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.running.threads import HandlerThreads

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.burier import Burier
-from sharegroup.worker.dead_letters.reasons import REJECTED
+from sharegroup.worker.decisions.reasons import REJECTED
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.events import Event, Events
+from sharegroup.worker.parts import GroupLimits
 from sharegroup.worker.ports import Clock, Delivery, Outbox, Source
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.running.held import Held
 from sharegroup.worker.running.in_hand import InHand
-from sharegroup.worker.running.parts import GroupLimits
 from sharegroup.worker.running.writing import Gate, Writing
 
 if TYPE_CHECKING:

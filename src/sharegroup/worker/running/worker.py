@@ -22,10 +22,10 @@ from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.events import Event
+from sharegroup.worker.parts import GroupLimits
+from sharegroup.worker.parts import WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.running.group_runner import GroupRunner
-from sharegroup.worker.running.parts import GroupLimits
-from sharegroup.worker.running.parts import WorkerParts as WorkerParts
 from sharegroup.worker.seeing.counts import HandlerCounts
 from sharegroup.worker.seeing.state import Phase, WorkerState
 

@@ -56,6 +56,8 @@ GIVEN = "SHAREGROUP_WORKER_LOG"
 """Tells the processes of handlers what `configure` was told."""
 TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that say at level INFO what only who debugs wants to know."""
+ALARMING = "aiokafka.consumer.group_coordinator"
+"""Warns of every worker that comes or goes; what a scheduler owns after that, it says itself."""
 
 REASON_CHARACTERS_MAX = 500
 """Of an error's text in a line; the dead letter has more of it."""
@@ -96,6 +98,7 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
+    logging.getLogger(ALARMING).setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
 
 
 def configure_as_parent() -> None:

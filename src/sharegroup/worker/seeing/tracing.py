@@ -38,10 +38,10 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from sharegroup.worker.decisions.outcomes import Outcome
 from sharegroup.worker.middleware import Call, Proceed
 from sharegroup.worker.ports import Header
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.outcomes import Outcome
+from sharegroup.worker.records.record import Record
 
 TRACER = "sharegroup.worker"
 TRACEPARENT = "traceparent"

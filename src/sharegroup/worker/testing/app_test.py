@@ -34,10 +34,10 @@ from sharegroup.core.delivery import Limits
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.dead_letters.letter import Letter, letter_of
 from sharegroup.worker.dead_letters.topics import letters_topic
-from sharegroup.worker.decisions.story_headers import own_headers
-from sharegroup.worker.declared.durations import Duration, seconds
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.durations import Duration, seconds
 from sharegroup.worker.ports import Header, Written
+from sharegroup.worker.records.story_headers import own_headers
 from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.sender import Headers, headers_of
@@ -235,7 +235,11 @@ class AppTest:
         if payload is not None and not isinstance(payload, bytes):
             routes = [one for one in self._app.route_list if topic in one.topics]
             if not routes:
-                raise ValueError(f"no handler reads topic {topic!r}: send bytes to it")
+                topics = ", ".join(sorted({one for r in self._app.route_list for one in r.topics}))
+                raise ValueError(
+                    f"no handler reads topic {topic!r}, so nothing says how to write the payload; "
+                    f"expected bytes, or one of the handlers' topics: {topics}"
+                )
             value = routes[0].codec.encode(payload, topic)
         name = key.encode() if isinstance(key, str) else key
         return self._world.log.append(topic, value, key=name, headers=headers_of(headers))

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from sharegroup.worker.dead_letters.headers import DEAD
-from sharegroup.worker.decisions.story import Origin
-from sharegroup.worker.decisions.story_headers import story_of
 from sharegroup.worker.events import Event, Events, Listener
+from sharegroup.worker.records.story import Origin
+from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord

@@ -27,9 +27,9 @@ from sharegroup.client import (
 )
 from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import KafkaError
+from sharegroup.worker.parts import GroupLimits, WorkerParts
 from sharegroup.worker.ports import Header, Written
 from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
-from sharegroup.worker.running.parts import GroupLimits, WorkerParts
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import count
 
 from sharegroup.core.delivery import Limits
-from sharegroup.worker.running.parts import GroupLimits, WorkerParts
+from sharegroup.worker.parts import GroupLimits, WorkerParts
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place
 from sharegroup.worker.transport.memory_log import MemoryLog

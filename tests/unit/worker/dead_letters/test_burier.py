@@ -13,9 +13,9 @@ from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.dead_letters import group_configs_of, topics_of
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import NEW
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import Written
+from sharegroup.worker.records.story import NEW
 from tests.worker.dead import Given, WallClock, route
 
 

@@ -18,9 +18,9 @@ from sharegroup.worker.dead_letters.headers import (
 from sharegroup.worker.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.worker.dead_letters.redrive import sent_back_headers
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
-from sharegroup.worker.decisions.story_headers import PREFIX, story_of
 from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story_headers import PREFIX, story_of
 from tests.worker.dead import Given
 
 BY = Buried("billing", "bill", "member-1")

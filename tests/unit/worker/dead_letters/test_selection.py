@@ -14,7 +14,7 @@ from sharegroup.worker.dead_letters.ledger import Entry, parsed, runs_of
 from sharegroup.worker.dead_letters.letter import letter_of
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.decisions.story import NEW
+from sharegroup.worker.records.story import NEW
 from tests.unit.worker.dead_letters.test_letter import Read
 from tests.worker.dead import Given, NoAnswer
 

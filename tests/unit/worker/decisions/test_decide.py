@@ -14,9 +14,9 @@ import pytest
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
-from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
 from sharegroup.worker.declared.handler import shape_of
 from sharegroup.worker.declared.route import Route
+from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
 NOW_MS = 1_767_225_600_000

@@ -141,3 +141,12 @@ def test_names_of_applications_may_hold_what_file_names_do_not(
     file = PidFile.of("a/b c")
     assert file.path == own_folder / f"a_b_c.{os.getpid()}"
     file.close()
+
+
+def test_folder_that_cannot_be_made_says_which_variable_names_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=r"pid files; set XDG_RUNTIME_DIR to one of your own: .*file"):
+        folder()

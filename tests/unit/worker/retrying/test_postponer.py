@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from sharegroup.testing import virtual_time
-from sharegroup.worker.decisions.story import Attempt, Origin, Story
-from sharegroup.worker.decisions.story_headers import own_headers, story_of
 from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story import Attempt, Origin, Story
+from sharegroup.worker.records.story_headers import own_headers, story_of
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.topics import topics_of
 from tests.unit.worker.retrying.cluster import START_MS, TIERS, Cluster, Lying, Outbox

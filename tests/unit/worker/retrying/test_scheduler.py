@@ -12,8 +12,8 @@ import pytest
 
 from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
 from sharegroup.testing import virtual_time
-from sharegroup.worker.decisions.story_headers import due_of
 from sharegroup.worker.events import Event, Events
+from sharegroup.worker.records.story_headers import due_of
 from sharegroup.worker.retrying import scheduler as scheduling
 from sharegroup.worker.retrying import tier_mover
 from sharegroup.worker.retrying.scheduler import Scheduler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sharegroup.worker.decisions.story import NEW
+from sharegroup.worker.records.story import NEW
 from sharegroup.worker.running.in_hand import InHand
 from tests.unit.worker.deliveries import FakeDelivery
 

@@ -207,3 +207,13 @@ def test_an_application_with_a_format_of_its_own_reads_the_same(
     assert caplog.messages == [
         "event=record.rejected group=billing topic=orders partition=3 offset=7"
     ]
+
+
+@pytest.mark.parametrize(("level", "loudest_left"), [("info", "ERROR"), ("debug", "DEBUG")])
+def test_a_worker_that_comes_or_goes_alarms_nobody_through_a_library(
+    level: str, loudest_left: str
+) -> None:
+    configured(level, "text")
+    assert logging.getLogger("aiokafka.consumer.group_coordinator").level == logging.getLevelName(
+        loudest_left
+    )

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from sharegroup.worker import App, Retry
-from sharegroup.worker.decisions.outcomes import Reject, Release
-from sharegroup.worker.decisions.story import NEW, Origin, Story
 from sharegroup.worker.declared.handler import shape_of
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.middleware import Call
-from sharegroup.worker.record import Record
+from sharegroup.worker.records.outcomes import Reject, Release
+from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.story import NEW, Origin, Story
 from sharegroup.worker.seeing import tracing as module
 from sharegroup.worker.seeing.tracing import Tracing, tracing
 

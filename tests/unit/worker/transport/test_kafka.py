@@ -8,7 +8,7 @@ from typing import Any
 
 from sharegroup.client import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from sharegroup.errors import KafkaError, UnsupportedVersion
-from sharegroup.worker.running.parts import GroupLimits
+from sharegroup.worker.parts import GroupLimits
 from sharegroup.worker.transport.kafka import limits_of
 
 

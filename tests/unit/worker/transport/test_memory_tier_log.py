@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sharegroup.worker.decisions.story import Origin
 from sharegroup.worker.ports import Written
+from sharegroup.worker.records.story import Origin
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.testing.rest import drained

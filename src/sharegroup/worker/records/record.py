@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from sharegroup.worker.decisions.outcomes import Reject, Release, RetryAfter
-from sharegroup.worker.decisions.story import Attempt, Origin, Story, origin_of
-from sharegroup.worker.decisions.story_headers import own_headers
-from sharegroup.worker.declared.durations import Duration
+from sharegroup.worker.durations import Duration
 from sharegroup.worker.ports import Clock, Delivery, Header
+from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
+from sharegroup.worker.records.story import Attempt, Origin, Story, origin_of
+from sharegroup.worker.records.story_headers import own_headers
 
 VERBS = {
     "ack": "accept()",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from sharegroup.worker.declared.durations import seconds
+from sharegroup.worker.durations import seconds
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sharegroup.worker.declared.durations import Duration, seconds
+from sharegroup.worker.durations import Duration, seconds
 
 PUBLIC = "sharegroup.worker"
 """Where users have these from, and what dead letters and logs say."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sharegroup.worker import Context, Record, Reject, Release, RetryAfter
-from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
-from sharegroup.worker.record import AlreadyDecided
+from sharegroup.worker.records.record import AlreadyDecided
+from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
 ORIGIN = Origin("orders", 3, 44, 1_700_000_000_000)

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
 from sharegroup.worker.ports import Header
+from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sharegroup.worker.decisions.story import NEW, Attempt, Origin, Story
-from sharegroup.worker.decisions.story_headers import (
+from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story_headers import (
     ATTEMPTS_BYTES_MAX,
     PREFIX,
     due_of,
