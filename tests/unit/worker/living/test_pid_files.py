@@ -149,4 +149,4 @@ def test_folder_that_cannot_be_made_says_which_variable_names_another(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
     with pytest.raises(OSError, match=r"pid files; set XDG_RUNTIME_DIR to one of your own: .*file"):
-        folder()
+        pid_files.folder()
