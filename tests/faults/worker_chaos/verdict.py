@@ -30,8 +30,6 @@ BETWEEN_SECONDS = 5.0
 """How long before a doubled write its first one may have been begun."""
 RECOVERY_SECONDS = 12.0
 """After a death: its partitions of the tiers move when the session has timed out, 10 s."""
-TOLD_MS = 1_000
-"""Who wrote a copy says so when that is acknowledged, and no later than this."""
 ANY = ATTEMPTS + 1
 """In the place of a letter's failures, and behind all of them: letters come last."""
 EARLY_MS_MAX = 1
@@ -219,25 +217,25 @@ class _Court:
         return any(self._death_of(line.pid, line.at, line.at + BETWEEN_SECONDS) for line in runs)
 
     def _death_explains(self, copies: Sequence[Copy]) -> bool:
-        """Whether the broker died between the two writes, or a worker: one that ran the record
-        or, where schedulers write, any, for nobody knows which of them it was."""
+        """Whether the broker died between the two writes, or a worker that may have written one.
+
+        Who writes a letter says so, unless it dies before.  Of what schedulers write nobody
+        knows which of them it was.
+        """
         number, failures = copies[0].number, copies[0].failures
-        written = [one.timestamp_ms for one in copies]
-        times = written + [
+        times = [one.timestamp_ms for one in copies] + [
             one.timestamp_ms
             for one in self.topics.tiers
             if (one.number, one.failures) == (number, failures)
         ]
         begin = (min(times) - self.wall_offset_ms) / 1000 - BETWEEN_SECONDS
         end = (max(times) - self.wall_offset_ms) / 1000
-        ran = {
-            line.pid for line in self.by_number[number] if line.wall_ms <= min(written) + TOLD_MS
-        }
-        by_scheduler = copies[0] in self.topics.own
+        told = [line.pid for line in self.by_number[number] if line.what == "record.dead_lettered"]
+        by_anyone = copies[0] in self.topics.own or len(told) < len(copies)
         return any(
             begin <= death.seen and death.at <= end
             for death in self.deaths
-            if death.pid == BROKER or by_scheduler or not ran or death.pid in ran
+            if death.pid == BROKER or by_anyone or death.pid in told
         )
 
     def _death_of(self, pid: int, begin: float, end: float) -> bool:
