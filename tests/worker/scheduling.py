@@ -20,8 +20,9 @@ from sharegroup.client import AdminClient, Producer
 from sharegroup.client.admin_types import NewTopic
 from sharegroup.client.config import ClientConfig
 from sharegroup.errors import TopicAlreadyExists
-from sharegroup.worker.decisions.tiers import Tiers, scheduler_group
+from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
+from sharegroup.worker.declared.names import scheduler_group
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.ports import Written
 from sharegroup.worker.retrying.postponer import Postponer

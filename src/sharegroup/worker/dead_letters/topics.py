@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.durations import seconds
 
@@ -23,9 +23,8 @@ class DeclaredTopic(NamedTuple):
 
 def letters_topic(route: Route) -> str | None:
     """The topic that the worker itself writes this route's letters to."""
-    if isinstance(route.dead_letter, DeadLetter):
-        return route.dead_letter.topic or f"{route.group}.dead"
-    return None
+    letters = route.dead_letter
+    return topic_of(letters, route.group) if isinstance(letters, DeadLetter) else None
 
 
 def topics_of(route: Route) -> list[DeclaredTopic]:

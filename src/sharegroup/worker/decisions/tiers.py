@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sharegroup.worker.declared.names import due_topic, own_topic, tier_topic
+from sharegroup.worker.declared.route import RETRY_TIERS
 from sharegroup.worker.durations import UNITS, Duration, seconds
 
 LATE_SHARE = 0.02
 """Of the whole delay; what is promised is five times as much, or 100 ms."""
 LATE_MS_MAX = 60_000
-DUE = "due"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Tier:
 
     def topic(self, group: str) -> str:
         """Where records of this group wait for so long."""
-        return f"{own_topic(group)}.{self.name}"
+        return tier_topic(group, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +77,6 @@ class Tiers:
         return None
 
 
-def own_topic(group: str) -> str:
-    """The topic of this group alone that its workers read beside the application's."""
-    return f"{group}.retry"
-
-
-def due_topic(group: str) -> str:
-    """Where what is due within the smallest tier waits."""
-    return f"{own_topic(group)}.{DUE}"
-
-
-def scheduler_group(group: str) -> str:
-    """The consumer group whose members move records down the tiers."""
-    return f"{own_topic(group)}-scheduler"
-
-
 def _name(delay_ms: int) -> str:
     """As short as it can be said in the units of `durations`: 5s, 2m, 1h30m, 1s500ms."""
     name = ""
@@ -101,4 +87,4 @@ def _name(delay_ms: int) -> str:
     return name
 
 
-TIERS = Tiers.of(("5s", "30s", "2m", "10m", "1h", "6h"))
+TIERS = Tiers.of(RETRY_TIERS)

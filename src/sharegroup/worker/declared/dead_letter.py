@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.names import checked_topic
+from sharegroup.worker.declared.names import checked_topic, dead_topic
 from sharegroup.worker.durations import Duration, seconds
 
 
@@ -51,7 +51,7 @@ def topic_of(letters: DeadLetter | BrokerDeadLetter | None, group: str) -> str |
     """Where the dead letters of this group go."""
     match letters:
         case DeadLetter(topic):
-            return topic or f"{group}.dead"
+            return topic or dead_topic(group)
         case BrokerDeadLetter(topic):
             return topic
         case None:

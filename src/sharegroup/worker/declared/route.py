@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declared.handler import HandlerShape
+from sharegroup.worker.declared.names import own_topic
 from sharegroup.worker.declared.rate import RateLimit
 from sharegroup.worker.declared.retry import Retry
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
@@ -86,9 +87,4 @@ class Route:
     @property
     def own_topic(self) -> str:
         """Records of this group alone: retries that are due, and what was redriven."""
-        return f"{self.group}.retry"
-
-    @property
-    def scheduler_group(self) -> str:
-        """The consumer group whose members move what is due to `own_topic`."""
-        return f"{self.group}.retry-scheduler"
+        return own_topic(self.group)

@@ -8,18 +8,15 @@ the sake of a number.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from sharegroup.client.admin_types import ConfigEntry, ConfigSource
+from sharegroup.worker.declared.names import dead_topic, is_tier_topic, own_topic
 from sharegroup.worker.infrastructure.wanted import Wanted, WantedGroup, WantedTopic
 
 PARTITIONS = "partitions"
-
-TIER = re.compile(r"(\d+(w|d|h|m|s|ms))+|due")
-"""How the tiers' names end."""
 
 
 class Kind(StrEnum):
@@ -97,9 +94,7 @@ def owned_names(groups: Iterable[str], names: Iterable[str]) -> Iterator[str]:
     ours = tuple(groups)
     for name in names:
         for group in ours:
-            own = f"{group}.retry"
-            is_tier = name.startswith(f"{own}.") and TIER.fullmatch(name[len(own) + 1 :])
-            if is_tier or name in (own, f"{group}.dead"):
+            if is_tier_topic(group, name) or name in (own_topic(group), dead_topic(group)):
                 yield name
                 break
 

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.tiers import TIERS, Tiers, due_topic
+from sharegroup.worker.decisions.tiers import TIERS, Tiers
+from sharegroup.worker.declared.names import due_topic
 from sharegroup.worker.events import Events
 from sharegroup.worker.ports import Clock, Outbox
 from sharegroup.worker.retrying.shelf import Shelf

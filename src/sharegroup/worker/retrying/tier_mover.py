@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.tiers import Tiers, own_topic
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.names import own_topic
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.ports import Clock, Outbox, Written
 from sharegroup.worker.retrying.shelf import Shelf

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sharegroup.worker.decisions.tiers import Tiers, due_topic, own_topic
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.names import due_topic, own_topic
 from sharegroup.worker.declared.route import Route
 
 PARTITIONS = 2

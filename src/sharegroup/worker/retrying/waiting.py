@@ -16,7 +16,8 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sharegroup.worker.decisions.tiers import Tiers, due_topic
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.declared.names import due_topic
 from sharegroup.worker.ports import Header
 from sharegroup.worker.records.story_headers import DUE, PREFIX, MalformedStory, parsed_number
 from sharegroup.worker.retrying.tier_log import TierRecord

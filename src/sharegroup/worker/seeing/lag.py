@@ -20,8 +20,7 @@ from sharegroup.client.admin_types import (
 )
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.tiers import own_topic, scheduler_group
-from sharegroup.worker.infrastructure.changes import owned_names
+from sharegroup.worker.declared.names import is_tier_topic, scheduler_group
 from sharegroup.worker.ports import Clock
 
 log = logging.getLogger(__name__)
@@ -76,8 +75,7 @@ class Waiting:
         names = await self._admin.list_topics()
         waiting = {}
         for group in self._groups:
-            own = owned_names((group,), names)
-            tiers = [name for name in own if name.startswith(f"{own_topic(group)}.")]
+            tiers = [name for name in names if is_tier_topic(group, name)]
             if tiers:
                 waiting[group] = await self._in_tiers(group, tiers)
         return {group: count for group, count in waiting.items() if count is not None}

@@ -233,7 +233,7 @@ def kafka_parts(app: App) -> WorkerParts:
         return KafkaSource(group, topic, in_flight_bytes, **options)
 
     def open_tier_log(group: str) -> KafkaTierLog:
-        from sharegroup.worker.decisions.tiers import scheduler_group
+        from sharegroup.worker.declared.names import scheduler_group
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
         return KafkaTierLog(config, admin, scheduler_group(group))

@@ -10,8 +10,8 @@ import pytest
 
 from sharegroup.client.records import RecordMetadata
 from sharegroup.errors import MessageTooLarge
-from sharegroup.worker.dead_letters import group_configs_of, topics_of
 from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.dead_letters.topics import group_configs_of, topics_of
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.ports import Written

@@ -48,7 +48,6 @@ def test_defaults_lose_nothing_and_try_again() -> None:
     assert (route.concurrency, route.processes, route.max_handling_seconds) == (32, 0, 300.0)
     assert route.retry_tiers == (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
     assert route.own_topic == "billing.retry"
-    assert route.scheduler_group == "billing.retry-scheduler"
 
 
 def test_options_may_be_written_short() -> None:
