@@ -1,0 +1,289 @@
+"""The harness of `tests.bench.peers` tests itself: what is slower shows as slower, what is lost
+is not counted, and where there is no peer there is no ratio.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.document import replace_part
+from tests.bench.failure import BenchError
+from tests.bench.peers.__main__ import choose
+from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Ours
+from tests.bench.peers.chart import draw
+from tests.bench.peers.lines import Against, Line, Measured, Scale
+from tests.bench.peers.ratios import ratio_of
+from tests.bench.peers.report import report
+from tests.bench.peers.results import entry, renew
+from tests.bench.peers.run import Stage, run
+from tests.bench.peers.workloads.java_tools import after_the_join
+from tests.bench.peers.workloads.log import Log
+from tests.bench.peers.workloads.share_consume import consume
+from tests.confluent_calls import admin
+
+ABOUT: dict[str, Any] = {"commit": "c", "date": "d", "machine": {"processor": "2 x m"}}
+SLOWED = "ours slowed"
+LOG = Log(topic="small", records=20_000)
+
+
+class Slowed(Ours):
+    """Our broker, of whose time three quarters are taken away, in slices of 30 ms."""
+
+    STOPPED_SECONDS, RUNNING_SECONDS = 0.03, 0.01
+
+    @contextmanager
+    def awake(self) -> Iterator[Broker]:
+        ended = threading.Event()
+        with super().awake() as broker:
+
+            def slow() -> None:
+                while not ended.is_set():
+                    os.kill(broker.pid, signal.SIGSTOP)
+                    time.sleep(self.STOPPED_SECONDS)
+                    os.kill(broker.pid, signal.SIGCONT)
+                    ended.wait(self.RUNNING_SECONDS)
+
+            slower = threading.Thread(target=slow)
+            slower.start()
+            try:
+                yield broker
+            finally:
+                ended.set()
+                slower.join()
+
+
+class Consume:
+    """A small P1 on two of our own brokers, of which the one plays the rival."""
+
+    name = "P1"
+    title = "small"
+    headline = True
+    peers: tuple[str, ...] = (OS, SLOWED)
+    warms_up = False
+    lines = (
+        Line(
+            what="consume",
+            unit="records/s",
+            higher_is_better=True,
+            against=(Against(ours=SLOWED, rival=OS, reach=1.0),),
+        ),
+    )
+
+    def prepare(self, peer: Any, scale: Scale) -> str:
+        return LOG.on(peer)
+
+    def measure(self, peer: Any, scale: Scale) -> tuple[Measured | None, ...]:
+        return (consume(peer, LOG, explicit=False),)
+
+
+class Losing(Consume):
+    """The same after the first 100 records have gone: as if a broker had lost them."""
+
+    title = "losing"
+    peers: tuple[str, ...] = (OS,)
+    lines = (
+        Line(
+            what="consume",
+            unit="records/s",
+            higher_is_better=True,
+            against=(Against(ours=OS, rival=OS, line="consume"),),
+        ),
+    )
+
+    def prepare(self, peer: Any, scale: Scale) -> str:
+        from confluent_kafka import TopicPartition
+
+        note = super().prepare(peer, scale)
+        with peer.awake() as broker:
+            gone = TopicPartition(LOG.topic, 0, 100)
+            admin(broker.bootstrap).delete_records([gone])[gone].result(10)
+        return note
+
+
+def stage(folder: Path) -> Stage:
+    factories = {
+        OS: lambda folder: Ours(folder, "os"),
+        SLOWED: lambda folder: Slowed(folder, "os", name=SLOWED),
+    }
+    return Stage(folder, factories, lambda name: None)
+
+
+def results(workload: Any, folder: Path, pairs: int = 1) -> list[tuple[str, dict[str, Any] | None]]:
+    with stage(folder) as peers:
+        return list(run(peers, [workload], Scale.quick(), lambda _: pairs, ABOUT, warm=False))
+
+
+def test_a_broker_that_is_slowed_down_shows_as_slower(tmp_path: Path) -> None:
+    """Three quarters of its time are taken; a tenth must be certain."""
+    ((name, found),) = results(Consume(), tmp_path, pairs=3)
+    assert found is not None
+    assert name == "P1"
+    assert found["interval"][1] < 0.9, found
+    (said,) = found["comparisons"]
+    assert (said["ours_is"], said["peer_is"], said["reached"]) == (SLOWED, OS, False)
+    assert len(said["pairs"]) == 3
+    cost = {one["peer"]: one for one in found["costs"]}
+    assert cost[OS]["broker_cpu_s"] > 0
+    assert cost[OS]["client_cpu_s"] > 0
+    assert cost[OS]["peak_pss_mib"] > 1
+    assert cost[OS]["syncs"] >= 0
+
+
+def test_a_workload_that_loses_a_record_is_not_counted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert results(Losing(), tmp_path) == [("P1", None)]
+    assert "FAILED P1 losing" in (told := capfd.readouterr().err)
+    assert "records from offset 0, got 100 to" in told
+
+
+class Fixed:
+    """Figures that are there already."""
+
+    name = "P1"
+    title = "fixed"
+    headline = True
+    peers: tuple[str, ...] = (FSYNC, KAFKA)
+    warms_up = False
+
+    def __init__(self, *against: Against, higher_is_better: bool = True) -> None:
+        self.lines = (Line(what="a", unit="u", higher_is_better=higher_is_better, against=against),)
+
+    def prepare(self, peer: Any, scale: Scale) -> str:
+        return ""
+
+    def measure(self, peer: Any, scale: Scale) -> tuple[Measured | None, ...]:
+        return ()
+
+
+def kept(workload: Fixed, **values: list[float]) -> dict[str, Any]:
+    names = {"ours": FSYNC, "kafka": KAFKA}
+    rounds = {
+        names[name]: [[Measured(value=value) for value in some]] for name, some in values.items()
+    }
+    return entry(
+        workload, rounds, {**ABOUT, "notes": [], "durability": {}, "rounds": 1, "seconds": 1}
+    )
+
+
+AGAINST = Against(ours=FSYNC, rival=KAFKA, reach=1.5)
+
+
+def test_what_has_no_peer_has_no_ratio() -> None:
+    found = kept(Fixed(AGAINST), ours=[10.0, 20.0])
+    assert (found["ours"], found["peer"], found["ratio"], found["interval"]) == (
+        15,
+        None,
+        None,
+        None,
+    )
+    assert "| P1 | a | u | ours fsync | 15 | Kafka | - | - | - | ≥ 1.5 | 0 |" in report(
+        {"P1": found}
+    )
+
+
+def test_a_peer_that_is_missing_is_told_once_and_left_out(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    factories = {OS: lambda folder: Ours(folder, "os")}
+    missing = {OS: None, "RabbitMQ": "no rabbitmq-server is installed"}
+    with Stage(tmp_path, factories, missing.get) as peers:
+        for _ in range(2):
+            assert [peer.name for peer in peers.peers((OS, "RabbitMQ"))] == [OS]
+    assert capfd.readouterr().err == "skipped RabbitMQ: no rabbitmq-server is installed\n"
+
+
+@pytest.mark.parametrize(("higher_is_better", "ratio"), [(True, 0.5), (False, 2.0)])
+def test_a_ratio_above_one_is_better_for_us(*, higher_is_better: bool, ratio: float) -> None:
+    found = kept(Fixed(AGAINST, higher_is_better=higher_is_better), ours=[20.0], kafka=[40.0])
+    assert found["ratio"] == pytest.approx(ratio)
+    assert found["comparisons"][0]["reached"] is (ratio >= 1.5)
+
+
+def test_each_value_is_compared_with_its_neighbour_in_time() -> None:
+    """The machine gets four times slower; each pair says 2, and so does the ratio, surely."""
+    found = ratio_of([80.0, 40.0, 20.0], [40.0, 20.0, 10.0], higher_is_better=True)
+    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+    assert found.kind == "95 %"
+
+
+def test_the_interval_is_students() -> None:
+    """Ratios 1, 2 and 4: mean 2 of the logarithms, deviation log 2, t of two degrees 4.303."""
+    found = ratio_of([1.0, 2.0, 4.0], [1.0, 1.0, 1.0], higher_is_better=True)
+    assert found.ratio == pytest.approx(2)
+    assert found.low == pytest.approx(0.3574, rel=1e-3)
+    assert found.high == pytest.approx(11.19, rel=1e-3)
+
+
+def test_two_pairs_have_a_spread_and_no_interval() -> None:
+    found = ratio_of([10.0, 40.0], [10.0, 10.0], higher_is_better=True)
+    assert (found.ratio, found.low, found.high, found.kind) == (pytest.approx(2), 1, 4, "spread")
+
+
+@pytest.mark.parametrize(("ours", "reached"), [([1.9], True), ([2.1], False)])
+def test_a_limit_of_what_we_may_be_behind(*, ours: list[float], reached: bool) -> None:
+    limit = Against(ours=FSYNC, rival=KAFKA, behind_max=1.0)
+    found = kept(Fixed(limit, higher_is_better=False), ours=ours, kafka=[1.0])
+    assert found["comparisons"][0]["reached"] is reached
+    assert "at most 1 u behind" in report({"P1": found})
+
+
+def test_a_run_renews_what_it_measured_and_leaves_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    renew(path, {"P2": {"ratio": 1}, "P1": {"ratio": 1}}, ["P1", "P2"])
+    assert renew(path, {"P2": {"ratio": 3}}, ["P1", "P2"]) == {
+        "P1": {"ratio": 1},
+        "P2": {"ratio": 3},
+    }
+
+
+def test_the_chart_of_the_same_results_is_the_same(tmp_path: Path) -> None:
+    found = {"P1": kept(Fixed(AGAINST), ours=[20.0], kafka=[10.0])}
+    for name in ("one.svg", "two.svg"):
+        draw(found, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_a_part_of_the_document_is_replaced_and_nothing_else() -> None:
+    text = "A\n<!-- one -->\nold\n<!-- end -->\nB\n<!-- two -->\nkept\n<!-- end -->\nC\n"
+    assert replace_part(text, "one", "new\n") == (
+        "A\n<!-- one -->\n\nnew\n\n<!-- end -->\nB\n<!-- two -->\nkept\n<!-- end -->\nC\n"
+    )
+    with pytest.raises(BenchError, match="expected one part <!-- three -->"):
+        replace_part(text, "three", "new")
+
+
+def test_the_headline_is_what_runs_unless_more_is_asked_for() -> None:
+    names = [each.name for each in choose("", full=False)]
+    assert names == ["P1", "P2", "P6", "P7", "P9", "P12"]
+    assert [each.name for each in choose("P4,P1", full=False)] == ["P1", "P4"]
+    assert len(choose("", full=True)) >= 15
+    with pytest.raises(Exception, match="got P99"):
+        choose("P99", full=False)
+
+
+PERF_TOOL = """\
+2026-11-21 12:00:00:000, 2026-11-21 12:00:05:000, 0.0, 0.0, 0.2, 100, 5000 for share consumer 2
+2026-11-21 12:00:00:000, 2026-11-21 12:00:05:100, 0.0, 0.0, 0.2, 500, 5100 for share consumer 1
+2026-11-21 12:00:05:000, 2026-11-21 12:00:05:200, 0.0, 0.0, 9.0, 900, 200 for share consumer 2
+2026-11-21 12:00:00:000, 2026-11-21 12:00:07:100, 0.1, 0.1, 0.1, 4600, 7100
+"""
+
+
+def test_the_time_to_join_does_not_count_in_what_the_perf_tool_says() -> None:
+    """When both consumers had their first records, at 5.1 s, 600 had come; 4,000 follow in 2 s."""
+    assert after_the_join(PERF_TOOL, 4_600) == {"counted": 4_000, "seconds": 2.0}
+
+
+def test_the_perf_tool_must_have_taken_every_record() -> None:
+    with pytest.raises(BenchError, match="expected 4601 records"):
+        after_the_join(PERF_TOOL, 4_601)
