@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from sharegroup.client.cluster import NO_LEADER, Cluster
 from sharegroup.client.membership import Membership
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.ids import TopicPartition as TopicIdPartition
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,9 @@ class AssignedPartitions:
         try:
             await self._cluster.refresh(self._membership.subscription)
         except KafkaError as error:
-            log.info("metadata.failed group=%s error=%r", self._membership.group_id, error)
+            # A broker that can't be reached is told of where that is found out, and once.
+            level = logging.DEBUG if isinstance(error, NetworkException) else logging.INFO
+            log.log(level, "metadata.failed group=%s error=%r", self._membership.group_id, error)
         finally:
             self._asking = False
         # Also after success: the cluster may not have elected the leader yet.

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Literal
 
 from sharegroup.worker.decisions.messages import message_of
@@ -56,6 +57,8 @@ GIVEN = "SHAREGROUP_WORKER_LOG"
 """Tells the processes of handlers what `configure` was told."""
 TALKATIVE = ("aiokafka", "watchfiles")
 """Libraries that say at level INFO what only who debugs wants to know."""
+SELDOM_SECONDS = 60.0
+SAID_MAX = 100
 ALARMING = "aiokafka.consumer.group_coordinator"
 """Warns of every worker that comes or goes; what a scheduler owns after that, it says itself."""
 
@@ -95,6 +98,7 @@ def configure(level: str, form: Format, stream: IO[str] | None = None) -> None:
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LogfmtFormatter())
     handler.addFilter(about_the_record)
+    handler.addFilter(Seldom())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
@@ -116,6 +120,30 @@ def about_the_record(line: logging.LogRecord) -> bool:
         # A process of a handler's is told the place alone.
         line.facts = record if isinstance(record, Mapping) else place_of(record)
     return True
+
+
+class Seldom:
+    """Lets a talkative library say the same thing once a minute; a filter of log lines.
+
+    While no broker can be reached, aiokafka says so thirty times in a second, at level ERROR.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said_at: dict[tuple[str, str], float] = {}
+
+    def filter(self, line: logging.LogRecord) -> bool:
+        """Whether it may pass: what is the same is known by its text before it is filled in."""
+        if line.name.partition(".")[0] not in TALKATIVE or line.levelno <= logging.DEBUG:
+            return True
+        now = self._clock()
+        said = (line.name, str(line.msg))
+        if now - self._said_at.get(said, -math.inf) < SELDOM_SECONDS:
+            return False
+        if len(self._said_at) >= SAID_MAX:
+            self._said_at.clear()
+        self._said_at[said] = now
+        return True
 
 
 def place_of(record: Any) -> dict[str, Any]:

@@ -217,3 +217,30 @@ def test_a_worker_that_comes_or_goes_alarms_nobody_through_a_library(
     assert logging.getLogger("aiokafka.consumer.group_coordinator").level == logging.getLevelName(
         loudest_left
     )
+
+
+def test_what_a_library_says_over_and_over_is_written_once_a_minute() -> None:
+    now = 0.0
+    seldom = logs.Seldom(clock=lambda: now)
+
+    def passes(name: str, text: str, *arguments: object, level: int = logging.ERROR) -> bool:
+        return seldom.filter(logging.LogRecord(name, level, "", 0, text, arguments, None))
+
+    away = "Unable connect to node with id %s: %s"
+    assert passes("aiokafka", away, 1, "refused")
+    now = 59.9
+    assert not passes("aiokafka", away, 1, "reset")
+    assert passes("aiokafka.consumer.fetcher", away, 1, "refused")
+    assert passes("aiokafka", "Unable to update metadata from %s", [1])
+    assert passes("orders", away, 1, "refused")
+    assert passes("orders", away, 1, "refused")
+    assert passes("aiokafka", away, 1, "refused", level=logging.DEBUG)
+    now = 60.0
+    assert passes("aiokafka", away, 1, "refused")
+
+
+def test_what_a_library_said_is_not_remembered_without_end() -> None:
+    seldom = logs.Seldom(clock=lambda: 0.0)
+    lines = [logging.LogRecord("aiokafka", 40, "", 0, f"{n}", (), None) for n in range(1_000)]
+    assert all(seldom.filter(line) for line in lines)
+    assert len(seldom._said_at) <= 100
