@@ -15,7 +15,7 @@ from sharegroup.client.admin import AdminClient
 from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
 from sharegroup.worker.infrastructure import Applied, Change, Kind, apply, plan
-from sharegroup.worker.infrastructure.asking import open_admin
+from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")
 

@@ -110,6 +110,11 @@ class App:
         return tuple(routed.route for routed in self._routed)
 
     @property
+    def handlers(self) -> tuple[Routed[Any, Any], ...]:
+        """The handlers with their routes, in the order of their declaration."""
+        return tuple(self._routed)
+
+    @property
     def worker(self) -> Worker | None:
         """The worker, from `start` to `stop`."""
         return self._worker

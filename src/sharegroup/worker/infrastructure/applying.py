@@ -24,7 +24,7 @@ from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, Kind, c
 from sharegroup.worker.infrastructure.wanted import wanted
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.application import Application
 
 
 SETTABLE = (Kind.MISSING, Kind.DRIFT)
@@ -37,7 +37,7 @@ class Applied(NamedTuple):
     error: KafkaError | None
 
 
-async def plan(app: App, admin: AdminClient, *, former: Iterable[str] = ()) -> list[Change]:
+async def plan(app: Application, admin: AdminClient, *, former: Iterable[str] = ()) -> list[Change]:
     """What to change so that the cluster is as the application's routes declare.
 
     ``former``: groups that it does not have any more, whose topics are listed as surplus.
@@ -71,7 +71,7 @@ async def apply(
     return done
 
 
-async def prepare(app: App, admin: AdminClient) -> list[Change]:
+async def prepare(app: Application, admin: AdminClient) -> list[Change]:
     """Make what is missing, tell of what differs; what was made.
 
     Raises the error of a topic that can't be made, because its handler would wait for ever.
@@ -150,7 +150,7 @@ def _unless(error: KafkaError | None, fine: type[KafkaError]) -> KafkaError | No
     return None if isinstance(error, fine) else error
 
 
-def _tell(app: App, name: str, change: Change, error: KafkaError | None = None) -> None:
+def _tell(app: Application, name: str, change: Change, error: KafkaError | None = None) -> None:
     if app.events.wants(name):
         group = change.name if change.resource == "group" else ""
         topic = change.name if change.resource == "topic" else ""

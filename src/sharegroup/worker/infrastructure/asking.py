@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sharegroup.client.admin import AdminClient
 from sharegroup.client.admin_types import (
@@ -28,9 +27,6 @@ from sharegroup.worker.infrastructure.changes import (
     same_value,
 )
 from sharegroup.worker.infrastructure.wanted import Wanted
-
-if TYPE_CHECKING:
-    from sharegroup.worker.app import App
 
 VISIBLE_SECONDS_MAX = 10.0
 VISIBLE_SECONDS_STEP = 0.05
@@ -158,10 +154,3 @@ def _is_seen(
 def _resource_of(change: Change) -> ConfigResource:
     kind = ResourceType.TOPIC if change.resource == "topic" else ResourceType.GROUP
     return ConfigResource(kind, change.name)
-
-
-def open_admin(app: App) -> AdminClient:
-    """An admin client that reaches the application's cluster as the application does."""
-    from sharegroup.worker.transport.kafka import admin_options
-
-    return AdminClient(**admin_options(app))

@@ -6,20 +6,19 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from sharegroup.worker.infrastructure.asking import open_admin
 from sharegroup.worker.living.endpoint import Answer, Page
 from sharegroup.worker.seeing.lag import Waiting
 from sharegroup.worker.seeing.prometheus import WorkerCollector
-from sharegroup.worker.transport.kafka import SystemClock
+from sharegroup.worker.transport.kafka import SystemClock, open_admin
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.living.runnable import Runnable
 
 PATH = "/metrics"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def metrics_page(app: App, stack: AsyncExitStack) -> dict[str, Page]:
+def metrics_page(app: Runnable, stack: AsyncExitStack) -> dict[str, Page]:
     """The page; what it needs is let go of with the stack."""
     from prometheus_client import REGISTRY, generate_latest
 

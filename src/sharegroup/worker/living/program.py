@@ -28,8 +28,8 @@ from sharegroup.worker.living.signals import Wish, Wishes, listening
 from sharegroup.worker.seeing import logs
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
     from sharegroup.worker.living.endpoint import Endpoint, Page
+    from sharegroup.worker.living.runnable import Runnable
     from sharegroup.worker.running.worker import StopReport
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Surroundings:
     """The process that restarts this one (``--reload``), and that Ctrl-C is meant for."""
 
 
-def run(app: App, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
+def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
     """Run an application until it is told to stop; the exit code."""
     import uvloop  # Here: who only imports an application does without.
 
@@ -77,7 +77,7 @@ def run(app: App, surroundings: Surroundings | None = None, say_it: Say | None =
 class Program:
     """See the module's text."""
 
-    def __init__(self, app: App, surroundings: Surroundings, say_it: Say) -> None:
+    def __init__(self, app: Runnable, surroundings: Surroundings, say_it: Say) -> None:
         self._app = app
         self._around = surroundings
         self._say = say_it

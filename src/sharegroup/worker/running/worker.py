@@ -30,7 +30,7 @@ from sharegroup.worker.seeing.counts import HandlerCounts
 from sharegroup.worker.seeing.state import Phase, WorkerState
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.application import Application
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class StopReport:
 class Worker:
     """See the module's text."""
 
-    def __init__(self, app: App, parts: WorkerParts) -> None:
+    def __init__(self, app: Application, parts: WorkerParts) -> None:
         self._app = app
         self._parts = parts
         self._phase = Phase.STARTING

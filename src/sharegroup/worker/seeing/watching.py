@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sharegroup.worker.seeing.logs import EventLog
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.application import Application
 
 
-def watch(app: App) -> None:
+def watch(app: Application) -> None:
     """Write its events to the log, and trace it if a tracer provider is set; once."""
     if app.is_watched:
         return

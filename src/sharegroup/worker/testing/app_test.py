@@ -49,7 +49,7 @@ from sharegroup.worker.transport.memory_clock import START_SECONDS
 from sharegroup.worker.transport.memory_log import MemoryRecord
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.application import Application
 
 PATIENCE_SECONDS = 1.0
 STOP_GRACE_SECONDS = 0.0
@@ -65,7 +65,7 @@ class AppTest:
 
     def __init__(
         self,
-        app: App,
+        app: Application,
         *,
         lock: Duration = "30s",
         delivery_limit: int = 10,
@@ -92,7 +92,7 @@ class AppTest:
         """Everything that was sent with `send`."""
 
     async def __aenter__(self) -> Self:
-        self._routes = {one: one.route for one in self._app._routed}
+        self._routes = {one: one.route for one in self._app.handlers}
         for one, route in self._routes.items():
             # Its handler runs in a thread of this process: a test looks at what it did.
             one.route = replace(route, processes=0)

@@ -32,7 +32,7 @@ from sharegroup.worker.ports import Header, Written
 from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
-    from sharegroup.worker.app import App
+    from sharegroup.worker.application import Application
     from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ class KafkaOutbox:
         )
 
 
-def client_options(app: App) -> dict[str, Any]:
+def client_options(app: Application) -> dict[str, Any]:
     """What every client of the application is made with."""
     return {
         "bootstrap_servers": app.bootstrap,
@@ -212,12 +212,12 @@ def client_options(app: App) -> dict[str, Any]:
     }
 
 
-def admin_options(app: App) -> dict[str, Any]:
-    """What an admin client of the application is made with."""
-    return client_options(app)
+def open_admin(app: Application) -> AdminClient:
+    """An admin client that reaches the application's cluster as the application does."""
+    return AdminClient(**client_options(app))
 
 
-def kafka_parts(app: App) -> WorkerParts:
+def kafka_parts(app: Application) -> WorkerParts:
     """The parts of a worker that runs in earnest."""
     options = client_options(app)
     producer = Producer(
@@ -226,7 +226,7 @@ def kafka_parts(app: App) -> WorkerParts:
         max_block_ms=MAX_BLOCK_MS,
         request_bytes_max=RECORD_BYTES_MAX,
     )
-    admin = AdminClient(**admin_options(app))
+    admin = open_admin(app)
     config = config_from(ClientConfig, options)
 
     def open_source(group: str, topic: str, in_flight_bytes: int) -> KafkaSource:
