@@ -142,7 +142,7 @@ def test_a_workload_that_loses_a_record_is_not_counted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert results(Losing(), tmp_path) == [("P1", None)]
-    assert "FAILED P1 losing" in (told := capfd.readouterr().err)
+    assert "FAILED P1 losing: BenchError" in (told := capfd.readouterr().err)
     assert "records from offset 0, got 100 to" in told
 
 

@@ -94,8 +94,8 @@ class Scale:
     big_log_bytes: int = 2_000_000_000
     spark_batches: int = 50
     """Micro-batches at the default limit of locks."""
-    latency_seconds: int = 3
-    """Of each rate, in each pair."""
+    latency_seconds: int = 2
+    """Of each rate, in each pair; longer where that would be too few records."""
     held_max: int = 1_000_000
     """Records in flight, at most."""
     waiting_seconds: int = 5
@@ -107,7 +107,7 @@ class Scale:
             records=400_000,
             big_log_bytes=100_000_000,
             spark_batches=5,
-            latency_seconds=2,
+            latency_seconds=1,
             held_max=100_000,
             waiting_seconds=2,
         )

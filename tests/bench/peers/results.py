@@ -52,6 +52,7 @@ def comparison(workload: Workload, line: Line, against: Against, rounds: Rounds)
     ours = _values(rounds[against.ours][names.index(line.what)])
     rival_line = names.index(against.line or line.what)
     theirs = _values(rounds[against.rival][rival_line]) if against.rival in rounds else []
+    pairs = list(zip(ours, theirs, strict=False))  # A rival may leave the last rounds out.
     said: dict[str, Any] = {
         "what": line.what,
         "unit": line.unit,
@@ -66,15 +67,16 @@ def comparison(workload: Workload, line: Line, against: Against, rounds: Rounds)
         "reach": against.reach,
         "behind_max": against.behind_max,
         "reached": None,
-        "pairs": [list(pair) for pair in zip(ours, theirs, strict=bool(theirs))],
+        "pairs": [list(pair) for pair in pairs],
     }
-    if theirs:
-        found = ratio_of(ours, theirs, higher_is_better=line.higher_is_better)
+    if pairs:
+        mine, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        found = ratio_of(mine, theirs, higher_is_better=line.higher_is_better)
         said |= {
             "ratio": found.ratio,
             "interval": [found.low, found.high],
             "kind": found.kind,
-            "reached": _reached(against, found.ratio, ours, theirs),
+            "reached": _reached(against, found.ratio, mine, theirs),
         }
     return said
 

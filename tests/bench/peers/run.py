@@ -7,6 +7,7 @@ counted; the others go on.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +15,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from tests import kafka_peer
 from tests.bench.failure import BenchError
 from tests.bench.peers import queues
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, ApacheKafka, Ours, Peer
 from tests.bench.peers.lines import Measured, Scale, Workload
 from tests.bench.peers.results import entry
+from tests.processes import ServeProcessError
 
 FACTORIES: Mapping[str, Callable[[Path], Peer]] = {
     FSYNC: lambda folder: Ours(folder, "fsync"),
@@ -28,6 +32,13 @@ FACTORIES: Mapping[str, Callable[[Path], Peer]] = {
     FLUSHED: lambda folder: ApacheKafka(folder, flushes=True),
     **{name: lambda folder, name=name: queues.Queue(name, folder) for name in queues.KINDS},
 }
+FAILURES = (
+    *(BenchError, kafka_peer.KafkaPeerError, ServeProcessError),
+    *(OSError, TimeoutError, subprocess.TimeoutExpired, KafkaException, AssertionError),
+)
+"""What a workload that went wrong raises: of ours, of the clients, and of what they wait for."""
+ROUNDS_MAX = {FLUSHED: 2}
+"""In how many rounds a peer takes part whose comparisons are only told; others take part in all."""
 Missing = Callable[[str], str | None]
 
 
@@ -90,8 +101,8 @@ def run(
         begin = time.monotonic()
         try:
             found = run_one(stage, workload, scale, pairs(workload), about, warm=warm)
-        except (BenchError, kafka_peer.KafkaPeerError, TimeoutError) as error:
-            say(f"FAILED {workload.name} {workload.title}: {error}")
+        except FAILURES as error:
+            say(f"FAILED {workload.name} {workload.title}: {type(error).__name__}: {error}")
             yield workload.name, None
             continue
         say(f"{workload.name} {workload.title}: took {time.monotonic() - begin:.0f} s")
@@ -119,6 +130,8 @@ def run_one(
     }
     for number in range(1, pairs + 1):
         for peer in peers:
+            if number > ROUNDS_MAX.get(peer.name, pairs):
+                continue
             measured = workload.measure(peer, scale)
             for line, values, one in zip(workload.lines, rounds[peer.name], measured, strict=True):
                 values.append(one)

@@ -17,7 +17,6 @@ from tests.bench.peers.brokers import FSYNC, NATS, OS, RABBITMQ, REDIS, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, as_rate, measured
 from tests.bench.peers.workloads import clients, other_queues
 from tests.bench.peers.workloads.log import Log, new_group
-from tests.bench.peers.workloads.share_consume import main_log
 from tests.processes import cpu_seconds
 
 REACH = {RABBITMQ: 4.0, NATS: 2.5, REDIS: 0.9}
@@ -57,12 +56,12 @@ class AcknowledgeEach:
     def prepare(self, peer: Peer, scale: Scale) -> str:
         if not peer.ours:
             return ""
-        return "; ".join((main_log(scale).on(peer), self._work(scale).on(peer)))
+        return "; ".join((self._log(scale).on(peer), self._work(scale).on(peer)))
 
     def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         if not peer.ours:
             return self._of_rival(peer, scale.records // FRACTION[peer.name]), None
-        log = main_log(scale)
+        log = self._log(scale)
         with peer.awake() as broker:
             result = in_process(
                 clients.handled,
@@ -105,6 +104,9 @@ class AcknowledgeEach:
         client_cpu_s = result["cpu_us"] * work.records / 1e6
         cpu = {"broker_cpu_s": broker_cpu_s, "client_cpu_s": client_cpu_s}
         return measured(result["per_second"], cpu, peer)
+
+    def _log(self, scale: Scale) -> Log:
+        return Log(topic="to-acknowledge", records=scale.records // 4)
 
     def _work(self, scale: Scale) -> Log:
         return Log(topic=worker.TOPIC, records=scale.records // 8)

@@ -11,17 +11,22 @@ from __future__ import annotations
 import datetime as dt
 import re
 import resource
+import subprocess
 from typing import Any
 
 from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import Broker
-from tests.kafka_tools import SCRIPTS, run_tool_alone
+from tests.kafka_peer import java
+from tests.kafka_tools import SCRIPTS, tool_libs
 from tests.processes import cpu_seconds
 
 CONSUME = SCRIPTS["kafka-share-consumer-perf-test"]
 PRODUCE = SCRIPTS["kafka-producer-perf-test"]
 IDLE_MS_MAX = 30_000
 REPORT_MS = 50
+HEAP = "-Xmx512m"
+"""As the scripts of Kafka's distribution run these tools; nothing else is set."""
+TOOL_SECONDS_MAX = 300.0
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S:%f"
 
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
@@ -100,8 +105,18 @@ def produce(broker: Broker, topic: str, records: int, record_bytes: int) -> dict
 def _run(broker: Broker, main_class: str, *arguments: str) -> tuple[str, dict[str, float]]:
     """What the tool printed; the CPU of its whole life, and of the broker's meanwhile."""
     broker_cpu_s, client_cpu_s = cpu_seconds(broker.pid), _children_cpu_seconds()
-    printed = run_tool_alone(main_class, *arguments)
-    return printed, {
+    executable = java()
+    if executable is None:
+        raise BenchError("no Java: neither JAVA_HOME nor a java on the PATH")
+    done = subprocess.run(
+        [executable, HEAP, "-cp", f"{tool_libs()}/*", main_class, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TOOL_SECONDS_MAX,
+    )
+    if done.returncode:
+        raise BenchError(f"{main_class} ended with {done.returncode}: {done.stderr[-1000:]}")
+    return done.stdout, {
         "broker_cpu_s": cpu_seconds(broker.pid) - broker_cpu_s,
         "client_cpu_s": _children_cpu_seconds() - client_cpu_s,
     }

@@ -27,6 +27,7 @@ from tests.bench.peers.workloads.log import new_group
 from tests.confluent_calls import create_topic, produce, share_consumer, take_shared
 
 WAIT_SECONDS_MAX = 30.0
+RECORDS_MIN = 300
 STEPS = tuple((partitions, rate) for partitions in (1, 4) for rate in (100, 1_000, 5_000))
 REACH = {
     "p50": with_kafka(flushes=True, behind_max=1.0),
@@ -72,12 +73,19 @@ class Latency:
                 broker_pid=broker.pid,
                 group=new_group(broker.bootstrap),
                 topics=list(topics.values()),
-                steps=[(topics[partitions], partitions, rate) for partitions, rate in STEPS],
-                seconds=scale.latency_seconds,
+                steps=[
+                    (topics[partitions], partitions, rate, records_of(rate, scale))
+                    for partitions, rate in STEPS
+                ],
             )["steps"]
         return tuple(
             measured(result[quantile], result, peer) for result in results for quantile in REACH
         )
+
+
+def records_of(rate: int, scale: Scale) -> int:
+    """So many that a hundredth of them is more than chance."""
+    return max(RECORDS_MIN, rate * scale.latency_seconds)
 
 
 def client(
@@ -86,17 +94,16 @@ def client(
     broker_pid: int,
     group: str,
     topics: list[str],
-    steps: list[tuple[str, int, int]],
-    seconds: int,
+    steps: list[tuple[str, int, int, int]],
 ) -> dict[str, Any]:
     """In the consumer's process: join, then start a producer for each step and take its records."""
     with share_consumer(bootstrap, group, topics[0]) as consumer:
         consumer.subscribe(topics)
-        take_shared(consumer, sum({topic: partitions for topic, partitions, _ in steps}.values()))
+        take_shared(consumer, sum({topic: partitions for topic, partitions, *_ in steps}.values()))
         return {
             "steps": [
-                _step(consumer, bootstrap, broker_pid, topic, partitions, rate, rate * seconds)
-                for topic, partitions, rate in steps
+                _step(consumer, bootstrap, broker_pid, topic, partitions, rate, records)
+                for topic, partitions, rate, records in steps
             ]
         }
 

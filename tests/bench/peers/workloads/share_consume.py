@@ -58,11 +58,11 @@ class Implicit:
         return tuple(consume(peer, log, explicit=False) for log in self._logs(scale))
 
     def _logs(self, scale: Scale) -> tuple[Log, ...]:
-        half = scale.records // 2
+        fewer = scale.records // 4
         return (
             main_log(scale),
-            Log(topic="small-batches", records=half, batch_records=100),
-            Log(topic="large-batches", records=half, batch_records=5_000),
+            Log(topic="small-batches", records=fewer, batch_records=100),
+            Log(topic="large-batches", records=fewer, batch_records=5_000),
         )
 
 
