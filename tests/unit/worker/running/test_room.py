@@ -1,0 +1,77 @@
+"""How many records a handler's route has a use for: what it begins now, and what it does soon."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sharegroup.worker import App
+from sharegroup.worker.running.route_runner import RouteRunner
+from sharegroup.worker.running.settling import Settling
+
+LOCK_SECONDS = 30.0
+
+
+class StandingClock:
+    """At zero."""
+
+    def now(self) -> float:
+        return 0.0
+
+
+def runner(**options: Any) -> RouteRunner:
+    app = App("room")
+
+    async def bill(order: bytes) -> None: ...
+
+    app.share_group("billing", topics="orders", handler=bill, **options)
+    settling = SimpleNamespace(clock=StandingClock())
+    return RouteRunner(app.route_list[0], cast("Settling", settling))
+
+
+def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() -> None:
+    one = runner(concurrency=4)
+    assert one.room(0.0, LOCK_SECONDS) == 4
+    one.counts.running = 3
+    assert one.room(1.0, LOCK_SECONDS) == 1
+
+
+@pytest.mark.parametrize(
+    ("done", "lock_seconds", "expected"),
+    [
+        (1_000, 30.0, 4 + 250),  # A quarter of a second's worth.
+        (1_000, 1.0, 4 + 125),  # An eighth of a lock's.
+        (2, 30.0, 4),  # Slow handlers hold nothing that others could work on.
+        (1_000_000, 30.0, 4 + 10_000),
+    ],
+    ids=["quick", "short locks", "slow", "bounded"],
+)
+def test_what_is_done_soon_may_wait_here(done: int, lock_seconds: float, expected: int) -> None:
+    one = runner(concurrency=4)
+    one.done = done
+    assert one.room(1.0, lock_seconds) == expected
+
+
+def test_what_waits_here_takes_room() -> None:
+    one = runner(concurrency=4)
+    one.ready.extend([cast("Any", object())] * 3)
+    assert one.room(0.0, LOCK_SECONDS) == 1
+
+
+def test_a_rate_that_falls_is_believed_slowly_and_one_that_grows_at_once() -> None:
+    one = runner(concurrency=4)
+    one.done = 1_000
+    assert one.room(1.0, LOCK_SECONDS) == 4 + 250
+    assert one.room(2.0, LOCK_SECONDS) == 4 + 175  # Nothing was done in this second.
+    one.done = 5_000
+    assert one.room(3.0, LOCK_SECONDS) == 4 + 1_000
+
+
+def test_a_limited_rate_leaves_room_for_what_may_begin_soon() -> None:
+    async def test() -> int:
+        return runner(concurrency=100, rate_limit="8/s").room(0.0, LOCK_SECONDS)
+
+    assert asyncio.run(test()) == 8 + 2
