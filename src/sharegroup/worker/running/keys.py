@@ -19,50 +19,54 @@ from sharegroup.worker.running.in_hand import InHand
 class Keys:
     """Which keys have a record that is ready or runs, and what waits behind it."""
 
-    __slots__ = ("_behind", "waiting")
+    __slots__ = ("_queues", "waiting")
 
     def __init__(self) -> None:
-        self._behind: dict[Any, list[InHand]] = {}
+        self._queues: dict[Any, list[InHand]] = {}
+        """Of each key the record that may run, and then those that wait for its end."""
         self.waiting = 0
 
     def admit(self, one: InHand) -> bool:
         """Whether it may run; else it waits behind its key."""
         if one.key is None:
             return True
-        behind = self._behind.get(one.key)
-        if behind is None:
-            self._behind[one.key] = []
+        queue = self._queues.get(one.key)
+        if queue is None:
+            self._queues[one.key] = [one]
             return True
-        insort(behind, one, key=_place)
+        insort(queue, one, lo=1, key=_place)
         self.waiting += 1
         return False
 
     def done(self, one: InHand) -> InHand | None:
-        """It is settled; what may run now in its place."""
+        """It is settled, or lost; what may run now in its place."""
         if one.key is None:
             return None
-        behind = self._behind[one.key]
-        if not behind:
-            del self._behind[one.key]
+        queue = self._queues[one.key]
+        if queue[0] is not one:
+            queue.remove(one)  # It only waited: whoever runs does so still.
+            self.waiting -= 1
+            return None
+        del queue[0]
+        if not queue:
+            del self._queues[one.key]
             return None
         self.waiting -= 1
-        return behind.pop(0)
+        return queue[0]
 
     def take(self, *, delivered_below: int) -> list[InHand]:
         """What waits and was delivered less often; it doesn't wait any more, and has no key."""
-        taken = []
-        for key, behind in self._behind.items():
-            taken += [one for one in behind if one.delivery.delivery_count < delivered_below]
-            self._behind[key] = [
-                one for one in behind if one.delivery.delivery_count >= delivered_below
-            ]
+        taken = [one for one in self if one.delivery.delivery_count < delivered_below]
+        for queue in self._queues.values():
+            queue[1:] = [one for one in queue[1:] if one.delivery.delivery_count >= delivered_below]
         for one in taken:
             one.key = None
         self.waiting -= len(taken)
         return taken
 
     def __iter__(self) -> Iterator[InHand]:
-        return (one for behind in self._behind.values() for one in behind)
+        """What waits."""
+        return (one for queue in self._queues.values() for one in queue[1:])
 
 
 def _place(one: InHand) -> tuple[str, int, int]:

@@ -40,3 +40,26 @@ def test_what_waits_can_be_looked_at() -> None:
     for n in range(3):
         keys.admit(in_hand(n, key=b"a"))
     assert offsets(keys) == [1, 2]
+
+
+def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
+    keys = Keys()
+    runs, waits, is_lost = (in_hand(n, key=b"a") for n in range(3))
+    for one in (runs, waits, is_lost):
+        keys.admit(one)
+    assert keys.done(is_lost) is None
+    assert (offsets(keys), keys.waiting) == ([1], 1)
+    assert keys.done(runs) is waits
+    assert keys.done(waits) is None
+    assert keys.admit(in_hand(3, key=b"a"))
+
+
+def test_what_is_taken_from_behind_a_key_was_delivered_seldom_enough() -> None:
+    keys = Keys()
+    runs = in_hand(0, key=b"a")
+    for one in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):
+        keys.admit(one)
+    assert offsets(keys.take(delivered_below=4)) == [2]
+    following = keys.done(runs)
+    assert following is not None
+    assert (following.delivery.offset, keys.waiting) == (1, 0)
