@@ -69,9 +69,7 @@ class BatchLane(Lane):
             runner.gathering = None
         ready = [runner.ready.popleft() for _ in range(min(size, len(runner.ready)))]
         batch = [one for one in ready if not one.is_done]
-        if runner.bucket is not None:
-            batch = [one for one in batch if await runner.wait_for_turn(one)]
-        return batch
+        return batch if runner.bucket is None else await runner.turn_of(batch)
 
     async def _wait_until(self, over: float) -> None:
         self._wake = asyncio.get_running_loop().create_future()

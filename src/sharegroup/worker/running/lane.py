@@ -108,7 +108,7 @@ class Lane:
             if ready and runner.idle and (self._is_fresh or not runner.waking):
                 runner.wake(2)
             self._is_fresh = False
-            if runner.bucket is not None and not await runner.wait_for_turn(one):
+            if runner.bucket is not None and not await runner.turn_of((one,)):
                 continue
             runner.latest = self
             await self._handle(one)

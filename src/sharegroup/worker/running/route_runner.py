@@ -255,24 +255,28 @@ class RouteRunner:
         """Whether one more handler may run."""
         return self._is_open and self.counts.running < self._level * self._at_a_time
 
-    async def wait_for_turn(self, one: InHand) -> bool:
-        """Keep the rate; False: it is not to be run after all."""
-        assert self.bucket is not None
-        when = self.bucket.reserve(self.clock.now())
-        self.turning.append(one)
+    async def turn_of(self, some: Sequence[InHand]) -> list[InHand]:
+        """Keep the rate; those of them that are to be run when it is their turn, all at once."""
+        bucket = self.bucket
+        assert bucket is not None
+        now = self.clock.now()
+        when = max([bucket.reserve(now) for _ in some], default=now)
+        self.turning += some
         try:
-            if when > self.clock.now():
+            if when > now:
                 await self.clock.sleep_until(when)
         finally:
-            self.turning.remove(one)
+            for one in some:
+                self.turning.remove(one)
         if self._settling.hungry:
             self._settling.room_again.set()
-        if self._is_open and not one.is_done:
-            return True
-        self.bucket.give_back()
-        if not one.is_done:
-            self.ready.appendleft(one)
-        return False
+        left = [one for one in some if not one.is_done]
+        run = left if self._is_open else []
+        for _ in range(len(some) - len(run)):
+            bucket.give_back()
+        if not self._is_open:
+            self.ready.extendleft(reversed(left))
+        return run
 
     def begin(self, one: InHand, now: float) -> bool:
         """Count a run as begun; False: this record is not to be run."""

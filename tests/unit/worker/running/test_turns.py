@@ -1,0 +1,72 @@
+"""Records that wait for their rate: all of a batch at once, in sight, and back in their order."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
+from sharegroup.worker import App, RateLimit
+from sharegroup.worker.running.route_runner import RouteRunner
+from sharegroup.worker.running.settling import Settling
+from tests.unit.worker.running.hand import in_hand, offsets
+
+
+class SteppedClock:
+    """Goes on to whatever somebody waits for, when it is let."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.goes_on = asyncio.Event()
+
+    def now(self) -> float:
+        return self.seconds
+
+    async def sleep_until(self, when: float) -> None:
+        await self.goes_on.wait()
+        self.seconds = when
+
+
+def limited(clock: SteppedClock) -> RouteRunner:
+    app = App("turns")
+
+    async def bill(orders: list[bytes]) -> None: ...
+
+    limit = RateLimit(records=1, seconds=1, burst=2)
+    app.share_group("billing", topics="orders", handler=bill, batch=4, rate_limit=limit)
+    settling = SimpleNamespace(clock=clock, hungry=0)
+    return RouteRunner(app.route_list[0], cast("Settling", settling))
+
+
+def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        some = [in_hand(n) for n in range(4)]
+        turn = asyncio.ensure_future(runner.turn_of(some))
+        await asyncio.sleep(0)
+        assert offsets(runner.all_waiting()) == [0, 1, 2, 3]
+        some[1].is_done = True  # Lost meanwhile.
+        clock.goes_on.set()
+        assert offsets(await turn) == [0, 2, 3]
+        assert (clock.seconds, runner.waiting) == (2.0, 0)
+
+    asyncio.run(test())
+
+
+def test_what_may_not_run_any_more_is_ready_again_and_gives_its_turn_back() -> None:
+    async def test() -> None:
+        clock = SteppedClock()
+        runner = limited(clock)
+        turn = asyncio.ensure_future(runner.turn_of([in_hand(n) for n in range(4)]))
+        await asyncio.sleep(0)
+        runner.stop_beginning()
+        clock.goes_on.set()
+        assert await turn == []
+        assert offsets(runner.ready) == [0, 1, 2, 3]
+        runner.begin_again()
+        runner.ready.clear()
+        assert len(await runner.turn_of([in_hand(4), in_hand(5)])) == 2
+        assert clock.seconds == 2.0
+
+    asyncio.run(test())
