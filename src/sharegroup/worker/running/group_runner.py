@@ -243,6 +243,8 @@ class GroupRunner:
         """How many records of a topic there is a use for."""
 
         def room(runner: RouteRunner) -> int:
+            if self.settling.writing.is_full:
+                return 0
             lock_seconds = self.settling.lock_seconds or LOCK_SECONDS_DEFAULT
             return runner.room(self._clock.now(), lock_seconds)
 

@@ -29,6 +29,9 @@ BACKOFF_SECONDS_MIN = 0.1
 BACKOFF_SECONDS_MAX = 30.0
 SLOW_SECONDS = 5.0
 """A write that takes longer counts as blocked; the client tries on by itself."""
+UNDER_WAY_MAX = 10_000
+"""With so many records on their way, no more are taken: while a topic can't be written, each
+that fails would stay here, and all that the group has would in the end."""
 ITS_OWN_FAULT = (MessageTooLarge, InvalidRecord)
 """Said of this record, and of no other."""
 
@@ -112,6 +115,11 @@ class Writing:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing should be taken that may come here, too."""
+        return len(self._tasks) >= UNDER_WAY_MAX
+
     def records(self) -> list[InHand]:
         """What is being written."""
         return [under_way.one for under_way in self._tasks.values()]
@@ -124,10 +132,13 @@ class Writing:
         task.add_done_callback(self._ended)
 
     def look(self, now: float) -> None:
-        """Notice a write that neither succeeds nor fails."""
-        for under_way in self._tasks.values():
+        """Notice a write that neither succeeds nor fails, and end what waits to write a record
+        whose lock is lost: it is delivered again, and would be here twice."""
+        for task, under_way in self._tasks.items():
             gate, attempt_at = under_way.gate, under_way.attempt_at
-            if attempt_at is not None and now - attempt_at >= SLOW_SECONDS and gate.is_open:
+            if attempt_at is None and under_way.one.is_done:
+                task.cancel()
+            elif attempt_at is not None and now - attempt_at >= SLOW_SECONDS and gate.is_open:
                 text = f"{gate.name}: no acknowledgement for {now - attempt_at:.1f} s"
                 gate.failed(under_way.one, RequestTimedOut(text))
 

@@ -155,3 +155,41 @@ def test_a_write_that_neither_succeeds_nor_fails_counts_as_blocked() -> None:
         assert world.told[1:] == [(20.0, "orders.dead", True)]
 
     run(test)
+
+
+def test_a_record_whose_lock_is_lost_does_not_wait_for_a_topic_that_can_not_be_written() -> None:
+    """Each time that it is delivered again it would wait once more."""
+
+    async def test(world: World) -> None:
+        world.works_from = 1_000.0
+        tries, waits, pauses = (in_hand(offset) for offset in range(3))
+        for one in (tries, waits):
+            world.begin(one)
+        await asyncio.sleep(0.05)
+        waits.is_done = True
+        world.writing.look(0.05)
+        await asyncio.sleep(0.001)
+        assert (world.writing.records(), world.writing.blocked) == ([tries], 1)
+        tries.is_done = True
+        world.writing.look(0.06)
+        world.begin(pauses)
+        await asyncio.sleep(0.01)
+        assert world.writing.records() == [pauses]
+        assert world.attempts[-1][1] == 2  # It is its turn to try.
+        await world.writing.cancel()
+
+    run(test)
+
+
+def test_so_many_records_may_be_on_their_way() -> None:
+    async def test(world: World) -> None:
+        world.works_from = 1.0
+        for offset in range(9_999):
+            world.begin(in_hand(offset))
+        assert not world.writing.is_full
+        world.begin(in_hand(9_999))
+        assert world.writing.is_full
+        await world.writing.finish()
+        assert not world.writing.is_full
+
+    run(test)
