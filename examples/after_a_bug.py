@@ -3,6 +3,7 @@
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.after_a_bug:app            # with the bug: some invoices fail
+    echo '{"number": 1, "cents": 100, "people": 0}' | sharegroup produce invoices
     sharegroup dlq list invoices.dead                     # what failed, and with what
     FIXED=1 sharegroup worker examples.after_a_bug:app    # the bug is gone: start it anew
     sharegroup dlq redrive invoices.dead                  # and send them back

@@ -3,6 +3,7 @@
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.customer_orders:app
+    echo '{"customer": "Ada", "version": 1, "amount": 30}' | sharegroup produce changes
 
 A share group hands records to whoever is free, so two events of one customer could be handled at
 the same time.  With ``order_by`` they run one after the other, as they lie in the log, and the

@@ -3,6 +3,7 @@
     pip install 'sharegroup[worker]' httpx
     sharegroup serve --port 9092
     API=https://api.example.org/geocode sharegroup worker examples.slow_api:app
+    echo '{"id": 1, "address": "Unter den Linden 1, Berlin"}' | sharegroup produce places
 
 A hundred calls wait for their answers at a time, and no more than fifty are begun in a second.
 Who is told to come back later (429, Retry-After) comes back then, and stops nobody else

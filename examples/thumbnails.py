@@ -3,6 +3,7 @@
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.thumbnails:app
+    echo '{"path": "cat.pgm", "thumbnail": "small.pgm"}' | sharegroup produce uploads
 
 Python runs one thread of Python at a time, so work like this gets a process for each core.  They
 are started, watched and replaced by the worker: a picture that crashes its process has failed,
@@ -13,11 +14,13 @@ in the end.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from sharegroup.worker import App, DeadLetter, Reject, Retry
 
+HEADER = re.compile(rb"P5\s+(\d+)\s+(\d+)\s+255\s")
 app = App("thumbnails")
 
 
@@ -52,12 +55,17 @@ def shrink(upload: Upload) -> None:
 def read_pgm(path: Path) -> tuple[int, int, bytes]:
     """Width, height and pixels."""
     try:
-        kind, width, height, _, pixels = path.read_bytes().split(maxsplit=4)
-    except (OSError, ValueError) as error:
-        raise Reject(f"{path} is no picture: {error}") from error
-    if kind != b"P5":
-        raise Reject(f"{path} is of kind {kind!r}, expected P5")
-    return int(width), int(height), pixels
+        picture = path.read_bytes()
+    except OSError as error:
+        raise Reject(f"{path} can't be read: {error}") from error
+    header = HEADER.match(picture)
+    if header is None:
+        raise Reject(f"{path} begins with {picture[:20]!r}, expected P5 and a size")
+    width, height = int(header[1]), int(header[2])
+    pixels = picture[header.end() :]  # The first ones may well look like white space.
+    if len(pixels) != width * height:
+        raise Reject(f"{path} has {len(pixels)} pixels, expected {width} times {height}")
+    return width, height, pixels
 
 
 def averaged(width: int, height: int, pixels: bytes, factor: int) -> bytes:

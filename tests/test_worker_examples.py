@@ -167,14 +167,14 @@ def test_calls_to_a_slow_api_keep_its_limits(broker: ServeProcess, tmp_path: Pat
 def test_pictures_are_made_smaller_in_processes(broker: ServeProcess, tmp_path: Path) -> None:
     with worker("examples.thumbnails:app", broker, tmp_path):
         picture = tmp_path / "picture.pgm"
-        picture.write_bytes(b"P5 8 4 255\n" + bytes([0] * 4 + [200] * 4) * 4)
+        picture.write_bytes(b"P5 8 4 255\n" + bytes([12] * 4 + [200] * 4) * 4)  # 12: white space
         good = {"path": str(picture), "thumbnail": str(tmp_path / "small.pgm")}
         bad = {"path": str(tmp_path / "none.pgm"), "thumbnail": str(tmp_path / "none.small")}
         send(broker, "uploads", good, bad)
         small = tmp_path / "small.pgm"
         wait_until(small.exists, lambda: list(tmp_path.iterdir()))
         wait_until(lambda: end_offset(broker.bootstrap, "uploads.dead") == 1, str)
-    assert small.read_bytes() == b"P5 2 1 255\n" + bytes([0, 200])
+    assert small.read_bytes() == b"P5 2 1 255\n" + bytes([12, 200])
 
 
 def test_changes_of_a_customer_are_applied_in_their_order(
