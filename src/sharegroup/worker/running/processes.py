@@ -134,6 +134,7 @@ class HandlerProcesses:
         self._count = count
         self._threads = HandlerThreads(count)
         self._idle: list[_Child] = []
+        self._is_closed = False
         self._lock = threading.Lock()
         self.call: Callable[..., Any] = self._call
 
@@ -146,6 +147,7 @@ class HandlerProcesses:
         """End all processes."""
         self._threads.close()
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
 
@@ -174,8 +176,15 @@ class HandlerProcesses:
         """In a thread."""
         child = _Child(self._shape)
         child.wait_ready()
+        self._let_idle(child)
+
+    def _let_idle(self, child: _Child) -> None:
+        """For the next call; of a worker that has stopped meanwhile there is none."""
         with self._lock:
-            self._idle.append(child)
+            if not self._is_closed:
+                self._idle.append(child)
+                return
+        child.end()
 
     def _ask(self, call: Call, locks: _Locks | None, running: list[_Child]) -> Answer:
         """In the thread."""
@@ -187,8 +196,7 @@ class HandlerProcesses:
             answer = child.ask(call, locks)
         except HandlerCrashed:
             child.connection.close()
-            with self._lock:
-                self._idle.append(_Child(self._shape))  # It is ready when it is needed.
+            self._let_idle(_Child(self._shape))  # It is ready when it is needed.
             log.warning(
                 "event=handler.crashed handler=%s exit_code=%s",
                 self._shape.name,
@@ -198,8 +206,7 @@ class HandlerProcesses:
         finally:
             with self._lock:
                 running.clear()  # From here on it is not this call's to kill.
-        with self._lock:
-            self._idle.append(child)
+        self._let_idle(child)
         return answer
 
 

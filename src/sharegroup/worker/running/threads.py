@@ -32,7 +32,10 @@ class Interrupted(BaseException):
 class _Call:
     """One call on its way through a thread."""
 
-    __slots__ = ("_lock", "_thread_id", "arguments", "context", "function", "future", "loop")
+    __slots__ = (
+        "_is_interrupted", "_lock", "_thread_id", "arguments", "context", "function", "future",
+        "loop",
+    )  # fmt: skip
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
@@ -42,6 +45,7 @@ class _Call:
         self.future: asyncio.Future[Any] = self.loop.create_future()
         self._lock = threading.Lock()
         self._thread_id: int | None = None
+        self._is_interrupted = False
 
     def run(self) -> None:
         """In the thread."""
@@ -49,7 +53,7 @@ class _Call:
         error: BaseException | None = None
         try:
             try:
-                self._thread_id = threading.get_ident()
+                self._begun()
                 result = self.context.run(self.function, *self.arguments)
             finally:
                 self._ended()
@@ -60,10 +64,17 @@ class _Call:
             self.loop.call_soon_threadsafe(self._tell, result, error)
 
     def interrupt(self) -> None:
-        """Raise `Interrupted` in the handler, if it runs still."""
+        """Raise `Interrupted` in the handler, if it runs still, or before it begins."""
         with self._lock:
+            self._is_interrupted = True
             if self._thread_id is not None:
                 _raise_in(self._thread_id, Interrupted)
+
+    def _begun(self) -> None:
+        with self._lock:
+            if self._is_interrupted:
+                raise Interrupted
+            self._thread_id = threading.get_ident()
 
     def _ended(self) -> None:
         with self._lock:
@@ -95,10 +106,6 @@ class HandlerThreads:
         self._calls: deque[_Call] = deque()
         self._there_is_one = threading.Condition()
         self._closed = False
-
-    def resize(self, count: int) -> None:
-        """From now on so many at most; those that are too many stay idle."""
-        self._max = count
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function returns or raises in a thread; cancelled, only when it has ended."""

@@ -111,6 +111,22 @@ def test_an_interrupt_never_hits_the_next_handler() -> None:
     run(test, threads=1)
 
 
+def test_who_is_cancelled_before_a_thread_is_free_is_never_run() -> None:
+    async def test(threads: HandlerThreads) -> None:
+        go_on, ran = threading.Event(), list[int]()
+        first = asyncio.ensure_future(threads.call(go_on.wait, SECONDS_MAX))
+        second = asyncio.ensure_future(threads.call(ran.append, 1))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert (await first, ran) == (True, [])
+
+    run(test, threads=1)
+
+
 def test_the_context_goes_along() -> None:
     variable: ContextVar[str] = ContextVar("variable")
 
