@@ -528,3 +528,12 @@ def test_topic_that_does_not_exist_is_named(run: Run) -> None:
     printed = run("list no-such-topic")
     assert printed.code == 1
     assert "topic 'no-such-topic' does not exist" in printed.err
+
+
+def test_show_tells_that_there_is_more_than_it_shows(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    one, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
+    assert one.out.count("attempts-exhausted") == 1
+    assert one.err == "More match than the 1 shown; see --limit.\n"
+    assert both.out.count("attempts-exhausted") == 2
+    assert both.err == ""

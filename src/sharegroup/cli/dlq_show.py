@@ -46,16 +46,19 @@ def command(*, topic: str, selection: Selection, limit: int, access: Access, as_
         found: list[tuple[Letter, bool]] = []
         async for chunk in queue.chunks(selection, complete=True):
             found += [(one, one.offset in chunk.redriven) for one in chunk.letters]
-            if len(found) >= limit:
+            if len(found) > limit:
                 break
-        return found[:limit]
+        return found
 
-    found = with_queue(access, topic, letters)
+    matching = with_queue(access, topic, letters)
+    found = matching[:limit]
     if as_json:
         rows = [letter_row(letter, redriven=redriven) for letter, redriven in found]
         click.echo(json.dumps(rows, indent=2))
     elif found:
         click.echo("\n\n".join("\n".join(_lines(*one)) for one in found))
+        if len(matching) > limit:
+            click.echo(f"More match than the {limit} shown; see --limit.", err=True)
     else:
         click.echo("None matches.")
     return 0 if found else 1
