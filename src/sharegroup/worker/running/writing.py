@@ -99,21 +99,27 @@ class _UnderWay:
     gate: Gate
     attempt_at: float | None = None
     """When the attempt began that is under way; None: there is none."""
+    waits: bool = False
+    """Whether it waits because a write failed."""
 
 
 class Writing:
     """All writes of one group that are under way."""
 
-    __slots__ = ("_clock", "_tasks", "blocked")
+    __slots__ = ("_clock", "_tasks")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._tasks: dict[asyncio.Task[None], _UnderWay] = {}
-        self.blocked = 0
-        """How many wait because a write failed."""
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    @property
+    def blocked(self) -> int:
+        """How many can't be written: they wait, or try where the last write failed."""
+        every = self._tasks.values()
+        return sum(under_way.waits or not under_way.gate.is_open for under_way in every)
 
     @property
     def is_full(self) -> bool:
@@ -166,7 +172,7 @@ class Writing:
         try:
             while not one.is_done:
                 if not gate.may_try(one):
-                    await self._wait(gate.changes())
+                    await self._wait(under_way, gate.changes())
                     continue
                 try:
                     await self._attempt(under_way, write, shrunk=shrunk)
@@ -174,10 +180,10 @@ class Writing:
                     failures += 1
                     if shrunk:
                         _say_too_large(one, gate.name, error)
-                        await self._pause(_backoff(failures + 8))
+                        await self._pause(under_way, _backoff(failures + 8))
                     shrunk = True
                 except KafkaError as error:
-                    await self._pause(gate.failed(one, error))
+                    await self._pause(under_way, gate.failed(one, error))
                 else:
                     gate.succeeded(one)
                     then()
@@ -192,15 +198,15 @@ class Writing:
         finally:
             under_way.attempt_at = None
 
-    async def _pause(self, seconds: float) -> None:
-        await self._wait(self._clock.sleep_until(self._clock.now() + seconds))
+    async def _pause(self, under_way: _UnderWay, seconds: float) -> None:
+        await self._wait(under_way, self._clock.sleep_until(self._clock.now() + seconds))
 
-    async def _wait(self, what: Awaitable[None]) -> None:
-        self.blocked += 1
+    async def _wait(self, under_way: _UnderWay, what: Awaitable[None]) -> None:
+        under_way.waits = True
         try:
             await what
         finally:
-            self.blocked -= 1
+            under_way.waits = False
 
 
 def _backoff(failures: int) -> float:

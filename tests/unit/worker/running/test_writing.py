@@ -151,6 +151,7 @@ def test_a_write_that_neither_succeeds_nor_fails_counts_as_blocked() -> None:
         world.writing.look(6.0)
         world.writing.look(6.5)
         assert world.told == [(6.0, "orders.dead", False)]
+        assert world.writing.blocked == 1
         await world.writing.finish()
         assert world.told[1:] == [(20.0, "orders.dead", True)]
 
