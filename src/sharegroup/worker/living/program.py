@@ -39,6 +39,8 @@ FAILED = 1
 LOOPBACK = "127.0.0.1"
 STARTING_SECONDS = 5.0
 """How often a start that takes long says that it goes on: the cluster may be away."""
+LEAVING_SECONDS = 1.0
+"""What is still there at the end may take so long; handlers had more before."""
 PARENT_SECONDS = 1.0
 """How often a watched process looks whether its watcher is there."""
 
@@ -71,7 +73,8 @@ def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | N
     collect_seldom()
     if not logging.getLogger().handlers:
         logs.configure("info", "text")
-    return uvloop.run(Program(app, surroundings or Surroundings(), say_it or say).main())
+    program = Program(app, surroundings or Surroundings(), say_it or say)
+    return uvloop.run(_and_leave(app.name, program.main()))
 
 
 class Program:
@@ -244,6 +247,25 @@ class Program:
         ports = "".join(f" {name}={facts[name]}" for name in ("health", "metrics") if facts[name])
         groups = ",".join(facts["groups"])
         return f"ready app={self._app.name} pid={os.getpid()} groups={groups}{ports}"
+
+
+async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
+    """The exit code; where a handler ignores being cancelled, the process ends with it here.
+
+    Else the loop would wait for that handler for ever, and so would whoever asked for the stop.
+    """
+    code = await work
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for one in others:
+        one.cancel()
+    pending = (await asyncio.wait(others, timeout=LEAVING_SECONDS))[1] if others else ()
+    if pending:
+        names = ",".join(sorted(one.get_name() for one in pending))
+        log.error("event=exit_forced app=%s tasks=%s (they ignore being cancelled)", name, names)
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -233,3 +236,48 @@ def test_who_is_watched_leaves_ctrl_c_to_the_watcher_and_stops_without_one(
         assert worker_of(played.pid_file) is None
 
     asyncio.run(work())
+
+
+STUBBORN = """
+import asyncio, signal, sys
+from sharegroup.worker.living.program import run
+
+class Worker:
+    async def wait_failed(self):
+        await asyncio.Event().wait()
+
+class App:
+    name, route_list, worker = "orders", (), None
+
+    async def start(self):
+        self.worker = Worker()
+        self.handler = asyncio.create_task(self.handle(), name="bill")
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGTERM)
+
+    async def handle(self):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                pass
+
+    async def stop(self, grace=None):
+        return "interrupted=1"
+
+sys.exit(run(App()))
+"""
+
+
+def test_a_handler_that_ignores_being_cancelled_does_not_keep_the_process(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", STUBBORN],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[1:] == ["stopped app=orders interrupted=1"]
+    assert "event=exit_forced app=orders tasks=bill (they ignore" in ended.stderr
