@@ -45,6 +45,9 @@ async def test_what_is_held_for_a_retry_is_retried_by_others(
             await until(lambda: len(retried) == 2)
         assert quiet.worker is not None
         assert quiet.worker.state.groups[0].held == 0
+        quiet.worker.resume()
+        await send(bootstrap, topic, b"again")
+        await until(lambda: sum(one.name == "record.held" for one in events) == 2)
     assert sorted(retried) == [("held", 2), ("late", 2)]
 
 
@@ -78,4 +81,7 @@ async def test_what_waits_behind_its_key_goes_to_others(
         worker.resume()
         await send(bootstrap, topic, b"4", b"5", key=b"customer")
         await until(lambda: len(ended) == 3)
+        report = await quiet.stop()
+        assert report is not None
+        assert dict(report.released) == {}  # What went back before it took records again is past.
     assert (others, ended) == (["2", "3"], ["1", "4", "5"])
