@@ -7,7 +7,15 @@ import pickle
 import pytest
 
 import sharegroup.worker
-from sharegroup.worker import Reject, Release, RetryAfter, SomeFailed, UnreadablePayload
+from sharegroup.worker import (
+    HandlerCrashed,
+    HandlingTimeout,
+    Reject,
+    Release,
+    RetryAfter,
+    SomeFailed,
+    UnreadablePayload,
+)
 
 
 def test_every_name_leads_to_something() -> None:
@@ -30,6 +38,8 @@ def test_other_name_is_an_attribute_error() -> None:
         RetryAfter("1m30s", "busy"),
         SomeFailed({1: Reject("no")}),
         UnreadablePayload("expected Order"),
+        HandlingTimeout("it ran for 3 s; max_handling is 2 s"),
+        HandlerCrashed("bill", -9),
     ],
 )
 def test_outcome_goes_from_process_to_process_under_its_public_name(error: Exception) -> None:

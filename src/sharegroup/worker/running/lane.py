@@ -39,6 +39,8 @@ class Verdict(Exception):
 class HandlingTimeout(Verdict, TimeoutError):
     """A handler ran longer than its ``max_handling``."""
 
+    __module__ = "sharegroup.worker"  # Where users have it from.
+
 
 class LockLost(Verdict):
     """The lock of its record ended while a handler ran; somebody else may have it by now."""

@@ -41,6 +41,8 @@ class HandlerCrashed(Exception):
     """The process in which a handler ran has ended: out of memory, a fault in native code,
     ``os._exit``.  ``exit_code`` below 0 is the signal that ended it."""
 
+    __module__ = "sharegroup.worker"  # Where users have it from.
+
     def __init__(self, handler: str, exit_code: int | None) -> None:
         super().__init__(handler, exit_code)
         self.handler = handler
