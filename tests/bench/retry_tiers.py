@@ -23,7 +23,7 @@ from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig
 from sharegroup.worker.dead_letters.log_reading import spans_of
 from sharegroup.worker.records.story import Attempt, Origin, Story
-from sharegroup.worker.records.story_headers import due_of, story_headers
+from sharegroup.worker.records.story_headers import story_headers, story_of
 from tests.processes import ServeProcess, pss_bytes
 from tests.worker.conftest import SETTINGS
 from tests.worker.dead import lying_in
@@ -115,7 +115,7 @@ async def taken_over(bootstrap: str, group: str, what: str) -> list[int]:
             await asyncio.sleep(0.5)
         assert other is not None
         other.__exit__(None, None, None)
-    return [int(one.timestamp) - (due_of(one.headers) or 0) for one in records]
+    return [int(one.timestamp) - (story_of(one.headers).due_ms or 0) for one in records]
 
 
 async def fill(bootstrap: str, group: str, tier: str, count: int, *, due_in_ms: int) -> None:

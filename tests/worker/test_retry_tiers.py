@@ -13,7 +13,7 @@ from sharegroup.client import Producer
 from sharegroup.errors import NotLeaderOrFollower
 from sharegroup.wire.records import Record
 from sharegroup.worker.records.story import Origin
-from sharegroup.worker.records.story_headers import due_of, story_of
+from sharegroup.worker.records.story_headers import story_of
 from tests.kafka_peer import KafkaPeer
 from tests.processes import ServeProcess
 from tests.worker.conftest import SETTINGS
@@ -32,7 +32,7 @@ IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
 
 def late_ms(record: Record) -> int:
     """How long after its time it was written, by the broker's clock, which is ours here."""
-    due_ms = due_of(record.headers)
+    due_ms = story_of(record.headers).due_ms
     assert due_ms is not None
     return int(record.timestamp) - due_ms
 

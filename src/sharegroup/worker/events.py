@@ -67,20 +67,22 @@ class Events:
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        self._listeners: dict[str, list[Listener]] = {}
+        # Tuples: a listener may leave while it is told.
+        self._listeners: dict[str, tuple[Listener, ...]] = {}
 
     def on(self, name: str, listener: Listener) -> None:
         """Call ``listener`` with each event of this name; ``"*"``: with all."""
         check_name(name)
         for one in EVENTS if name == "*" else (name,):
-            self._listeners.setdefault(one, []).append(listener)
+            self._listeners[one] = (*self._listeners.get(one, ()), listener)
 
     def off(self, name: str, listener: Listener) -> None:
         """Never call ``listener`` again; ``name`` as it was given to `on`."""
         for one in EVENTS if name == "*" else (name,):
-            listeners = self._listeners[one]
-            listeners.remove(listener)
-            if not listeners:
+            there = self._listeners[one]
+            at = there.index(listener)
+            self._listeners[one] = (*there[:at], *there[at + 1 :])
+            if not self._listeners[one]:
                 del self._listeners[one]
 
     def wants(self, name: str) -> bool:

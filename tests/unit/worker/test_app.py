@@ -210,6 +210,20 @@ def test_events_reach_who_listens() -> None:
         app.events.on("failed", print)
 
 
+def test_a_listener_may_leave_while_it_is_told_and_the_next_one_is_told_too() -> None:
+    events, heard = App("orders-service").events, list[str]()
+
+    def once(event: Event) -> None:
+        heard.append("once")
+        events.off("record.held", once)
+
+    events.on("record.held", once)
+    events.on("record.held", lambda event: heard.append("always"))
+    for _ in range(2):
+        events.tell(Event("record.held"))
+    assert heard == ["once", "always", "always"]
+
+
 class TestHooks:
     """What runs before the first record and after the last."""
 

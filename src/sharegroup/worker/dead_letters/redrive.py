@@ -33,6 +33,7 @@ from sharegroup.errors import KafkaError, UnknownTopicOrPartition
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
+from sharegroup.worker.declared.names import own_topic
 from sharegroup.worker.ports import Header
 from sharegroup.worker.records.story_headers import (
     ATTEMPTS,
@@ -187,7 +188,7 @@ class Redrive:
         """Where it goes; None when it names no group, or no record."""
         if self._options.to == "own":
             group = letter.group
-            return f"{group}.retry" if group and letter.has_origin else None
+            return own_topic(group) if group and letter.has_origin else None
         origin = letter.story.origin
         return None if origin is None or not letter.group else origin.topic
 

@@ -37,15 +37,9 @@ ACCEPT = Accept()
 GIVE_BACK = GiveBack()
 
 
-def before_run(
-    route: Route,  # noqa: ARG001  What a rule of a route's own would look at.
-    story: Story,
-    *,
-    delivery_count: int,
-    delivery_limit: int | None,
-) -> Bury | None:
-    """None: run it.  ``delivery_limit`` is the group's; None: not known (yet)."""
-    if delivery_limit is not None and delivery_count >= delivery_limit:
+def before_run(story: Story, *, delivery_count: int, delivery_limit: int) -> Bury | None:
+    """None: run it.  ``delivery_limit`` is the group's."""
+    if delivery_count >= delivery_limit:
         return Bury(story, DELIVERIES_EXHAUSTED)  # 13
     return None
 
@@ -55,7 +49,6 @@ def decide(
     error: BaseException | None,
     story: Story,
     *,
-    delivery_count: int,  # noqa: ARG001  Decides nothing here: crashes are no failures.
     now_ms: int,
     chance: float,
     holding_allowed_seconds: float,

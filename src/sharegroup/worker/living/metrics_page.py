@@ -32,6 +32,8 @@ def metrics_page(app: Runnable, stack: AsyncExitStack) -> dict[str, Page]:
     stack.callback(REGISTRY.unregister, collector)
 
     async def page() -> Answer:
+        if asking.done():
+            asking.result()  # It failed, and what was last heard grows old: who scrapes is told.
         return Answer(200, generate_latest(REGISTRY), CONTENT_TYPE)
 
     return {PATH: page}

@@ -97,16 +97,6 @@ def story_of(headers: Sequence[Header]) -> Story:
         return NEW
 
 
-def due_of(headers: Sequence[Header]) -> int | None:
-    """When the record is due, and nothing else; None where that is not said, or not sound."""
-    try:
-        found = [value for name, value in headers if name == DUE]
-        return parsed_number(DUE, found[0]) if len(found) == 1 else None
-    except MalformedStory as error:
-        log.warning("event=header_refused reason=%r effect=ignored", str(error))
-        return None
-
-
 def _only_once(headers: Sequence[Header]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for name, value in headers:

@@ -62,11 +62,6 @@ class Shelf:
         return self._committed
 
     @property
-    def done_above(self) -> int:
-        """How many records above the commit are done."""
-        return len(self._done)
-
-    @property
     def ready_ms(self) -> int | None:
         """When the first record is ready; None: there is none."""
         return self._heap[0][0] if self._heap else None

@@ -53,7 +53,6 @@ def end(
         runner.route,
         error,
         one.story,
-        delivery_count=one.delivery.delivery_count,
         now_ms=settling.clock.wall_ms(),
         chance=random.random(),  # noqa: S311  Jitter.
         holding_allowed_seconds=settling.may_hold_seconds(runner, one, now) if may_hold else 0,

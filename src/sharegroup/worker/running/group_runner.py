@@ -100,7 +100,8 @@ class GroupRunner:
         """What looks after the lanes."""
         self._is_taking = True
         self._ended = asyncio.Event()
-        self._released: list[InHand] = []
+        self._released: Counter[tuple[str, int]] = Counter()
+        """What went back since it became quiet."""
 
     # How it stands.
 
@@ -153,6 +154,7 @@ class GroupRunner:
     def resume(self) -> None:
         """Take records again."""
         self.settling.may_hold = True
+        self._released.clear()
         for runner in self.runners:
             runner.begin_again()
         self._is_taking = True
@@ -178,15 +180,14 @@ class GroupRunner:
         for runner in self.runners:
             await runner.close()
         self._ended.set()
-        released = Counter(
-            (one.delivery.topic, one.delivery.partition) for one in (*self._released, *at_close)
-        )
-        return GroupReport(max(0, finished), interrupted, released)
+        self._released.update(one.place for one in at_close)
+        return GroupReport(max(0, finished), interrupted, self._released)
 
     def _give_back_waiting(self) -> None:
         below = self.settling.give_back_below
         for runner in self.runners:
-            self._released += runner.give_back_waiting(delivered_below=below)
+            given = runner.give_back_waiting(delivered_below=below)
+            self._released.update(one.place for one in given)
         self.settling.flush()
 
     def _postpone_held(self) -> None:

@@ -58,7 +58,7 @@ class Held:
     def add(self, one: InHand, due: float, ready: Ready) -> None:
         """Call ``ready`` with it when it is due, in the seconds of the clock."""
         heapq.heappush(self._heap, (due, next(self._order), one, ready))
-        self._by_partition[one.delivery.topic, one.delivery.partition] += 1
+        self._by_partition[one.place] += 1
         self.bytes += one.weight
         self._added.set()
         if self._sleep is not None and due < self._until - SOONER_SECONDS:
@@ -68,9 +68,7 @@ class Held:
         """All of a partition with offsets below this; they don't wait any more."""
 
         def is_old(one: InHand) -> bool:
-            delivery = one.delivery
-            where = delivery.topic, delivery.partition
-            return where == topic_partition and delivery.offset < below
+            return one.place == topic_partition and one.delivery.offset < below
 
         taken = [one for one in self if is_old(one)]
         self._heap = [entry for entry in self._heap if not is_old(entry[2])]
@@ -111,7 +109,7 @@ class Held:
             self._sleep = None
 
     def _forget(self, one: InHand) -> None:
-        where = one.delivery.topic, one.delivery.partition
+        where = one.place
         self._by_partition[where] -= 1
         if not self._by_partition[where]:
             del self._by_partition[where]

@@ -47,6 +47,11 @@ class InHand:
         """Settled, or lost: nothing more is to be done about it."""
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The topic and partition of its delivery."""
+        return self.delivery.topic, self.delivery.partition
+
+    @property
     def weight(self) -> int:
         """The bytes that waiting here costs, without what every record costs."""
         delivery = self.delivery

@@ -286,7 +286,6 @@ class RouteRunner:
             return False
         if delivery.delivery_count >= settling.delivery_limit and one.record is None:
             bury = before_run(
-                self.route,
                 one.story,
                 delivery_count=delivery.delivery_count,
                 delivery_limit=settling.delivery_limit,

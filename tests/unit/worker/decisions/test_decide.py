@@ -52,14 +52,12 @@ def decided(
     *,
     holding_allowed_seconds: float = 0.0,
     chance: float = 0.5,
-    delivery_count: int = 1,
     **options: Any,
 ) -> Step:
     return decide(
         route(**options),
         error,
         story,
-        delivery_count=delivery_count,
         now_ms=NOW_MS,
         chance=chance,
         holding_allowed_seconds=holding_allowed_seconds,
@@ -182,21 +180,11 @@ def test_row_12_unreadable_record_may_go_back() -> None:
 
 
 def test_row_13_last_permitted_delivery_is_buried_instead_of_run() -> None:
-    assert before_run(route(), ONCE, delivery_count=4, delivery_limit=5) is None
-    assert before_run(route(), ONCE, delivery_count=5, delivery_limit=5) == Bury(
+    assert before_run(ONCE, delivery_count=4, delivery_limit=5) is None
+    assert before_run(ONCE, delivery_count=5, delivery_limit=5) == Bury(
         ONCE, "deliveries-exhausted"
     )
-    assert before_run(route(), NEW, delivery_count=6, delivery_limit=5) is not None
-
-
-def test_row_13_unknown_limit_buries_nothing() -> None:
-    assert before_run(route(), NEW, delivery_count=99, delivery_limit=None) is None
-
-
-def test_deliveries_cost_no_attempts() -> None:
-    step = decided(TimeoutError(), delivery_count=4)
-    assert isinstance(step, Postpone)
-    assert step.story.failures == 1
+    assert before_run(NEW, delivery_count=6, delivery_limit=5) is not None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
 from sharegroup.worker.records.story_headers import (
     ATTEMPTS_BYTES_MAX,
     PREFIX,
-    due_of,
     own_headers,
     story_headers,
     story_of,
@@ -55,7 +54,6 @@ def test_story_and_application_headers_come_back_as_they_went(
     headers = (*application, *story_headers(story, story.origin))
     assert story_of(headers) == story
     assert own_headers(headers) == application
-    assert due_of(headers) == story.due_ms
 
 
 def test_headers_are_text_that_other_tools_can_read() -> None:
@@ -165,9 +163,3 @@ def test_whatever_the_headers_say_reading_them_does_not_raise(
     story = story_of(headers)
     origin = story.origin or ORIGIN
     assert story_of(story_headers(story, origin)) == replace(story, origin=origin)
-
-
-def test_due_time_alone_is_ignored_when_it_is_not_sound() -> None:
-    assert due_of([("__sharegroup.due", b"soon")]) is None
-    assert due_of([("__sharegroup.due", b"1"), ("__sharegroup.due", b"2")]) is None
-    assert due_of([]) is None

@@ -13,7 +13,7 @@ import pytest
 from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
 from sharegroup.testing import virtual_time
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.records.story_headers import due_of
+from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.retrying import scheduler as scheduling
 from sharegroup.worker.retrying import tier_mover
 from sharegroup.worker.retrying.scheduler import Scheduler
@@ -44,7 +44,7 @@ async def arrived(cluster: Cluster, count: int, *, seconds: float) -> None:
 def lateness_ms(cluster: Cluster) -> list[int]:
     """Of each record in the group's own topic, by a clock that is right."""
     return [
-        one.timestamp_ms - (due_of(one.headers) or 0) - cluster.clock.ahead_ms
+        one.timestamp_ms - (story_of(one.headers).due_ms or 0) - cluster.clock.ahead_ms
         for one in cluster.lying("g.retry")
     ]
 
