@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sharegroup import __version__
-from sharegroup.errors import KafkaError
+from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.worker.living.loop_watch import LoopWatch
 from sharegroup.worker.living.pid_files import PidFile
 from sharegroup.worker.living.signals import Wish, Wishes, listening
@@ -66,6 +67,11 @@ class Surroundings:
 
 def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
     """Run an application until it is told to stop; the exit code."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidConfig(
+            f"App {app.name!r} is run by a module that a process of its handlers only imports; "
+            f"expected `if __name__ == '__main__':` above app.run()"
+        )
     import uvloop  # Here: who only imports an application does without.
 
     from sharegroup.worker.running.garbage import collect_seldom

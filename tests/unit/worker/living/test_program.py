@@ -281,3 +281,33 @@ def test_a_handler_that_ignores_being_cancelled_does_not_keep_the_process(tmp_pa
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[1:] == ["stopped app=orders interrupted=1"]
     assert "event=exit_forced app=orders tasks=bill (they ignore" in ended.stderr
+
+
+UNGUARDED = """
+import multiprocessing
+from sharegroup.worker import App
+
+def work(): ...
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("spawn").Process(target=work)
+    child.start()
+    child.join()
+    raise SystemExit(child.exitcode)
+App("orders").run()
+"""
+
+
+def test_a_process_that_only_imports_the_program_does_not_become_one_more_worker(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "orders.py").write_text(UNGUARDED)
+    ended = subprocess.run(
+        [sys.executable, str(tmp_path / "orders.py")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "expected `if __name__ == '__main__':` above app.run()" in ended.stderr
