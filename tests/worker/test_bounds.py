@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.worker.test_running import app_of, run, send, until
+from tests.worker.test_running import Together, app_of, run, send, until
 
 
 @run
@@ -33,3 +33,21 @@ async def test_a_worker_takes_no_more_bytes_than_it_may_and_others_get_the_rest(
             await until(lambda: len(others) >= 16)
             go_on.set()
             await until(lambda: len(others) + worker.counts[0].succeeded == 20)
+
+
+@run
+async def test_concurrency_grows_by_itself_where_handlers_take_no_longer_for_it(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    app, _ = app_of(bootstrap)
+    together = Together()
+
+    async def work(value: bytes) -> None:
+        with together:
+            await asyncio.sleep(0.02)
+
+    app.share_group(group, topics=topic, concurrency="auto", handler=work)
+    async with app:
+        await send(bootstrap, topic, *[b"x"] * 1_500)
+        await until(lambda: together.done == 1_500)
+    assert together.most >= 12  # It begins with 8.
