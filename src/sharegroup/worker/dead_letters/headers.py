@@ -2,7 +2,7 @@
 
     the application's own          as they came, byte for byte, doubles and order too
     __sharegroup.origin. ...       the story: where it came from, what was tried, how often it
-                                   was sent back (`decisions.story_headers`)
+                                   was sent back (`records.story_headers`)
     __sharegroup.dead. ...         why it is here, in full
     __dlq.errors. ...              the same in Kafka's words (KIP-1191), for tools that know no more
 
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.worker.decisions.messages import message_of
+from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.decisions.reasons import REASONS
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import Delivery, Header
-from sharegroup.worker.records.story import NEW, Origin, Story
+from sharegroup.worker.records.story import NEW, Origin, Story, origin_of
 from sharegroup.worker.records.story_headers import own_headers, story_headers
 
 KAFKA = "__dlq.errors."
@@ -47,13 +47,6 @@ class Buried(NamedTuple):
     group: str
     handler: str
     member: str
-
-
-def origin_of(delivery: Delivery, story: Story) -> Origin:
-    """Where the application's own record lies: elsewhere than the delivery after a retry."""
-    return story.origin or Origin(
-        delivery.topic, delivery.partition, delivery.offset, delivery.timestamp_ms
-    )
 
 
 def dead_id(group: str, delivery: Delivery, story: Story) -> str:
@@ -111,12 +104,6 @@ def _kafkas(delivery: Delivery, step: Bury, by: Buried, origin: Origin) -> Itera
         ("message", message),
     ):
         yield KAFKA + name, encoded(text)
-
-
-def class_name(error: BaseException) -> str:
-    """The class with its module, as in ``builtins.TimeoutError``."""
-    kind = type(error)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def traceback_text(error: BaseException) -> str:

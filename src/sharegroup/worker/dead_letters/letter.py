@@ -46,7 +46,7 @@ class Death(NamedTuple):
     """Why a record is a dead letter; empty texts where the letter does not say."""
 
     reason: str
-    """One of `reasons`."""
+    """One of `decisions.reasons`."""
     group: str
     message: str
     """In the words of `__dlq.errors.message`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sharegroup.worker.decisions.messages import message_of
+from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.decisions.reasons import (
     ATTEMPTS_EXHAUSTED,
     DELIVERIES_EXHAUSTED,
@@ -130,11 +130,10 @@ def _unreadable(route: Route, error: UnreadablePayload, story: Story) -> Step:
 
 
 def _with_failure(story: Story, error: BaseException, *, now_ms: int, member: str) -> Story:
-    kind = type(error)
     attempt = Attempt(
         number=story.failures + 1,
         at_ms=now_ms,
-        error=f"{kind.__module__}.{kind.__qualname__}",
+        error=class_name(error),
         message=message_of(error, MESSAGE_CHARACTERS_MAX),
         member=member,
     )

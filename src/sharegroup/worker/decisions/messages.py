@@ -1,6 +1,12 @@
-"""What an exception says, for headers and log lines: never too long, never an exception."""
+"""What an exception is and says, for headers and log lines: never too long, never an exception."""
 
 from __future__ import annotations
+
+
+def class_name(error: BaseException) -> str:
+    """The class with its module, as in ``builtins.TimeoutError``."""
+    kind = type(error)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def message_of(error: BaseException, characters_max: int) -> str:

@@ -29,7 +29,7 @@ RENEWAL = "share.renew.acknowledge.enable"
 DELIVERIES = "share.delivery.count.limit"
 DELIVERIES_WANTED = "10"
 """As many as Kafka allows.  A record is run in the first few and buried in the next; the rest is
-for processes that die while they bury it (`running.parts`)."""
+for processes that die while they bury it (`parts`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ and wins over whatever it returns or raises after that.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from sharegroup.worker.durations import Duration
@@ -32,6 +34,10 @@ VERBS = {
     "payload": "the handler's first parameter, or value for the bytes",
 }
 """What other clients call it, and what it is here."""
+
+LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("sharegroup_loop", default=None)
+"""Where the record's lock is kept, whatever thread its handler runs in; None: here.  Each lane
+sets it once."""
 
 Decision = Reject | Release | RetryAfter | Literal["accept"]
 
@@ -160,7 +166,11 @@ class Record:
 
     def renew(self) -> None:
         """Let its lock begin anew, now; the worker does so by itself up to ``max_handling``."""
-        self.delivery.renew()
+        loop = LOOP.get()
+        if True:
+            self.delivery.renew()
+        else:
+            loop.call_soon_threadsafe(self.delivery.renew)
 
     def _decide(self, decision: Decision) -> None:
         if self.decision is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sharegroup.worker.decisions.batches import Ends, ends_of_raised, ends_of_returned
 from sharegroup.worker.declared.route import Batching
 from sharegroup.worker.middleware import Call
-from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.record import LOOP, Record
 from sharegroup.worker.running.in_hand import InHand
 from sharegroup.worker.running.lane import Lane
 from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
@@ -46,6 +46,7 @@ class BatchLane(Lane):
         """Gather what is ready and handle it, for ever."""
         runner = self._runner
         CURRENT_GROUP.set(runner.route.group)
+        LOOP.set(asyncio.get_running_loop())
         while runner.is_running:
             if not runner.ready or runner.gathering is not None or not runner.may_begin():
                 await self._idle()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 
 from sharegroup.worker.decisions.decide import decide
+from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.decisions.steps import GiveBack
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release
@@ -75,8 +76,7 @@ def _count(settling: Settling, one: InHand, error: BaseException) -> None:
             counts.unreadable += 1
             settling.tell("record.unreadable", runner, one, error)
         case _:
-            kind = type(error)
-            counts.failed_with(f"{kind.__module__}.{kind.__qualname__}")
+            counts.failed_with(class_name(error))
             if isinstance(error, HandlingTimeout):
                 counts.timed_out += 1
                 settling.tell("record.timed_out", runner, one, error)

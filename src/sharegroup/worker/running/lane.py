@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sharegroup.worker.middleware import Call
-from sharegroup.worker.records.record import Record
+from sharegroup.worker.records.record import LOOP, Record
 from sharegroup.worker.running.in_hand import UNREAD, InHand, Unordered
 from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 
@@ -97,6 +97,7 @@ class Lane:
         runner = self._runner
         ready = runner.ready
         CURRENT_GROUP.set(runner.route.group)
+        LOOP.set(asyncio.get_running_loop())
         while runner.is_running:
             if not ready or not runner.may_begin():
                 await self._idle()

@@ -12,13 +12,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from operator import attrgetter
 from typing import Any
 
+from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.declared.handler import HandlerShape, shape_of
 from sharegroup.worker.ports import Delivery, Header
+from sharegroup.worker.records.outcomes import SomeFailed
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.records.story import Story
 from sharegroup.worker.running.shared_lock import SharedLock
@@ -26,6 +28,7 @@ from sharegroup.worker.seeing import logs
 from sharegroup.worker.seeing.current import CURRENT
 
 PR_SET_PDEATHSIG = 1
+MESSAGE_CHARACTERS_MAX = 4_000
 PARENTS_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGUSR1, signal.SIGUSR2),
@@ -219,19 +222,41 @@ async def _placed(work: Coroutine[Any, Any, Any], place: Any) -> Any:
 
 def _pickled(answer: Answer) -> bytes:
     """The answer as bytes that can be read again; what can't be is said in words."""
-    try:
-        data = pickle.dumps(answer)
-        pickle.loads(data)  # noqa: S301  Our own, a line ago.  Many exceptions fail only here.
-    except Exception as error:  # noqa: BLE001  A class of the application's may do anything.
-        if answer.error is None:
-            return pickle.dumps(Answer(decisions=answer.decisions))
-        kind = type(answer.error)
-        text = f"{kind.__module__}.{kind.__qualname__}: {answer.error} (not picklable: {error!r})"
-        answer = Answer(
-            error=RemoteError(text), traceback=answer.traceback, decisions=answer.decisions
+    data, why = _copied(answer)
+    if why is not None:
+        error, result = answer.error, answer.result
+        answer = replace(
+            answer,
+            # Of a result only its failures matter: which of a batch's records are not done.
+            result=[_portable(one) for one in result] if isinstance(result, list | tuple) else None,
+            error=_portable(error),
         )
         data = pickle.dumps(answer)
     return data
+
+
+def _copied(thing: object) -> tuple[bytes, Exception | None]:
+    """Its bytes, and why they are none that can be read again."""
+    try:
+        data = pickle.dumps(thing)
+        pickle.loads(data)  # noqa: S301  Our own, a line ago.  Many exceptions fail only here.
+    except Exception as error:  # noqa: BLE001  A class of the application's may do anything.
+        return b"", error
+    return data, None
+
+
+def _portable(thing: object) -> BaseException | None:
+    """An exception, or what can be said of it; None of anything else."""
+    if not isinstance(thing, BaseException):
+        return None
+    _, why = _copied(thing)
+    if why is None:
+        return thing
+    if isinstance(thing, SomeFailed):
+        failed = {index: _portable(error) for index, error in thing.errors.items()}
+        return SomeFailed({index: error for index, error in failed.items() if error is not None})
+    said = message_of(thing, MESSAGE_CHARACTERS_MAX)
+    return RemoteError(f"{class_name(thing)}: {said} (not picklable: {type(why).__name__})")
 
 
 def _find(module: str, qualified_name: str) -> HandlerShape:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, Literal
 
-from sharegroup.worker.decisions.messages import message_of
+from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.events import EVENTS, Event, Events
 from sharegroup.worker.seeing.current import CURRENT, CURRENT_GROUP
 
@@ -211,8 +211,7 @@ def _facts(event: Event) -> Iterator[tuple[str, Any]]:
     if event.attempt:
         yield "attempt", event.attempt
     if event.error is not None:
-        kind = type(event.error)
-        yield "error", f"{kind.__module__}.{kind.__qualname__}"
+        yield "error", class_name(event.error)
         yield "reason", message_of(event.error, REASON_CHARACTERS_MAX)
     yield from ((name, fact) for name, fact in event.details.items() if name not in PLACE)
 

@@ -38,6 +38,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from sharegroup.worker.decisions.messages import class_name
 from sharegroup.worker.middleware import Call, Proceed
 from sharegroup.worker.ports import Header
 from sharegroup.worker.records.outcomes import Outcome
@@ -122,13 +123,13 @@ def tracing() -> Tracing | None:
 
 
 def _failed(span: Span, error: BaseException) -> None:
-    kind = type(error)
+    name = type(error).__name__
     if isinstance(error, Outcome):  # A decision, and no fault.
-        span.set_attribute("sharegroup.outcome", kind.__name__)
+        span.set_attribute("sharegroup.outcome", name)
         return
     span.record_exception(error)
-    span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
-    span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+    span.set_attribute("error.type", class_name(error))
+    span.set_status(Status(StatusCode.ERROR, f"{name}: {error}"))
 
 
 def _attributes(call: Call) -> dict[str, str | int]:

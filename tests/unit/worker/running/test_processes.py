@@ -5,12 +5,29 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 
+import pytest
+
+from sharegroup.worker import SomeFailed
 from sharegroup.worker.declared.handler import shape_of
+from sharegroup.worker.running.process_main import RemoteError
 from sharegroup.worker.running.processes import HandlerProcesses
 
 
 def double(number: int) -> int:
     return 2 * number
+
+
+class Odd(Exception):
+    """Can't be made again of its ``args``."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what)
+
+
+def load(rows: list[str]) -> list[BaseException | None]:
+    if rows == ["raises"]:
+        raise SomeFailed({2: Odd("the third", "")})
+    return [None, Odd("the second", ""), ValueError("the third")]
 
 
 def test_a_process_that_began_while_the_worker_stopped_is_ended() -> None:
@@ -36,3 +53,20 @@ def test_processes_answer_until_they_are_closed() -> None:
 
     asyncio.run(test())
     assert multiprocessing.active_children() == []
+
+
+def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are() -> None:
+    """What can't be sent from process to process was taken for a batch that is done."""
+
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(load), 1)
+        await processes.start()
+        done, second, third = await processes.call(["returns"])
+        assert (done, type(second), type(third)) == (None, RemoteError, ValueError)
+        assert str(second).endswith("test_processes.Odd: the second (not picklable: TypeError)")
+        with pytest.raises(SomeFailed) as raised:
+            await processes.call(["raises"])
+        assert {index: type(one) for index, one in raised.value.errors.items()} == {2: RemoteError}
+        await processes.close()
+
+    asyncio.run(test())
