@@ -159,6 +159,8 @@ class Lane:
                 payload = await runner.read(one) if decode is None else decode(one.delivery.value)
             elif type(payload) is Unordered:
                 raise payload.error  # noqa: TRY301  As if its handler did.
+            else:
+                one.payload = UNREAD  # A retry here must not get what this run has changed.
             if runner.around is not None:
                 await runner.around(Call(runner.route, payload, (record,)))
             elif runner.takes_record:

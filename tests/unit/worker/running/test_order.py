@@ -105,6 +105,31 @@ def test_a_key_that_can_be_had_later_orders_its_record_then() -> None:
     asyncio.run(test())
 
 
+def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
+    """The handler of the run before may have changed what it was given."""
+    seen: list[int] = []
+
+    async def handle(order: dict[str, Any]) -> None:
+        seen.append(order["total"])
+        order["total"] += 1
+        if len(seen) < 3:
+            raise TimeoutError
+
+    async def test() -> None:
+        app = App("ordered")
+        app.share_group(
+            "billing", topics="orders", handler=handle, order_by=by_customer,
+            retry=Retry(first="1s", factor=1, jitter=0),
+        )  # fmt: skip
+        async with app.test() as t:
+            one = await t.send("orders", b'{"customer": "ann", "total": 30}')
+            await t.advance("2s")
+            assert (one.outcome, one.times) == ("accepted", (0.0, 1.0, 2.0))
+
+    asyncio.run(test())
+    assert seen == [30, 30, 30]
+
+
 def test_bytes_that_can_not_be_read_have_no_key_and_are_unreadable() -> None:
     async def test(t: AppTest, book: Book) -> None:
         bad = await t.send("orders", b"{")
