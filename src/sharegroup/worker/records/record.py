@@ -167,7 +167,7 @@ class Record:
     def renew(self) -> None:
         """Let its lock begin anew, now; the worker does so by itself up to ``max_handling``."""
         loop = LOOP.get()
-        if True:
+        if loop is None or asyncio._get_running_loop() is loop:
             self.delivery.renew()
         else:
             loop.call_soon_threadsafe(self.delivery.renew)

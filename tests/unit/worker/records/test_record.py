@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from sharegroup.worker import Context, Record, Reject, Release, RetryAfter
-from sharegroup.worker.records.record import AlreadyDecided
+from sharegroup.worker.records.record import LOOP, AlreadyDecided
 from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
@@ -71,6 +73,24 @@ def test_renew_asks_at_once() -> None:
     one = record()
     one.renew()
     assert one.delivery.settled == ["renew"]
+
+
+def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
+    asked_in: list[int] = []
+
+    class Renewed(FakeDelivery):
+        def renew(self) -> None:
+            asked_in.append(threading.get_ident())
+
+    async def handled() -> None:
+        LOOP.set(asyncio.get_running_loop())
+        one = Record(Renewed(), NEW, StillClock())
+        await asyncio.to_thread(one.renew)  # As a handler that is a plain function does.
+        await asyncio.sleep(0)
+        one.renew()
+
+    asyncio.run(handled())
+    assert asked_in == [threading.get_ident()] * 2
 
 
 def test_verbs_decide_and_settle_nothing_yet() -> None:
