@@ -128,6 +128,17 @@ class _Locks:
                 one.renew()
 
 
+class _Run:
+    """One call on its way: the process that it runs in, for whoever has to end it."""
+
+    __slots__ = ("child", "is_over")
+
+    def __init__(self) -> None:
+        self.child: _Child | None = None
+        self.is_over = False
+        """Whether nobody waits for it any more."""
+
+
 class HandlerProcesses:
     """So many processes, begun when they are needed first."""
 
@@ -156,17 +167,19 @@ class HandlerProcesses:
     async def _call(self, payload: Any, record: Any = None) -> Any:
         call, records = Call.of(payload, record), records_of(record)
         locks = _Locks(records) if records else None
-        running: list[_Child] = []
-        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, running))
+        run = _Run()
+        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, run))
         try:
-            answer: Answer = await asyncio.shield(asking)
+            answer = await asyncio.shield(asking)
         except asyncio.CancelledError:
             # Its time is over, or its lock lost: there is no gentler way to end it.
             with self._lock:
-                for child in running:
-                    child.process.kill()
+                run.is_over = True
+                if run.child is not None:
+                    run.child.process.kill()
             await _ended(asking)
             raise
+        assert isinstance(answer, Answer), "who was not cancelled has one"
         for one, decision in zip(records, answer.decisions, strict=True):
             one.decision = decision
         if answer.error is not None:
@@ -188,11 +201,12 @@ class HandlerProcesses:
                 return
         child.end()
 
-    def _ask(self, call: Call, locks: _Locks | None, running: list[_Child]) -> Answer:
-        """In the thread."""
+    def _ask(self, call: Call, locks: _Locks | None, run: _Run) -> Answer | None:
+        """In the thread; None: it was over before it began."""
         with self._lock:
-            child = self._idle.pop() if self._idle else _Child(self._shape)
-            running.append(child)
+            if run.is_over:
+                return None
+            child = run.child = self._idle.pop() if self._idle else _Child(self._shape)
         try:
             child.wait_ready()
             answer = child.ask(call, locks)
@@ -207,7 +221,7 @@ class HandlerProcesses:
             raise
         finally:
             with self._lock:
-                running.clear()  # From here on it is not this call's to kill.
+                run.child = None  # From here on it is not this call's to kill.
         self._let_idle(child)
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,10 @@ from sharegroup.worker.running.processes import HandlerProcesses
 
 def double(number: int) -> int:
     return 2 * number
+
+
+def touch(path: str) -> None:
+    Path(path).touch()
 
 
 class Odd(Exception):
@@ -53,6 +58,22 @@ def test_processes_answer_until_they_are_closed() -> None:
 
     asyncio.run(test())
     assert multiprocessing.active_children() == []
+
+
+def test_a_call_that_is_over_before_its_process_has_it_is_not_made(tmp_path: Path) -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(touch), 1)
+        await processes.start()
+        call = asyncio.ensure_future(processes.call(str(tmp_path / "called")))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await processes.call(str(tmp_path / "called after it"))
+        await processes.close()
+
+    asyncio.run(test())
+    assert [one.name for one in tmp_path.iterdir()] == ["called after it"]
 
 
 def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are() -> None:
