@@ -36,7 +36,8 @@ from typing import (
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
 from sharegroup.worker.declared.functions import check_callable, check_listener
-from sharegroup.worker.declared.names import checked_topic
+from sharegroup.worker.declared.names import PARTITIONS_MAX, checked_topic
+from sharegroup.worker.declared.numbers import is_whole
 from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
 from sharegroup.worker.declared.route import Route
 from sharegroup.worker.declared.topic import Topic
@@ -80,7 +81,8 @@ class App:
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
-        if not _NAME.fullmatch(name):
+        given: object = name  # Who has no type checker may give anything.
+        if not isinstance(given, str) or not _NAME.fullmatch(given):
             raise InvalidConfig(
                 f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
             )
@@ -171,7 +173,7 @@ class App:
 
         ``configs`` are its settings by Kafka's names, as ``{"retention.ms": "86400000"}``.
         """
-        if partitions is not None and partitions < 1:
+        if partitions is not None and not is_whole(partitions, 1, PARTITIONS_MAX):
             raise InvalidConfig(f"topic {name!r}: partitions={partitions}; expected 1 or more")
         checked_topic(name, f"App {self.name!r}")
         self.topic_list += (Topic(name, partitions, dict(configs or {})),)

@@ -94,6 +94,10 @@ class Sender(Generic[Sent]):
         else:
             value = self._route.codec.encode(payload, target)
         name = key.encode() if isinstance(key, str) else key
+        if name is not None and not isinstance(name, bytes):
+            raise TypeError(
+                f"{self._route.shape.name}.send: expected a key of text or bytes, got {key!r}"
+            )
         pairs = headers_of(headers)
         for add in self.outlet.before_send:
             add(target, pairs)
@@ -169,5 +173,8 @@ def headers_of(given: Headers) -> list[Header]:
     for name, content in pairs:
         if name.startswith(PREFIX):
             raise ValueError(f"header {name!r}: names with {PREFIX} are the worker's own")
-        headers.append((name, content.encode() if isinstance(content, str) else content))
+        data = content.encode() if isinstance(content, str) else content
+        if data is not None and not isinstance(data, bytes):
+            raise TypeError(f"header {name!r}: expected text or bytes, got {content!r}")
+        headers.append((name, data))
     return headers

@@ -114,6 +114,13 @@ def test_headers_of_the_workers_own_are_refused() -> None:
         sent(billing(), Order(3), headers={"__sharegroup.failures": "9"})
 
 
+def test_what_is_no_text_and_no_bytes_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"bill\.send: expected a key of text or bytes, got 7"):
+        sent(billing(), Order(3), key=7)
+    with pytest.raises(TypeError, match="header 'attempt': expected text or bytes, got 1"):
+        sent(billing(), Order(3), headers={"attempt": 1})
+
+
 def test_topic_is_one_of_the_handlers() -> None:
     routed = billing(topics=("orders", "returns"))
     assert sent(routed, Order(3), topic="returns").topic == "returns"

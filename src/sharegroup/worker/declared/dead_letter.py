@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.names import checked_topic, dead_topic
+from sharegroup.worker.declared.names import PARTITIONS_MAX, checked_topic, dead_topic
+from sharegroup.worker.declared.numbers import is_whole
 from sharegroup.worker.durations import Duration, seconds
 
 
@@ -24,9 +25,12 @@ class DeadLetter:
     def __post_init__(self) -> None:
         if self.topic is not None:
             checked_topic(self.topic, "DeadLetter")
-        if self.partitions < 1:
+        if not is_whole(self.partitions, 1, PARTITIONS_MAX):
             raise InvalidConfig(f"DeadLetter: partitions={self.partitions!r}; expected 1 or more")
-        kept = None if self.retention is None else seconds(self.retention)
+        try:
+            kept = None if self.retention is None else seconds(self.retention)
+        except (TypeError, ValueError) as error:
+            raise InvalidConfig(f"DeadLetter: retention: {error}") from None
         object.__setattr__(self, "retention_seconds", kept)
 
 

@@ -16,6 +16,7 @@ import re
 from sharegroup.errors import InvalidConfig
 
 DUE = "due"
+PARTITIONS_MAX = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _GROUP = re.compile(r"[a-zA-Z0-9._-]{1,220}")

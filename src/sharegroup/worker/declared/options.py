@@ -16,6 +16,7 @@ from sharegroup.worker.declared.dead_letter import (
 from sharegroup.worker.declared.elsewhere import refuse_unknown
 from sharegroup.worker.declared.handler import HandlerShape
 from sharegroup.worker.declared.names import checked_group, checked_topic
+from sharegroup.worker.declared.numbers import is_whole
 from sharegroup.worker.declared.rate import RateLimit, rate_limit_of
 from sharegroup.worker.declared.retry import Retry
 from sharegroup.worker.declared.route import Batching, Holding, Route
@@ -117,9 +118,9 @@ def _problems(route: Route) -> Iterator[str]:
         if getattr(route, name) not in get_args(words):
             yield f"{name}={getattr(route, name)!r}; expected {' or '.join(get_args(words))}"
     for name, low, high in (("processes", 0, 1_000), ("in_flight_bytes", 1, 2**40)):
-        if not _whole(getattr(route, name), low, high):
+        if not is_whole(getattr(route, name), low, high):
             yield f"{name}={getattr(route, name)!r}; expected {low} to {high}"
-    if route.concurrency != "auto" and not _whole(route.concurrency, 1, CONCURRENCY_MAX):
+    if route.concurrency != "auto" and not is_whole(route.concurrency, 1, CONCURRENCY_MAX):
         yield f"concurrency={route.concurrency!r}; expected 1 to {CONCURRENCY_MAX}, or 'auto'"
     if route.max_handling_seconds == 0:
         yield "max_handling=0; expected more, or None for no limit"
@@ -171,10 +172,6 @@ OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
     "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
 }
 """A field of the route: the option's name, what it may be, and the same in words."""
-
-
-def _whole(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def check_together(routes: Sequence[Route]) -> None:

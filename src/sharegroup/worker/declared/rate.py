@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declared.numbers import is_number, is_whole
 from sharegroup.worker.durations import seconds
+
+BURST_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +24,12 @@ class RateLimit:
     burst: int | None = None
 
     def __post_init__(self) -> None:
-        if not (self.records > 0 and self.seconds > 0):
+        if not all(is_number(one, 0) and one > 0 for one in (self.records, self.seconds)):
             raise InvalidConfig(
                 f"RateLimit: records={self.records!r}, seconds={self.seconds!r}; "
                 f"expected numbers above 0"
             )
-        if self.burst is not None and self.burst < 1:
+        if self.burst is not None and not is_whole(self.burst, 1, BURST_MAX):
             raise InvalidConfig(f"RateLimit: burst={self.burst!r}; expected 1 or more")
 
 

@@ -10,6 +10,7 @@ from sharegroup.errors import InvalidConfig
 from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declared.handler import HandlerShape
 from sharegroup.worker.declared.names import own_topic
+from sharegroup.worker.declared.numbers import is_number, is_whole
 from sharegroup.worker.declared.rate import RateLimit
 from sharegroup.worker.declared.retry import Retry
 from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
@@ -17,6 +18,7 @@ from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
 if TYPE_CHECKING:
     from sharegroup.worker.payloads.registry import Registry
 
+COUNT_MAX = 2**63 - 1
 RETRY = Retry()
 DEAD_LETTER = DeadLetter()
 RETRY_TIERS = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
@@ -31,8 +33,9 @@ class Holding:
     bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if min(self.longest_seconds, self.records, self.bytes) < 0:
-            raise InvalidConfig(f"{self}; expected 0 (nothing is held) or more in each")
+        counts = is_whole(self.records, 0, COUNT_MAX) and is_whole(self.bytes, 0, COUNT_MAX)
+        if not (counts and is_number(self.longest_seconds, 0)):
+            raise InvalidConfig(f"{self}; expected numbers, 0 (nothing is held) or more in each")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,8 @@ class Batching:
     wait_seconds: float = 0.05
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.wait_seconds < 0:
-            raise InvalidConfig(f"{self}; expected a size of 1 or more, and no negative time")
+        if not (is_whole(self.size, 1, COUNT_MAX) and is_number(self.wait_seconds, 0)):
+            raise InvalidConfig(f"{self}; expected a size of 1 or more, and seconds, 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,11 @@ class Payload:
     encode: Callable[[Any], bytes] | None = None
     """None: the handler's sender refuses to send."""
 
+    def __post_init__(self) -> None:
+        given: tuple[object, ...] = (self.decode, self.encode or bytes)
+        if not all(map(callable, given)):  # Who has no type checker may give anything.
+            raise InvalidConfig(f"{self}; expected functions: Payload(decode=..., encode=...)")
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerCodec:

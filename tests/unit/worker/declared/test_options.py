@@ -9,10 +9,12 @@ import pytest
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import (
+    App,
     Batching,
     BrokerDeadLetter,
     DeadLetter,
     Holding,
+    Payload,
     RateLimit,
     Retry,
     share_group,
@@ -213,6 +215,18 @@ def test_group_must_have_a_name_that_topics_can_have(group: object) -> None:
         lambda: Batching(size=0),
         lambda: Batching(wait_seconds=-1),
         lambda: Holding(records=-1),
+        lambda: DeadLetter(partitions="3"),
+        lambda: DeadLetter(retention="for ever"),
+        lambda: RateLimit("100"),
+        lambda: RateLimit(1, burst="2"),
+        lambda: Batching(size="10"),
+        lambda: Batching(wait_seconds="1s"),
+        lambda: Holding(longest_seconds="5s"),
+        lambda: Holding(records=2.5),
+        lambda: Payload(decode=3),
+        lambda: Payload(decode=bytes, encode="json"),
+        lambda: App(3),
+        lambda: App("orders").topic("orders", partitions="3"),
     ],
 )
 def test_declaration_that_makes_no_sense_is_refused(make: Any) -> None:
