@@ -291,16 +291,19 @@ class GroupRunner:
     def _send_round(self, one: InHand) -> None:
         """No handler here takes it: later, for another process that may have one.
 
-        One that was written to the group's own topic by nobody of ours is nobody's.
+        One that was written to the group's own topic by nobody of ours is nobody's, and a group
+        that retries nothing has no topics in which it could wait.
         """
         settling, first = self.settling, one.runner
         settling.tell("record.unrouted", first, one)
-        if one.story.origin is None:
-            settling.say(logging.WARNING, "record.unrouted", first, one, "(of unknown origin)")
+        origin = None if one.story.origin is None else one.story.origin.topic
+        if origin is None or all(runner.route.retry is None for runner in self.runners):
+            text = f"of={origin} (it has no handler, and goes to the dead letters)"
+            settling.say(logging.WARNING, "record.unrouted", first, one, text)
             settling.carry_out(first, one, Bury(one.story, UNROUTED))
             return
         due_ms = self._clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
-        text = f"of={one.story.origin.topic} (it has no handler here, and goes round)"
+        text = f"of={origin} (it has no handler here, and goes round)"
         settling.say(logging.WARNING, "record.unrouted", first, one, text)
         settling.carry_out(first, one, Postpone(replace(one.story, due_ms=due_ms)))
 

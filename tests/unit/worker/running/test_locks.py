@@ -10,6 +10,8 @@ import pytest
 
 from sharegroup.worker import App, Record, Retry
 from sharegroup.worker.events import Event
+from sharegroup.worker.records.story import NEW, Origin
+from sharegroup.worker.records.story_headers import story_headers
 
 EXACT = Retry(attempts=3, first="1s", factor=1, jitter=0)
 
@@ -185,6 +187,40 @@ async def test_a_record_that_is_nobodys_goes_to_the_dead_letters() -> None:
         await t.settle()
         (letter,) = t.dead_letters
         assert (letter.death.reason, letter.value) == ("unrouted", b"whose?")
+    assert names(events) == ["unrouted", "dead_lettered"]
+
+
+OF_RETURNS = story_headers(NEW, Origin("returns", 0, 7, 0))
+
+
+@run
+async def test_a_record_of_a_topic_without_a_handler_here_waits_for_a_process_with_one() -> None:
+    """As while a new version is rolled out, which has a handler more."""
+
+    async def fine(value: bytes) -> None: ...
+
+    app, events = app_of(fine)
+    async with app.test() as t:
+        t._world.log.append("billing.retry", b"x", headers=OF_RETURNS)
+        await t.settle()
+        assert [one.value for one in t.in_topic("billing.retry.30s")] == [b"x"]
+        await t.advance("31s")
+        assert t.dead_letters == []
+    assert names(events).count("unrouted") == 2
+
+
+@run
+async def test_a_group_without_retry_topics_buries_what_has_no_handler() -> None:
+    """In a topic that no scheduler reads it would be lost."""
+
+    async def fine(value: bytes) -> None: ...
+
+    app, events = app_of(fine, retry=None)
+    async with app.test() as t:
+        t._world.log.append("billing.retry", b"x", headers=OF_RETURNS)
+        await t.settle()
+        (letter,) = t.dead_letters
+        assert letter.death.reason == "unrouted"
     assert names(events) == ["unrouted", "dead_lettered"]
 
 
