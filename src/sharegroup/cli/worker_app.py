@@ -154,7 +154,10 @@ def _apps(module: ModuleType) -> dict[str, App]:
 
 def _apps_text(module: ModuleType) -> str:
     names = [f"{module.__name__}:{name}" for name in _apps(module)]
-    return f"there is {', '.join(names)}" if names else "there is no App in it"
+    if names:
+        return f"there is {', '.join(names)}"
+    # A file named as a module of Python's own is not the one that was imported.
+    return f"there is no App in it ({getattr(module, '__file__', None) or 'a part of Python'})"
 
 
 def source_folder(name: str) -> Path:

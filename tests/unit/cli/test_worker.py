@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,8 @@ def test_an_application_inside_of_something_is_found(project: Path) -> None:
         ("orders:work", "orders:work is of type Routed, not an App; there is orders:app"),
         ("other:x", "other has no 'x'; there is no App in it"),
         ("other", "which App of other? there is no App in it"),
+        ("sys:app", "sys has no 'app'; there is no App in it (a part of Python)"),
+        ("string:app", f"string has no 'app'; there is no App in it ({string.__file__})"),
         ("nowhere.app:app", "there is no module 'nowhere' in "),
         ("orders.nope:app", "there is no module 'orders.nope' in "),
         ("orders/app.py:app", "'orders/app.py:app' is a file; expected MODULE:NAME, as "),
