@@ -108,7 +108,10 @@ def _kafkas(delivery: Delivery, step: Bury, by: Buried, origin: Origin) -> Itera
 
 def traceback_text(error: BaseException) -> str:
     """The traceback with all causes; of a long one the end, which is nearest to what happened."""
-    lines = traceback.format_exception(error)
+    try:
+        lines = traceback.format_exception(error)
+    except Exception as broken:  # noqa: BLE001  An application's exception may do anything.
+        return f"(its traceback can't be had: {type(broken).__qualname__})\n"
     whole = "".join(lines).encode(errors="backslashreplace")
     if len(whole) <= TRACEBACK_BYTES_MAX:
         return whole.decode()

@@ -193,6 +193,18 @@ def test_error_without_a_text_buries_its_record_all_the_same() -> None:
     assert letter.death.error_message == "(its text can't be had: RuntimeError in __str__)"
 
 
+def test_error_whose_traceback_can_not_be_had_buries_its_record_all_the_same() -> None:
+    class Broken(Exception):
+        def __getattribute__(self, name: str) -> object:
+            if name == "__notes__":
+                raise RuntimeError("no notes")
+            return super().__getattribute__(name)
+
+    letter = written(Given("orders"), Bury(NEW, "rejected", Broken("text")))
+    assert letter.death.error_message == "text"
+    assert letter.death.traceback == "(its traceback can't be had: RuntimeError)\n"
+
+
 def test_cause_is_in_the_traceback() -> None:
     try:
         raise KeyError("outer") from raised("inner")  # noqa: TRY301  For its traceback.
