@@ -202,7 +202,7 @@ def test_error_whose_traceback_can_not_be_had_buries_its_record_all_the_same() -
 
     letter = written(Given("orders"), Bury(NEW, "rejected", Broken("text")))
     assert letter.death.error_message == "text"
-    assert letter.death.traceback == "(its traceback can't be had: RuntimeError)\n"
+    assert "RuntimeError" in letter.death.traceback  # Which Python says it differs.
 
 
 def test_cause_is_in_the_traceback() -> None:
