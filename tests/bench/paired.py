@@ -78,7 +78,7 @@ def _measure(workload: Workload, peers: list[Built], scale: Scale, rounds: int) 
     for peer in peers:
         with _running(peer.source):
             workload.prepare(peer, scale)
-            if workload.warms_up:
+            if FSYNC in workload.warms_up:
                 workload.measure(peer, scale)
     pairs: list[Pairs] = [[] for _ in workload.lines]
     for number in range(rounds):

@@ -23,7 +23,7 @@ from tests.bench.peers.chart import draw
 from tests.bench.peers.lines import Against, Line, Measured, Scale
 from tests.bench.peers.ratios import ratio_of
 from tests.bench.peers.report import report
-from tests.bench.peers.results import entry, renew
+from tests.bench.peers.results import entry, renew, weakest
 from tests.bench.peers.run import Stage, run
 from tests.bench.peers.workloads.java_tools import after_the_join
 from tests.bench.peers.workloads.log import Log
@@ -68,7 +68,7 @@ class Consume:
     title = "small"
     headline = True
     peers: tuple[str, ...] = (OS, SLOWED)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         Line(
             what="consume",
@@ -153,7 +153,7 @@ class Fixed:
     title = "fixed"
     headline = True
     peers: tuple[str, ...] = (FSYNC, KAFKA)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
 
     def __init__(self, *against: Against, higher_is_better: bool = True) -> None:
         self.lines = (Line(what="a", unit="u", higher_is_better=higher_is_better, against=against),)
@@ -189,6 +189,13 @@ def test_what_has_no_peer_has_no_ratio() -> None:
     assert "| P1 | a | u | ours fsync | 15 | Kafka | - | - | - | ≥ 1.5 | 0 |" in report(
         {"P1": found}
     )
+
+
+def test_a_workload_is_known_by_its_weakest_comparison() -> None:
+    """With a ratio of 2 the one has three quarters of what it must reach, the other twice that."""
+    strict = Against(ours=FSYNC, rival=KAFKA, reach=8 / 3)
+    found = kept(Fixed(Against(ours=FSYNC, rival=KAFKA), AGAINST, strict), ours=[8.0], kafka=[4.0])
+    assert found["comparisons"].index(weakest(found["comparisons"])) == 2
 
 
 def test_a_peer_that_is_missing_is_told_once_and_left_out(

@@ -113,8 +113,10 @@ class Ours:
     @contextmanager
     def awake(self) -> Iterator[Broker]:
         with self._broker, watched(self, self._broker.pid):
-            yield self._broker
-            admin.cache_clear()  # A client without its broker would try to connect for ever.
+            try:
+                yield self._broker
+            finally:
+                admin.cache_clear()  # A client without its broker would try to connect for ever.
 
     def spare(self) -> Broker:
         return self._new(f"spare{next(self._spares)}")

@@ -123,8 +123,9 @@ class Workload(Protocol):
     lines: tuple[Line, ...]
     peers: tuple[str, ...]
     """Who takes part, by name and in this order."""
-    warms_up: bool
-    """Measure Apache Kafka once uncounted first, for its compiler to see the load."""
+    warms_up: tuple[str, ...]
+    """Who measures once uncounted first: where a virtual machine lives on from round to round, its
+    compiler must have seen the load.  Our broker is another process in each measurement."""
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         """Make what `measure` needs; returns what is worth a note in the report."""

@@ -1,6 +1,6 @@
 """``docs/benchmarks.json``: an object with a key for each workload.
 
-Of each workload: what its first comparison says (``ours``, ``peer``, ``ratio``, ``interval``,
+Of each workload: what its weakest comparison says (``ours``, ``peer``, ``ratio``, ``interval``,
 ``unit``), all ``comparisons`` with their pairs, what each peer's run cost, and what it must be read
 with: the machine, the commit, the day.  A run renews the workloads that it measured and leaves
 the others as they were, so each says for itself when and where it was measured.
@@ -19,6 +19,7 @@ from typing import Any
 from tests.bench.peers.lines import Against, Line, Measured, Workload
 from tests.bench.peers.ratios import most_behind, ratio_of
 
+KNOWN_BY = ("ours", "peer", "ratio", "interval", "unit", "what", "ours_is", "peer_is")
 Rounds = Mapping[str, Sequence[Sequence[Measured | None]]]
 """By the peer's name: for each line its measurements, round by round."""
 
@@ -29,12 +30,12 @@ def entry(workload: Workload, rounds: Rounds, about: Mapping[str, Any]) -> dict[
         comparison(workload, line, against, rounds)
         for line in workload.lines
         for against in line.against
-        if against.ours in rounds
+        if against.ours in rounds and _values(_of(workload, rounds, against.ours, line.what))
     ]
-    first = comparisons[0]
+    known_by = weakest(comparisons)
     return {
         "title": workload.title,
-        **{name: first[name] for name in ("ours", "peer", "ratio", "interval", "unit")},
+        **{name: known_by[name] for name in KNOWN_BY},
         **about,
         "comparisons": comparisons,
         "costs": [
@@ -48,10 +49,8 @@ def entry(workload: Workload, rounds: Rounds, about: Mapping[str, Any]) -> dict[
 
 def comparison(workload: Workload, line: Line, against: Against, rounds: Rounds) -> dict[str, Any]:
     """One line of ours against one line of a rival."""
-    names = [each.what for each in workload.lines]
-    ours = _values(rounds[against.ours][names.index(line.what)])
-    rival_line = names.index(against.line or line.what)
-    theirs = _values(rounds[against.rival][rival_line]) if against.rival in rounds else []
+    ours = _values(_of(workload, rounds, against.ours, line.what))
+    theirs = _values(_of(workload, rounds, against.rival, against.line or line.what))
     pairs = list(zip(ours, theirs, strict=False))  # A rival may leave the last rounds out.
     said: dict[str, Any] = {
         "what": line.what,
@@ -79,6 +78,14 @@ def comparison(workload: Workload, line: Line, against: Against, rounds: Rounds)
             "reached": _reached(against, found.ratio, mine, theirs),
         }
     return said
+
+
+def weakest(comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The one that has the smallest part of what it must reach; the first if none must."""
+    wanted = [said for said in comparisons if said["ratio"] is not None and said["reach"]]
+    return min(
+        wanted or comparisons[:1], key=lambda said: (said["ratio"] or 0) / (said["reach"] or 1)
+    )
 
 
 def _reached(
@@ -110,6 +117,12 @@ def costs(line: Line, peer: str, found: Sequence[Measured | None]) -> dict[str, 
         "spread": most / least if least else None,
         "note": there[-1].note,
     }
+
+
+def _of(workload: Workload, rounds: Rounds, peer: str, what: str) -> Sequence[Measured | None]:
+    """A peer's measurements of a line; none where it took no part."""
+    names = [line.what for line in workload.lines]
+    return rounds[peer][names.index(what)] if peer in rounds else ()
 
 
 def _values(found: Sequence[Measured | None]) -> list[float]:

@@ -120,11 +120,10 @@ def run_one(
 ) -> dict[str, Any]:
     peers = stage.peers(workload.peers)
     notes = [workload.prepare(peer, scale) for peer in peers]
-    if warm and workload.warms_up:
-        for peer in peers:
-            if not peer.ours:  # Ours is another process in each measurement.
-                workload.measure(peer, scale)
-                say(f"{workload.name} warmed up {peer.name}")
+    for peer in peers:
+        if warm and peer.name in workload.warms_up:
+            workload.measure(peer, scale)
+            say(f"{workload.name} warmed up {peer.name}")
     rounds: dict[str, list[list[Measured | None]]] = {
         peer.name: [[] for _ in workload.lines] for peer in peers
     }

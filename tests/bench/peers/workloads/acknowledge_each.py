@@ -33,7 +33,7 @@ class AcknowledgeEach:
     title = "acknowledge each, other queues"
     headline = True
     peers: tuple[str, ...] = (FSYNC, OS, RABBITMQ, NATS, REDIS)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         Line(
             what=BARE,

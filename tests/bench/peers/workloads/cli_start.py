@@ -34,7 +34,7 @@ class CliStart:
     title = "a short command"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         Line(
             what="sharegroup groups list, whole process",

@@ -31,7 +31,7 @@ class Clients:
     title = "our client beside confluent's"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA,)
     lines = (
         *(
             Line(

@@ -23,7 +23,7 @@ class FirstRecord:
     title = "new group: subscribe to first record"
     headline = True
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = tuple(
         Line(
             what=f"new share group: subscribe to first record, {client}",

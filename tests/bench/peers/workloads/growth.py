@@ -63,7 +63,7 @@ class Growth:
     title = "growth"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         *_lines("cost of a record, {} groups on one topic", GROUPS),
         *_lines("cost of a record, {} partitions", PARTITIONS),
@@ -77,7 +77,7 @@ class Growth:
         return "; ".join(log.on(peer) for log in logs)
 
     def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
-        found = []
+        found: list[Measured | None] = []
         for groups in GROUPS:
             with peer.awake() as broker:
                 cost = _over_groups(broker, self._for_groups(scale), groups, self._fetches(scale))
@@ -88,8 +88,11 @@ class Growth:
                 cost = _over_partitions(broker, log)
             found.append(measured(cost.us, {"broker_cpu_s": cost.cpu_s}, peer))
         for held in IN_FLIGHT:
+            if held > scale.held_max:
+                found.append(None)
+                continue
             with peer.awake() as broker:
-                cost = _in_flight(broker, self._in_flight(scale), min(held, scale.held_max))
+                cost = _in_flight(broker, self._in_flight(scale), held)
             found.append(measured(cost.us, {"broker_cpu_s": cost.cpu_s}, peer))
         return tuple(found)
 

@@ -19,7 +19,7 @@ class JavaConsume:
     title = "share consume, Java's perf tool, 100 B"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA,)
     lines = tuple(
         Line(
             what=f"ShareConsumerPerformance, {consumers} on {partitions} partition"
@@ -57,7 +57,7 @@ class SingleRecordBatches:
     title = "a log of one-record batches, 100 B"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA,)
     lines = tuple(
         Line(
             what=f"one-record batches, {what}",

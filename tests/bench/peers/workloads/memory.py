@@ -25,7 +25,7 @@ class Memory:
     title = "resident memory"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         Line(
             what="resident memory, idle",

@@ -40,7 +40,7 @@ class Implicit:
     title = "share consume, implicit, 100 B"
     headline = True
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA, FLUSHED)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA, FLUSHED)
     lines = tuple(
         Line(
             what=f"confluent ShareConsumer, implicit, 100 B, batches of {size:,}, 1 partition",
@@ -73,7 +73,7 @@ class Explicit:
     title = "share consume, explicit, 100 B"
     headline = True
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA,)
     lines = (
         Line(
             what="confluent ShareConsumer, explicit acknowledge of each, 100 B, batches of 500",
@@ -97,7 +97,7 @@ class LargeRecords:
     title = "share consume, implicit, 1 KiB"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (KAFKA,)
     lines = (
         Line(
             what="confluent ShareConsumer, implicit, 1 KiB, batches of 500, 1 partition",

@@ -40,7 +40,7 @@ class Sharing:
     title = "sharing a partition"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = tuple(
         Line(
             what=_what(consumers),

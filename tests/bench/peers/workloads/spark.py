@@ -44,7 +44,7 @@ class Spark:
     title = "Spark"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = True
+    warms_up: tuple[str, ...] = (FSYNC, OS, KAFKA)
     lines = tuple(
         Line(
             what=f"Spark kafka-share : Spark {RIVAL_VERSION} kafka, 4 partitions, {size}, {part}",
@@ -90,7 +90,7 @@ class SparkDefaultLimits:
     title = "Spark at the default limit of locks"
     headline = False
     peers: tuple[str, ...] = (FSYNC, OS)
-    warms_up = False
+    warms_up: tuple[str, ...] = (FSYNC, OS)
     lines = (
         Line(
             what=DEFAULT_LIMITS,

@@ -31,7 +31,7 @@ class Start:
     title = "start to first metadata answer"
     headline = True
     peers: tuple[str, ...] = (FSYNC, OS, KAFKA)
-    warms_up = False
+    warms_up: tuple[str, ...] = ()
     lines = (
         Line(
             what="start to first metadata answer, empty",
