@@ -69,6 +69,8 @@ class RouteRunner:
         """How many runs have ended."""
         self.turning: list[InHand] = []
         """Records that a lane has and may not begin yet, for the rate's sake."""
+        self.unread: deque[InHand] = deque()
+        """Records whose key is being found in a thread, one after the other."""
         self.is_running = True
         self.given_up = 0
         """Handlers that were given up and have not ended."""
@@ -131,7 +133,7 @@ class RouteRunner:
     def waiting(self) -> int:
         """How many records were taken and not begun."""
         behind = self.keys.waiting if self.keys is not None else 0
-        return len(self.ready) + len(self.turning) + behind
+        return len(self.ready) + len(self.turning) + len(self.unread) + behind
 
     def room(self, now: float, lock_seconds: float) -> int:
         """How many records more it has a use for, soon."""
@@ -143,7 +145,7 @@ class RouteRunner:
         if self.bucket is not None:
             # One at least: the next one is to be here when its time has come.
             free = min(free, max(1, self.bucket.room(now, AHEAD_SECONDS)))
-        return max(0, free + int(ahead) - len(self.ready) - len(self.turning))
+        return max(0, free + int(ahead) - len(self.ready) - len(self.turning) - len(self.unread))
 
     def _measure(self, now: float) -> None:
         elapsed = now - self._measured_at
@@ -179,11 +181,36 @@ class RouteRunner:
 
     def add(self, one: InHand) -> None:
         """A record for this route was delivered; the caller wakes a lane."""
-        if self.keys is not None:
+        if self.keys is None:
+            self.ready.append(one)
+        elif self.decode is None and callable(self.route.order_by):
+            self._read_later(one)
+        else:
             self._find_key(one)
-            if not self.keys.admit(one):
-                return
-        self.ready.append(one)
+            self._admit(one, self.keys)
+
+    def _admit(self, one: InHand, keys: Keys) -> None:
+        if keys.admit(one):
+            self.ready.append(one)
+
+    def _read_later(self, one: InHand) -> None:
+        """Its payload may have to wait for a server, and the loop must not."""
+        self.unread.append(one)
+        if len(self.unread) == 1:
+            assert self._tasks is not None, "nothing is taken before it runs"
+            self._tasks.create_task(self._find_keys(), name=f"keys-{self.route.shape.name}")
+
+    async def _find_keys(self) -> None:
+        keys = self.keys
+        assert keys is not None, "who finds keys orders by them"
+        while self.unread and self.is_running:
+            one = self.unread[0]  # In sight until it is ready.
+            if not one.is_done:
+                await asyncio.to_thread(self._find_key, one)
+            self.unread.popleft()
+            if not one.is_done:
+                self._admit(one, keys)
+                self.wake_one()
 
     def wake_one(self) -> None:
         """Have an idle lane look, unless one is about to."""
@@ -371,7 +398,8 @@ class RouteRunner:
 
     def all_waiting(self) -> Iterator[InHand]:
         """All that was not begun."""
-        yield from (one for one in (*self.ready, *self.turning) if not one.is_done)
+        taken = (*self.ready, *self.turning, *self.unread)
+        yield from (one for one in taken if not one.is_done)
         if self.keys is not None:
             yield from self.keys
 
@@ -382,7 +410,7 @@ class RouteRunner:
             for one in self.keys.take(delivered_below=delivered_below):
                 given.append(one)
                 self._settling.carry_out(self, one, GiveBack())
-        for one in self.turning:
+        for one in (*self.turning, *self.unread):
             if one.delivery.delivery_count < delivered_below and not one.is_done:
                 given.append(one)
                 self._settling.carry_out(self, one, GiveBack())

@@ -94,6 +94,11 @@ class Worker:
         """Of each group that retries."""
         return tuple(self._schedulers)
 
+    @property
+    def reading(self) -> int:
+        """Of how many records the key is being found in a thread."""
+        return sum(len(runner.unread) for one in self._groups for runner in one.runners)
+
     async def wait_failed(self) -> BaseException:
         """Wait for the error that ends it early, if ever there is one."""
         assert self._failed is not None, "it was started"

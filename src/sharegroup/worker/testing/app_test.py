@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -50,6 +50,7 @@ from sharegroup.worker.transport.memory_log import MemoryRecord
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
+    from sharegroup.worker.running.worker import Worker
 
 PATIENCE_SECONDS = 1.0
 STOP_GRACE_SECONDS = 0.0
@@ -83,7 +84,8 @@ class AppTest:
         self._history = History(
             app.events, self._world.log, self._world.groups, _names(app.route_list)
         )
-        self._rest = Rest(self._history.running, patience_seconds)
+        self._worker: Worker | None = None
+        self._rest = Rest(self._busy, patience_seconds)
         self._process: MemoryProcess | None = None
         self._running = AsyncExitStack()
         self._failed: asyncio.Future[BaseException] | None = None
@@ -94,8 +96,9 @@ class AppTest:
     async def __aenter__(self) -> Self:
         self._routes = {one: one.route for one in self._app.handlers}
         for one, route in self._routes.items():
-            # Its handler runs in a thread of this process: a test looks at what it did.
-            one.route = replace(route, processes=0)
+            if route.processes:
+                # Its handler runs in a thread of this process: a test looks at what it did.
+                one.route = replace(route, processes=0)
         self._history.listen()
         for route in self._app.route_list:
             self._world.group(route.group)
@@ -244,6 +247,11 @@ class AppTest:
         name = key.encode() if isinstance(key, str) else key
         return self._world.log.append(topic, value, key=name, headers=headers_of(headers))
 
+    def _busy(self) -> frozenset[Hashable]:
+        """What may be at something outside of this loop."""
+        reading = 0 if self._worker is None else self._worker.reading
+        return self._history.running() | ({reading} if reading else frozenset())
+
     async def _start(self) -> None:
         from sharegroup.worker.running.worker import Worker  # What tests only look at needs none.
 
@@ -256,7 +264,7 @@ class AppTest:
             self._failed = asyncio.ensure_future(worker.wait_failed())
             stack.callback(self._failed.cancel)
             stack.push_async_callback(worker.stop, STOP_GRACE_SECONDS)
-            self._process = process
+            self._process, self._worker = process, worker
             self._running = stack.pop_all()
         await self.settle()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from sharegroup.worker import App, Retry
+from sharegroup.worker import App, Registry, Retry
 from sharegroup.worker.testing.app_test import AppTest
 
 ONCE = Retry(attempts=1)
@@ -128,6 +129,36 @@ def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
 
     asyncio.run(test())
     assert seen == [30, 30, 30]
+
+
+def test_a_key_for_which_a_registry_may_be_asked_is_found_in_a_thread() -> None:
+    """It would keep the loop from renewing locks, as long as the registry is away."""
+    threads: set[str] = set()
+    book = Book()
+
+    def by_customer_elsewhere(order: dict[str, Any]) -> Any:
+        threads.add(threading.current_thread().name)
+        return order["customer"]
+
+    async def test() -> None:
+        app = App("ordered")
+        schema = '{"type": "object", "title": "order"}'
+        registry = Registry("mock://ordered", format="json", schema=schema)
+        routed = app.share_group(
+            "billing", topics="orders", handler=book, order_by=by_customer_elsewhere,
+            payload=registry, retry=ONCE,
+        )  # fmt: skip
+        async with app.test() as t:
+            for number in range(4):
+                for customer in ("ann", "bob"):
+                    await t.send(routed, {"customer": customer, "number": number})
+            bad = await t.send("orders", b"no schema")
+            await t.settle()
+            assert (len(t.accepted), bad.outcome) == (8, "dead_lettered")
+
+    asyncio.run(test())
+    assert [number for customer, number in book.order if customer == "ann"] == [0, 1, 2, 3]
+    assert threading.current_thread().name not in threads
 
 
 def test_bytes_that_can_not_be_read_have_no_key_and_are_unreadable() -> None:
