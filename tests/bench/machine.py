@@ -12,7 +12,8 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.bench.spark_process import RIVAL_VERSION
-from tests.kafka_peer import KAFKA_VERSION, java
+from tests.kafka_peer import KAFKA_VERSION, installed_libs, java
+from tests.kafka_tools import TOOLS_VERSION
 
 
 def machine() -> dict[str, str]:
@@ -24,7 +25,8 @@ def machine() -> dict[str, str]:
         "Python": platform.python_version(),
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": confluent_kafka.libversion()[0],
-        "Apache Kafka": f"{KAFKA_VERSION}, heap 1 GiB, G1, its default durability (page cache)",
+        "Apache Kafka": f"{_kafka_version()}, heap 1 GiB, G1",
+        "Kafka's performance tools": TOOLS_VERSION,
         "Spark": f"PySpark {version('pyspark')} kafka-share, Spark {RIVAL_VERSION} kafka; "
         "both local[2], heap 2 GiB",
         "Java": _java_version(),
@@ -48,6 +50,14 @@ def commit(root: Path) -> str:
 
 def today() -> str:
     return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def _kafka_version() -> str:
+    """Of the installation that `KAFKA_HOME` names, if it does; else of the jars that are fetched."""
+    libs = installed_libs()
+    if libs is None:
+        return KAFKA_VERSION
+    return next(libs.glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
 
 
 def _java_version() -> str:

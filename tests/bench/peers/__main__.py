@@ -19,6 +19,7 @@ from tests.bench.machine import commit, machine, today
 from tests.bench.peers.brokers import KAFKA
 from tests.bench.peers.chart import draw
 from tests.bench.peers.lines import Scale, Workload
+from tests.bench.peers.queues import versions
 from tests.bench.peers.report import report
 from tests.bench.peers.results import renew
 from tests.bench.peers.run import Stage, run, why_missing
@@ -44,9 +45,10 @@ def main(*, quick: bool, full: bool, only: str, pairs: int | None, records: int 
         raise click.ClickException(f"no Apache Kafka to compare with: {reason}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Through `finally`: no broker stays.
     scale = scale_of(quick=quick, records=records)
-    about = {"commit": commit(ROOT), "date": today(), "machine": machine()}
+    about = {"commit": commit(ROOT), "date": today(), "machine": {**machine(), **versions()}}
     for name, value in about["machine"].items():
         click.echo(f"{name}: {value}", err=True)
+    click.echo(f"commit: {about['commit']}", err=True)
 
     def pairs_of(workload: Workload) -> int:
         return pairs or (1 if quick else HEADLINE_PAIRS if workload.headline else PAIRS)

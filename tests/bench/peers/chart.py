@@ -50,8 +50,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         places = [labels.index(bar["label"]) + shift for bar in mine]
         ratios = [bar["ratio"] for bar in mine]
         errors = [
-            [bar["ratio"] - bar["interval"][0] for bar in mine],
-            [bar["interval"][1] - bar["ratio"] for bar in mine],
+            [max(0.0, bar["ratio"] - bar["interval"][0]) for bar in mine],
+            [max(0.0, bar["interval"][1] - bar["ratio"]) for bar in mine],
         ]
         axes.barh(places, [ratio - 1 for ratio in ratios], BAR, left=1, color=COLOURS[durability],
                   label=durability)  # fmt: skip

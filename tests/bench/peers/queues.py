@@ -8,6 +8,7 @@ nothing is installed.  Of their Python clients `pika`, `nats-py` and `redis` the
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -77,6 +79,25 @@ def why_missing(name: str) -> str | None:
     if find_spec(kind.client) is None:
         return f"Python has no {kind.client}: pip install {kind.package}"
     return None
+
+
+def versions() -> dict[str, str]:
+    """Of the servers and clients that are installed, for the head of the report."""
+    found = {}
+    for name, kind in KINDS.items():
+        server = shutil.which(kind.server, path=SEARCHED)
+        if server is None or why_missing(name) is not None:
+            continue
+        if name == RABBITMQ:  # Asking it would start a virtual machine; its folder says it too.
+            folders = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
+            said = folders[-1].name if folders else "unknown"
+        else:
+            asked = [server, "--version"]
+            said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        digits = re.search(r"[0-9]+(\.[0-9]+)+", said)
+        shown = digits[0] if digits else said
+        found[name] = f"{shown}, {kind.package} {version(kind.package)}"
+    return found
 
 
 class Queue:
