@@ -53,7 +53,7 @@ def today() -> str:
 
 
 def _kafka_version() -> str:
-    """Of the installation that `KAFKA_HOME` names, if it does; else of the jars that are fetched."""
+    """Of the installation that `KAFKA_HOME` names; without it, of the jars that are fetched."""
     libs = installed_libs()
     if libs is None:
         return KAFKA_VERSION
