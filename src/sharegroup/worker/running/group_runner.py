@@ -198,7 +198,7 @@ class GroupRunner:
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
         settling = self.settling
-        settling.hungry += 1
+        settling.hungry += 1  # To the end: `_interrupt` waits for the same.
         over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
         hurried = asyncio.ensure_future(hurry.wait())
         try:
