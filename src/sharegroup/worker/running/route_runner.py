@@ -88,11 +88,8 @@ class RouteRunner:
         self.gathering: BatchLane | None = None
         """The lane that gathers a batch."""
         self._batching = _batching_of(route)
-        is_auto = route.concurrency == "auto" and not route.processes
-        self._auto = Level() if is_auto else None
-        # More than there are processes would only wait for one, while their time runs.
-        fixed = LEVEL_START if route.concurrency == "auto" else route.concurrency
-        self._level = route.processes or fixed
+        self._auto = Level() if route.concurrency == "auto" and not route.processes else None
+        self._level = _level_of(route)
         self._at_a_time = self._batching.size if self._batching is not None else 1
         self._tasks: asyncio.TaskGroup | None = None
         self._rate = 0.0
@@ -423,6 +420,13 @@ class RouteRunner:
                 self._settling.carry_out(self, one, GiveBack())
         self.ready.extend(kept)
         return given
+
+
+def _level_of(route: Route) -> int:
+    """How many handlers run at a time, to begin with."""
+    if route.processes:
+        return route.processes  # More would only wait for a process, while their time runs.
+    return LEVEL_START if route.concurrency == "auto" else route.concurrency
 
 
 def _batching_of(route: Route) -> Batching | None:
