@@ -162,6 +162,8 @@ class Server:
     def start(self, *, wait: bool = True) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         command, environment = self._command()
+        if self._name == RABBITMQ:
+            self._start_port_mapper()
         with open(self._log_path, "ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -173,15 +175,19 @@ class Server:
                 start_new_session=True,
             )
         if wait:
-            self._wait_until_open()
+            try:
+                wait_until_open(self.port, self._process, START_SECONDS_MAX)
+            except BenchError as error:
+                self.stop()
+                raise BenchError(f"{self._name}: {error}: {self._log_tail()}") from None
             root = psutil.Process(self._process.pid)
-            self._family = [root, *root.children(recursive=True)]
+            self._family += [root, *root.children(recursive=True)]
 
     def stop(self) -> None:
         """End everything that was started, the last started first."""
         if self._process is None:
             return
-        family = self._family or [psutil.Process(self._process.pid)]
+        family = [*self._family, psutil.Process(self._process.pid)]
         for process in reversed(family):
             if process.is_running():
                 process.send_signal(signal.SIGTERM)
@@ -193,6 +199,17 @@ class Server:
 
     def kill9(self) -> None:
         self.stop()
+
+    def _start_port_mapper(self) -> None:
+        """Erlang starts its port mapper as a daemon that nobody ends; ours is a child."""
+        mapper = shutil.which("epmd", path=SEARCHED)
+        if mapper is None:
+            raise BenchError("no epmd is installed, and RabbitMQ needs it")
+        asked = [mapper, "-port", str(self._others[0]), "-address", "127.0.0.1"]
+        quiet = subprocess.DEVNULL
+        process = psutil.Popen(asked, stdin=quiet, stdout=quiet, stderr=quiet)
+        self._family = [process]
+        wait_until_open(self._others[0], process, START_SECONDS_MAX)
 
     def _command(self) -> tuple[Sequence[str], Mapping[str, str]]:
         server = shutil.which(self._kind.server, path=SEARCHED)
@@ -221,23 +238,23 @@ class Server:
             "RABBITMQ_CONFIG_FILE": f"{data}/rabbitmq",
         }
 
-    def _wait_until_open(self) -> None:
-        assert self._process is not None
-        limit = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > limit:
-                    self.stop()
-                    raise BenchError(f"{self._name} is not up: {self._log_tail()}") from None
-                time.sleep(0.05)
-            else:
-                return
-
     @property
     def _log_path(self) -> Path:
         return self.data.with_name(self.data.name + ".log")
 
     def _log_tail(self) -> str:
         return self._log_path.read_text(errors="replace")[-LOG_TAIL_BYTES:]
+
+
+def wait_until_open(port: int, process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Return as soon as the process accepts connections on its port."""
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > limit:
+                raise BenchError(f"nothing listens on port {port}") from None
+            time.sleep(0.05)
+        else:
+            return
