@@ -299,9 +299,9 @@ class Connection(asyncio.Protocol):
         self._metrics.created.add()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.fail(error or NetworkException("the broker closed the connection" + self._hint()))
+        self.fail(error or NetworkException("the broker closed the connection" + self.hint()))
 
-    def _hint(self) -> str:
+    def hint(self) -> str:
         """What may be wrong when a broker hangs up before it has answered anything of use."""
         protocol = self._config.security_protocol
         if self._config.uses_sasl or self._answers > 1:
@@ -406,7 +406,9 @@ async def open_connection(
         # A connection that ends in the middle of a handshake may well work the next time.
         fatal = isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
         kind = TlsHandshakeFailed if fatal else NetworkException
-        raise kind(f"broker {connection.peer}: {error}") from error
+        # A handshake that ends in the middle has no text of its own.
+        why = str(error) or f"{type(error).__name__}{connection.hint()}"
+        raise kind(f"broker {connection.peer}: {why}") from error
     except BaseException:
         connection.close()
         raise

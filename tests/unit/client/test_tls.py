@@ -113,6 +113,31 @@ def test_plain_text_and_tls_do_not_meet(loop: Loop, certificates: Certificates) 
         topics(loop, None, **trust, **soon)
 
 
+def test_broker_that_hangs_up_on_tls_leaves_a_hint_what_may_be_wrong(
+    loop: Loop, certificates: Certificates
+) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async def run() -> None:
+        listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        options = {"security_protocol": "SSL", "ssl_cafile": str(certificates.authority)}
+        soon = {**LIMITS, "default_api_timeout_ms": 200}
+        async with (
+            listener,
+            AdminClient(bootstrap_servers=f"127.0.0.1:{port}", **options, **soon) as admin,
+        ):
+            await admin.list_topics()
+
+    with (
+        asyncio.Runner(loop_factory=loop) as runner,
+        pytest.raises(KafkaError, match=r"127\.0\.0\.1:\d+: .*security_protocol=SSL is that what"),
+    ):
+        runner.run(run())
+
+
 def test_wrong_password_of_a_key_is_an_error_and_not_a_question(
     certificates: Certificates,
 ) -> None:
