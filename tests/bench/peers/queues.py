@@ -77,7 +77,7 @@ def why_missing(name: str) -> str | None:
     if shutil.which(kind.server, path=SEARCHED) is None:
         return f"no {kind.server} is installed"
     if find_spec(kind.client) is None:
-        return f"Python has no {kind.client}: pip install {kind.package}"
+        return f"Python has no {kind.client}: pip install '.[peers]'"
     return None
 
 
