@@ -2,8 +2,8 @@
 
 Ours twice: the bare client, and the worker framework on top of it.  The others with the Python
 client that people use with them: RabbitMQ by pika's asyncio connection (prefetch 500, an ack for
-each), NATS JetStream by nats-py (pulls of 500, an ack for each), Redis by redis-py with hiredis (reads of 500,
-one XACK for the 500, as a stream allows).  Every server is durable as its package is.
+each), NATS JetStream by nats-py (pulls of 500, an ack for each), Redis by redis-py with hiredis
+(reads of 500, one XACK for the 500, as a stream allows).  Each server is durable as its package is.
 """
 
 from __future__ import annotations
