@@ -14,11 +14,12 @@ install = if command -v uv >/dev/null 2>&1; then \
 	fi
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop kafka-tools mutants lock clean
+.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop kafka-tools \
+	worker-kafka chaos bench-worker mutants lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
 
@@ -70,12 +71,23 @@ interop: setup ## Run all clients and tools of others against our broker and Kaf
 kafka-tools: setup ## Make the scripts of Kafka's own tools in build/kafka-tools (needs a JDK and Maven).
 	@$(BIN)/python -m tests.kafka_tools build/kafka-tools
 
+worker-kafka: setup ## Run the worker's tests against a real Apache Kafka 4.4 (needs Java and Maven).
+	@SHAREGROUP_INTEROP=kafka $(BIN)/python -m pytest -q tests/worker
+
+chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one (4 minutes).
+	@$(BIN)/python -m tests.faults.worker_chaos
+
+bench-worker: setup ## Measure what the worker framework costs, beside the bare client and loop.
+	@$(BIN)/python -m tests.bench.worker
+	@$(BIN)/python -m tests.bench.retry_tiers
+	@$(BIN)/python -m tests.bench.redrive
+
 mutants: setup ## Change the core in a thousand places and see which change no test notices (an hour).
 	@$(call install,mutants)
 	@$(BIN)/python -m tests.mutants $(MODULES)
 
 lock: ## Write constraints.txt anew from pyproject.toml (needs uv).
-	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --no-header \
+	@uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra mutants --extra peers --no-header \
 		--no-emit-index-url --no-annotate pyproject.toml --output-file constraints.txt
 
 clean: ## Remove what the other commands made.
