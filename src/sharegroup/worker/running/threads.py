@@ -8,6 +8,11 @@ is taken; whoever waits here waits as long.
     lane          call() ---------- cancelled: interrupt ------------- ended
     thread           | handler ............. Interrupted raised ...... |
 
+While an exception waits for its thread CPython 3.11 looks for it in all threads, at each call, and
+goes on looking after it was taken back, until one is raised somewhere; under a tracer or a profiler
+it does nothing else any more.  So an interruption stands for a moment only, again and again, and is
+always ended by one that is raised and caught (`_look_no_more`).
+
 Threads are daemons, so that one that never returns does not keep the process alive.
 """
 
@@ -23,6 +28,11 @@ from collections.abc import Callable
 from typing import Any
 
 IDLE_THREADS_NAME = "sharegroup-handler"
+
+STANDS_SECONDS = 0.05
+"""A thread that executes Python is raised in long before."""
+AGAIN_SECONDS = 1.0
+"""One that was in C meanwhile is interrupted again after so long."""
 
 
 class Interrupted(BaseException):
@@ -69,6 +79,15 @@ class _Call:
             self._is_interrupted = True
             if self._thread_id is not None:
                 _raise_in(self._thread_id, Interrupted)
+                self.loop.call_later(STANDS_SECONDS, self._take_back)
+
+    def _take_back(self) -> None:
+        """On the loop: it was raised by now, or its thread is in C."""
+        with self._lock:
+            if self._thread_id is None:
+                return
+            _raise_in(self._thread_id, None)
+        _look_no_more()
 
     def _begun(self) -> None:
         with self._lock:
@@ -78,9 +97,10 @@ class _Call:
 
     def _ended(self) -> None:
         with self._lock:
-            thread_id, self._thread_id = self._thread_id, None
-        if thread_id is not None:
-            _raise_in(thread_id, None)  # One that was on its way would hit the next handler.
+            self._thread_id = None
+            was_interrupted = self._is_interrupted
+        if was_interrupted:
+            _look_no_more()  # One that was on its way would hit the next handler.
 
     def _tell(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -114,12 +134,14 @@ class HandlerThreads:
         cancelled = False
         while not call.future.done():
             try:
-                await asyncio.wait({call.future})
+                await asyncio.wait({call.future}, timeout=AGAIN_SECONDS if cancelled else None)
             except asyncio.CancelledError:
                 cancelled = True
-                call.interrupt()
                 if self._closed:
+                    call.interrupt()
                     raise  # Nobody waits for a thread that never ends.
+            if cancelled and not call.future.done():
+                call.interrupt()
         if cancelled:
             call.future.exception()
             raise asyncio.CancelledError
@@ -170,3 +192,13 @@ def _as_error(error: BaseException) -> BaseException:
 def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
     target = None if error is None else ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), target)
+
+
+def _look_no_more() -> None:
+    """Have an exception raised in this thread, instead of any that waits for it, and catch it."""
+    try:
+        _raise_in(threading.get_ident(), Interrupted)
+        for _ in range(1_000):
+            pass  # It is raised here at the latest.
+    except Interrupted:
+        pass
