@@ -66,17 +66,6 @@ class Aborted(NamedTuple):
     last_offset: int
 
 
-class _AbortedSoFar:
-    """An aborted transaction that the pass is within."""
-
-    __slots__ = ("transaction", "was_seen")
-
-    def __init__(self, transaction: Aborted) -> None:
-        self.transaction = transaction
-        self.was_seen = False
-        """One of its batches is in the log still."""
-
-
 class Transactions:
     """Follows the transactions of a log, batch by batch, in the order of the log."""
 
@@ -84,7 +73,9 @@ class Transactions:
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._aborted: dict[int, _AbortedSoFar] = {}
+        self._aborted: dict[int, bool] = {}
+        """By producer, the aborted transactions that the pass is within: whether one of their
+        batches is in the log still."""
         self._committed: set[int] = set()
 
     def records(self, producer_id: int, *, end_offset: int, is_transactional: bool) -> bool:
@@ -92,11 +83,10 @@ class Transactions:
         self._begin_before(end_offset)
         if not is_transactional:
             return False
-        aborted = self._aborted.get(producer_id)
-        if aborted is None:
+        if producer_id not in self._aborted:
             self._committed.add(producer_id)
             return False
-        aborted.was_seen = True
+        self._aborted[producer_id] = True
         return True
 
     def marker(self, producer_id: int, *, end_offset: int, is_commit: bool) -> bool:
@@ -106,13 +96,11 @@ class Transactions:
             is_needed = producer_id in self._committed
             self._committed.discard(producer_id)
             return not is_needed
-        aborted = self._aborted.pop(producer_id, None)
-        return aborted is None or not aborted.was_seen
+        return not self._aborted.pop(producer_id, False)
 
     def _begin_before(self, end_offset: int) -> None:
         while self._to_come and self._to_come[-1].first_offset < end_offset:
-            begun = self._to_come.pop()
-            self._aborted.setdefault(begun.producer_id, _AbortedSoFar(begun))
+            self._aborted.setdefault(self._to_come.pop().producer_id, False)
 
 
 class LastOfProducer(NamedTuple):
