@@ -12,7 +12,14 @@ import click
 
 from sharegroup.cli import worker_infrastructure, worker_processes
 from sharegroup.cli.asking import telling_errors
-from sharegroup.cli.worker_app import access_of, load, override, source_folder
+from sharegroup.cli.worker_app import (
+    BOOTSTRAP,
+    COMMAND_CONFIG,
+    access_of,
+    load,
+    override,
+    source_folder,
+)
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.durations import seconds
 
@@ -79,17 +86,8 @@ def command() -> None:
 @click.option("-g", "--groups", metavar="GROUP,...", help="Only these share groups.")
 @click.option("--grace", type=Length(), help="How long a stop waits.  [default: as declared]")
 @click.option("--no-prepare", is_flag=True, help="Make no missing topics and settings.")
-@click.option(
-    "--bootstrap",
-    "--bootstrap-server",
-    metavar="HOST:PORT,...",
-    help="Where a broker of the cluster is.  [default: the application's]",
-)
-@click.option(
-    "--command-config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Client properties as for Kafka's tools, beside those of the application.",
-)
+@BOOTSTRAP
+@COMMAND_CONFIG
 @click.option(
     "--health-port", type=click.IntRange(0, 65535), help="Serve /live, /ready and /status; 0: any."
 )

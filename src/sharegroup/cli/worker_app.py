@@ -28,6 +28,18 @@ from sharegroup.worker.app import App
 HERE = Path(__file__).name
 HINT = "APP"
 
+BOOTSTRAP = click.option(
+    "--bootstrap",
+    "--bootstrap-server",
+    metavar="HOST:PORT,...",
+    help="Where a broker of the cluster is.  [default: the application's]",
+)
+COMMAND_CONFIG = click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Client properties as for Kafka's tools, beside those of the application.",
+)
+
 
 class ImportFailed(click.ClickException):
     """The application's module raised while it was imported."""
@@ -44,20 +56,7 @@ def app_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         override(app, bootstrap, command_config)
         return verb(app=app, app_name=app_name, **rest)
 
-    for option in (
-        click.option(
-            "--command-config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Client properties as for Kafka's tools, beside those of the application.",
-        ),
-        click.option(
-            "--bootstrap",
-            "--bootstrap-server",
-            metavar="HOST:PORT,...",
-            help="Where a broker of the cluster is.  [default: the application's]",
-        ),
-        click.argument("app_name", metavar="APP"),
-    ):
+    for option in (COMMAND_CONFIG, BOOTSTRAP, click.argument("app_name", metavar="APP")):
         with_app = option(with_app)
     return with_app
 
