@@ -33,8 +33,6 @@ from sharegroup.client import (
     ResourceType,
     ShareConsumer,
 )
-from sharegroup.worker import App, Holding, Retry
-from sharegroup.worker.running.garbage import collect_seldom
 from tests.bench.client_process import in_process
 from tests.processes import ServeProcess
 
@@ -93,6 +91,10 @@ def bare_client(*, bootstrap: str, group: str, records: int) -> dict[str, float]
 
 
 def worker(*, bootstrap: str, group: str, records: int, wait: bool) -> dict[str, float]:
+    # Imported here: `tests.bench.paired` measures commits from before there were workers, too.
+    from sharegroup.worker import App
+    from sharegroup.worker.running.garbage import collect_seldom
+
     async def run() -> dict[str, float]:
         collect_seldom()  # As `sharegroup worker` does.
         app = App("bench", bootstrap=bootstrap)
@@ -139,6 +141,7 @@ def bare_loop(*, records: int) -> dict[str, float]:
 
 def held(*, bootstrap: str, group: str, records: int) -> dict[str, float]:
     """Memory with so many records held, above that with the same records handled."""
+    from sharegroup.worker import App, Holding, Retry
 
     async def run() -> dict[str, float]:
         app = App("bench", bootstrap=bootstrap)
