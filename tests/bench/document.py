@@ -1,6 +1,6 @@
 """``docs/benchmarks.md`` has parts that commands write, between two comments each, and prose.
 
-    <!-- peers -->    tests.bench.peers
+    <!-- peers -->    tests.bench.peers; README has a part of this name, too
     <!-- alone -->    tests.bench.alone
     <!-- end -->
 
@@ -16,6 +16,7 @@ from tests.bench.failure import BenchError
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
+README = ROOT / "README.md"
 
 
 def replace_part(text: str, name: str, part: str) -> str:
@@ -27,5 +28,5 @@ def replace_part(text: str, name: str, part: str) -> str:
     return replaced
 
 
-def write_part(name: str, part: str) -> None:
-    DOCUMENT.write_text(replace_part(DOCUMENT.read_text(), name, part))
+def write_part(name: str, part: str, document: Path = DOCUMENT) -> None:
+    document.write_text(replace_part(document.read_text(), name, part))

@@ -20,6 +20,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.__main__ import choose
 from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Ours
 from tests.bench.peers.chart import draw
+from tests.bench.peers.headline import LINES, headline
 from tests.bench.peers.lines import Against, Line, Measured, Scale
 from tests.bench.peers.ratios import ratio_of
 from tests.bench.peers.report import report
@@ -295,3 +296,19 @@ def test_the_time_to_join_does_not_count_in_what_the_perf_tool_says() -> None:
 def test_the_perf_tool_must_have_taken_every_record() -> None:
     with pytest.raises(BenchError, match="expected 4601 records"):
         after_the_join(PERF_TOOL, 4_601)
+
+
+def test_readme_shows_what_must_be_reached_and_was_measured() -> None:
+    told = Against(ours=FSYNC, rival=KAFKA)
+    found = kept(Fixed(AGAINST, told), ours=[30.0], kafka=[20.0])
+    for said in found["comparisons"]:
+        said["what"] = "confluent ShareConsumer, implicit, 100 B, batches of 500, 1 partition"
+    assert headline({"P1": found, "P8": found}).splitlines()[2:] == [
+        "| share consume, 100 B, records a second | Kafka | 1.5 | - |"
+    ]
+
+
+@pytest.mark.parametrize(("name", "what", "says"), LINES)
+def test_what_readme_shows_is_measured(name: str, what: str, says: str) -> None:
+    (workload,) = choose(name, full=False)
+    assert what in [line.what for line in workload.lines], says

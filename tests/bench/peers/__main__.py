@@ -1,23 +1,26 @@
 """Compare with real peers: ``python -m tests.bench.peers [--quick | --full] [--only P1,P4]``.
 
 Without options the headline workloads, six pairs each, in less than half an hour.  What was
-measured is renewed in ``docs/benchmarks.json``, and the document and its chart are made from all
-that is there.  ``--quick`` prints the report and writes nothing: its logs are too small to quote.
+measured is renewed in ``docs/benchmarks.json``, and the document, its chart and README's table are
+made from all that is there.  ``--quick`` prints the report and writes nothing: its logs are too
+small to quote.
 """
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
-from tests.bench.document import ROOT, write_part
+from tests.bench.document import README, ROOT, write_part
 from tests.bench.machine import commit, machine, today
 from tests.bench.peers.brokers import KAFKA
 from tests.bench.peers.chart import draw
+from tests.bench.peers.headline import headline
 from tests.bench.peers.lines import Scale, Workload
 from tests.bench.peers.queues import versions
 from tests.bench.peers.report import report
@@ -53,9 +56,9 @@ def main(*, quick: bool, full: bool, only: str, pairs: int | None, records: int 
     def pairs_of(workload: Workload) -> int:
         return pairs or (1 if quick else HEADLINE_PAIRS if workload.headline else PAIRS)
 
-    data, found, failed = FOLDER / "data", dict[str, Any](), list[str]()
-    shutil.rmtree(data, ignore_errors=True)
-    with Stage(data) as stage:
+    found, failed = dict[str, Any](), list[str]()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="data-", dir=FOLDER) as data, Stage(Path(data)) as stage:
         for name, result in run(stage, chosen, scale, pairs_of, about, warm=not quick):
             if result is None:
                 failed.append(name)
@@ -64,8 +67,8 @@ def main(*, quick: bool, full: bool, only: str, pairs: int | None, records: int 
             if not quick and records is None:
                 kept = renew(RESULTS, {name: result}, NAMES)
                 write_part("peers", report(kept))
+                write_part("peers", headline(kept), README)
                 draw(kept, CHART)
-    shutil.rmtree(data, ignore_errors=True)
     click.echo(report(found))
     if failed:
         raise click.ClickException(f"not counted, because they failed: {', '.join(failed)}")

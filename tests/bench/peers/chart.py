@@ -14,6 +14,7 @@ from tests.bench.peers.brokers import FSYNC, OS
 from tests.bench.peers.results import weakest
 
 COLOURS = {FSYNC: "#2f6f9f", OS: "#8fbcd9"}
+REACH: dict[str, Any] = {"color": "#c0392b", "markersize": 12}
 BAR = 0.38
 INCHES_WIDE, INCHES_A_LINE = 9.0, 0.55
 
@@ -57,9 +58,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
                   label=durability)  # fmt: skip
         axes.errorbar(ratios, places, xerr=errors, fmt="none", ecolor="black", capsize=2)
         wanted = [(bar["reach"], at) for bar, at in zip(mine, places, strict=True) if bar["reach"]]
-        axes.plot(
-            *zip(*wanted, strict=True), "|", color="#c0392b", markersize=12
-        ) if wanted else None
+        axes.plot([reach for reach, _ in wanted], [at for _, at in wanted], "|", **REACH)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="black", linewidth=0.8)

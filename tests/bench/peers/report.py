@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEAD = """\
@@ -10,11 +10,12 @@ HEAD = """\
 
 `make bench-peers` writes this part and [benchmarks.json](benchmarks.json); don't edit. The same
 unmodified client ran against our `sharegroup serve` and against the peer, in one run, one broker
-awake at a time, in turn, pair after pair. Where a virtual machine has to warm up, one uncounted
-measurement came first. `ours` and `peer` are medians; the ratio is the geometric mean of the
+awake at a time, in turn, pair after pair. Where a virtual machine has to warm up, uncounted
+measurements came first. `ours` and `peer` are medians; the ratio is the geometric mean of the
 pairs' ratios, **above 1 is better for us** whatever the unit, with Student's 95 % interval of the
 mean of their logarithms; of fewer than three pairs, the least and the largest (in italics).
-A dash says that there was nothing to compare with. Absolute figures hold for this machine alone.
+Bold: what was to be reached is; ✗: it is not. A dash says that there was nothing to compare with.
+Absolute figures hold for this machine alone.
 
 ![Ratios of the headline lines](benchmarks.svg)
 """
@@ -35,13 +36,13 @@ NONE = "-"
 
 def report(results: Mapping[str, Any]) -> str:
     """The whole part."""
-    parts = [HEAD, *_head(COMPARED)]
-    for name, one in results.items():
-        parts += (_row(_compared(name, said)) for said in one["comparisons"])
-    parts += ["", "### What it cost", "", *_head(COSTS)]
-    for name, one in results.items():
-        parts += (_row(_cost(name, said)) for said in one["costs"])
-    parts += ["", "### What it was measured on", "", *_head(MEASURED), *_measured(results)]
+    compared = (
+        _compared(name, said) for name, one in results.items() for said in one["comparisons"]
+    )
+    cost = (_cost(name, said) for name, one in results.items() for said in one["costs"])
+    parts = [HEAD, *table(COMPARED, compared)]
+    parts += ["", "### What it cost", "", *table(COSTS, cost)]
+    parts += ["", "### What it was measured on", "", *table(MEASURED, _measured(results))]
     parts += ["", *_machines(results), "", *_durabilities(results), "", *_notes(results)]
     return "\n".join(parts)
 
@@ -51,7 +52,7 @@ def _compared(name: str, said: Mapping[str, Any]) -> list[str]:
         ratio, interval = NONE, NONE
     else:
         shown = f"{said['ratio']:.2f}"
-        ratio = f"{shown} ✗" if said["reached"] is False else f"**{shown}**"
+        ratio = {None: shown, True: f"**{shown}**", False: f"{shown} ✗"}[said["reached"]]
         low, high = said["interval"]
         interval = f"{low:.2f} to {high:.2f}"
         interval = interval if said["kind"] == "95 %" else f"*{interval}*"
@@ -76,11 +77,11 @@ def _cost(name: str, said: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _measured(results: Mapping[str, Any]) -> Iterator[str]:
+def _measured(results: Mapping[str, Any]) -> Iterator[list[str]]:
     machines = _numbered(results)
     for name, one in results.items():
         about = (one["commit"], one["date"], str(machines.index(one["machine"]) + 1))
-        yield _row([name, one["title"], str(one["rounds"]), f"{one['seconds']} s", *about])
+        yield [name, one["title"], str(one["rounds"]), f"{one['seconds']} s", *about]
 
 
 def _machines(results: Mapping[str, Any]) -> Iterator[str]:
@@ -121,10 +122,7 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _head(names: Sequence[str]) -> Iterator[str]:
-    yield _row(names)
-    yield _row(["---"] * len(names))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in Markdown."""
+    for cells in (names, ["---"] * len(names), *rows):
+        yield "| " + " | ".join(cells) + " |"
