@@ -1,4 +1,4 @@
-"""What an AdminClient makes of answers, on a broker in the same process."""
+"""What an AdminClient makes of answers, on a broker in the same process or on Kafka."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -23,7 +23,7 @@ from sharegroup.errors import (
     RequestTimedOut,
     TopicAlreadyExists,
 )
-from sharegroup.testing import broker
+from tests.unit.client.group_on_a_broker import stage
 
 SECONDS_MAX = 10
 """Far below the api timeout of a minute: whoever tries again until then has failed."""
@@ -31,7 +31,7 @@ SECONDS_MAX = 10
 
 def play(scenario: Callable[[AdminClient], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        async with broker() as running, AdminClient(bootstrap_servers=running.bootstrap) as admin:
+        async with stage() as bootstrap, AdminClient(bootstrap_servers=bootstrap) as admin:
             async with asyncio.timeout(SECONDS_MAX):
                 await scenario(admin)
 
@@ -73,7 +73,11 @@ def test_one_name_is_not_taken_for_a_list_of_letters(verb: str) -> None:
         await admin.create_topics([NewTopic("a"), NewTopic("ab")])
         with pytest.raises(TypeError, match="expected a list of names, got one: 'ab'"):
             await getattr(admin, verb)("ab")
-        assert await admin.list_topics() == ["a", "ab"]
+        again = await admin.create_topics([NewTopic("a"), NewTopic("ab")])
+        assert {name: type(error) for name, error in again.items()} == {
+            "a": TopicAlreadyExists,
+            "ab": TopicAlreadyExists,
+        }, "both are still there"
 
     play(scenario)
 
@@ -83,7 +87,7 @@ def test_a_topic_that_exists_is_named_once() -> None:
         await admin.create_topics([NewTopic("orders", 1)])
         error = (await admin.create_topics([NewTopic("orders", 1)]))["orders"]
         assert type(error) is TopicAlreadyExists
-        assert str(error) == "topic 'orders' exists already"
+        assert str(error).count("orders") == 1, str(error)
 
     play(scenario)
 

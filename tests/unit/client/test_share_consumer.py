@@ -9,7 +9,6 @@ from sharegroup.client import (
     AcknowledgeType,
     DeserializationError,
     IllegalStateError,
-    ShareConsumer,
 )
 from sharegroup.errors import InvalidRecordState, UnsupportedVersion
 from sharegroup.testing import ManualClock
@@ -297,7 +296,7 @@ def test_two_members_share_one_partition() -> None:
 
 def test_a_group_refused_by_the_broker_ends_the_poll() -> None:
     async def scenario(bench: Bench) -> None:
-        async with ShareConsumer("t", bootstrap_servers=bench.bootstrap, group_id="g") as member:
+        async with bench.member("implicit") as member:
             member._member.heartbeats.failure = UnsupportedVersion("no share groups here")
             with pytest.raises(UnsupportedVersion):
                 await member.poll(POLL_SECONDS)

@@ -103,7 +103,7 @@ def test_closing_gives_up_in_time_and_says_what_is_in_doubt() -> None:
         member = ShareConsumer(
             "t",
             bootstrap_servers=bench.bootstrap,
-            group_id="g",
+            group_id=bench.group,
             share_acknowledgement_mode="explicit",
             connect_timeout_ms=100,
         )
@@ -285,5 +285,4 @@ def test_partitions_that_are_added_are_read() -> None:
             assert (record.partition, record.value) == (2, b"new")
             record.accept()
 
-    names = ("group.share.min.heartbeat.interval.ms", "group.share.heartbeat.interval.ms")
-    play(scenario, settings=dict.fromkeys(names, "100"))
+    play(scenario, group={"share_heartbeat_interval_ms": "100"})

@@ -1,4 +1,4 @@
-"""Ranges held by a member of a share group, on a broker in the same process."""
+"""Ranges held by a member of a share group, on a broker in the same process or on Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sharegroup.client.acknowledgements import AckRun
 from sharegroup.client.config import ClientConfig
 from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.share_ranges import Acquisition, ShareRanges
-from sharegroup.testing import ManualClock, broker
+from sharegroup.testing import ManualClock
+from tests.unit.client.group_on_a_broker import groups, stage
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 WAIT_MS = 5_000
@@ -28,10 +29,11 @@ LOCK_SECONDS = 30.0
 
 
 class Bench:
-    """A broker with records in topic ``t``, and a group ``g`` that reads them all."""
+    """A broker with records in topic ``t``, and a group that reads them all."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.bootstrap = bootstrap
+        self.group = f"g{next(groups)}"
         self.partitions = partitions
 
     async def fill(self, count: int) -> None:
@@ -45,7 +47,7 @@ class Bench:
     @asynccontextmanager
     async def member(self, **options: str) -> AsyncIterator[ShareRanges]:
         config = ClientConfig(bootstrap_servers=self.bootstrap)
-        ranges = ShareRanges(config, group_id="g", topics=["t"], **options)
+        ranges = ShareRanges(config, group_id=self.group, topics=["t"], **options)
         try:
             yield ranges
         finally:
@@ -62,13 +64,12 @@ def play(
     clock: ManualClock | None = None,
 ) -> None:
     async def run() -> None:
-        limits = {"group.share.max.partition.max.record.locks": "200000"}
-        async with broker(limits, clock=clock) as running:
-            bench = Bench(running.bootstrap, partitions)
-            async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+        async with stage(clock=clock) as bootstrap:
+            bench = Bench(bootstrap, partitions)
+            async with AdminClient(bootstrap_servers=bootstrap) as admin:
                 await admin.create_topics([NewTopic("t", partitions)])
                 configs = {"share.auto.offset.reset": "earliest", **(group or {})}
-                resource = ConfigResource(ResourceType.GROUP, "g")
+                resource = ConfigResource(ResourceType.GROUP, bench.group)
                 changes = [AlterConfig(name, value) for name, value in configs.items()]
                 altered = await admin.incremental_alter_configs({resource: changes})
                 assert altered == {resource: None}
@@ -190,7 +191,7 @@ def test_a_large_window_is_one_acquisition() -> None:
             assert plain(acquisition) == {0: [(0, 5_000, 1)], 1: [(0, 5_000, 1)]}
             assert await settle(ranges, acquisition, (0, 5_000, ACCEPT)) == {}
 
-    play(scenario, count=5_000, partitions=2, group={"share.partition.max.record.locks": "200000"})
+    play(scenario, count=5_000, partitions=2, group={"share.partition.max.record.locks": "10000"})
 
 
 def test_waiting_for_records_ends_in_time() -> None:

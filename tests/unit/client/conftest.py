@@ -1,0 +1,22 @@
+"""``SHAREGROUP_INTEROP=kafka`` plays the scenes of `group_on_a_broker` on a real Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chosen_broker import KAFKA, chosen, running
+from tests.unit.client import group_on_a_broker
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One node for all scenes; without it every scene makes a broker of ours."""
+    if chosen() != KAFKA:
+        yield
+        return
+    with running(KAFKA, tmp_path_factory.mktemp("client"), group_on_a_broker.SETTINGS) as there:
+        group_on_a_broker.kafka.append(there.bootstrap)
+        yield
+        group_on_a_broker.kafka.clear()
