@@ -11,12 +11,12 @@ from tests.unit.cli.conftest import Run
 
 def test_changed_group_config_is_described_until_it_is_deleted(run: Run) -> None:
     assert run("configs alter --group billing --set share.auto.offset.reset=earliest").code == 0
-    assert run("configs describe --group billing").lines == [
+    assert run("configs describe --group billing").lines_from("group") == [
         ["NAME", "VALUE", "SOURCE"],
         ["share.auto.offset.reset", "earliest", "group"],
     ]
     assert run("configs alter --group billing --delete share.auto.offset.reset").code == 0
-    assert run("configs describe --group billing --json").rows == []
+    assert run("configs describe --group billing --json").rows_from("group") == []
 
 
 def test_defaults_are_shown_when_asked_for(run: Run) -> None:
@@ -42,14 +42,14 @@ def test_unknown_config_fails_and_changes_nothing(run: Run) -> None:
     assert refused.code == 1
     assert refused.err.startswith("Error: InvalidConfig: group 'careful'")
     assert "share.nope" in refused.err
-    assert run("configs describe --group careful --json").rows == []
+    assert run("configs describe --group careful --json").rows_from("group") == []
 
 
 def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> None:
     entity = "--entity-type groups --entity-name tuned"
     changes = "share.auto.offset.reset=earliest,share.record.lock.duration.ms=[20000]"
     assert run(f"configs --alter {entity} --add-config {changes}").code == 0
-    rows = run(f"configs --describe {entity} --json").rows
+    rows = run(f"configs --describe {entity} --json").rows_from("group")
     assert {row["name"]: row["value"] for row in rows} == {
         "share.auto.offset.reset": "earliest",
         "share.record.lock.duration.ms": "20000",
@@ -59,7 +59,7 @@ def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> Non
     file.write_text("share.heartbeat.interval.ms: 6000\n")
     more = ("--add-config-file", str(file))
     assert run(f"configs --alter {entity} --delete-config {gone}", *more).code == 0
-    assert run(f"configs --describe {entity}").lines[1:] == [
+    assert run(f"configs --describe {entity}").lines_from("group")[1:] == [
         ["share.heartbeat.interval.ms", "6000", "group"]
     ]
     assert run("configs --describe --entity-type brokers --entity-name 1").code == 0
