@@ -129,6 +129,14 @@ def test_interrupt_ends_a_call_and_cancels_it() -> None:
     assert process.returncode == 0
 
 
+def test_client_that_was_the_last_one_and_is_closed_says_so() -> None:
+    thread = LoopThread()
+    thread.enter()
+    thread.leave()
+    with pytest.raises(IllegalStateError, match="can't be called after it was closed"):
+        thread.run(asyncio.sleep(0))
+
+
 def test_client_from_before_a_fork_says_so_and_a_new_one_works() -> None:
     process = script("""
         import asyncio, os

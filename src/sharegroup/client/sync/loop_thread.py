@@ -75,6 +75,7 @@ class LoopThread:
         self._users = 0
         self._loop: _Loop | None = None
         self._thread: threading.Thread | None = None
+        self._is_forked = False
         if hasattr(os, "register_at_fork"):  # Where processes can be forked.
             os.register_at_fork(after_in_child=self._forget)
 
@@ -83,6 +84,7 @@ class LoopThread:
         with self._users_lock:
             if self._loop is None:
                 self._users = 0
+                self._is_forked = False
                 self._loop = _Loop(self.lock)
                 started = threading.Event()
                 self._thread = threading.Thread(
@@ -107,14 +109,18 @@ class LoopThread:
         loop = self._loop
         if loop is None or threading.get_ident() == loop.thread_id:
             coroutine.close()
-            where = "in a forked process" if loop is None else "by a client's own callback"
-            raise IllegalStateError(f"a blocking client can't be called {where}")
+            raise IllegalStateError(f"a blocking client can't be called {self._why_not()}")
         future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()  # No effect when the error was the coroutine's own.
             raise
+
+    def _why_not(self) -> str:
+        if self._loop is not None:
+            return "by a client's own callback"
+        return "in a forked process" if self._is_forked else "after it was closed"
 
     def wake(self) -> None:
         """Have the loop look at what was given to it under the lock."""
@@ -142,6 +148,7 @@ class LoopThread:
         self.lock = threading.RLock()
         self._users_lock = threading.Lock()
         self._loop = self._thread = None
+        self._is_forked = True
 
 
 def _nothing() -> None:
