@@ -7,22 +7,17 @@ is then Kafka's behaviour and not only ours.
 from __future__ import annotations
 
 import gc
-import os
 import re
 import warnings
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests import confluent_calls
-from tests.kafka_peer import KafkaPeer
-from tests.processes import ServeProcess
+from tests.chosen_broker import RunningBroker, chosen, running
 
-# Short locks make short tests; both brokers refuse less than a second.
-SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
 _names = count(1)
 
 
@@ -38,22 +33,11 @@ def left_sockets() -> Iterator[None]:
         gc.collect()
 
 
-class RunningBroker(NamedTuple):
-    bootstrap: str
-    data: Path
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    folder: Path = tmp_path_factory.mktemp("interop")
-    if os.environ.get("SHAREGROUP_INTEROP") == "kafka":
-        with KafkaPeer(folder, SETTINGS) as kafka:
-            yield RunningBroker(kafka.bootstrap, folder / "data")
-            confluent_calls.admin.cache_clear()
-    else:
-        with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield RunningBroker(process.bootstrap, process.data)
-            confluent_calls.admin.cache_clear()
+    with running(chosen(), tmp_path_factory.mktemp("interop")) as there:
+        yield there
+        confluent_calls.admin.cache_clear()
 
 
 @pytest.fixture(scope="session")

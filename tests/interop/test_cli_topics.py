@@ -71,7 +71,7 @@ def test_group_config_is_what_kafkas_tool_sees(bootstrap: str, group: str, run: 
     arguments = ("--bootstrap-server", bootstrap, "--describe", *entity.split())
     printed = run_tool("kafka.admin.ConfigCommand", *arguments)
     theirs = dict(re.findall(r"^\s+(\S+?)=(\S*) sensitive", printed, re.MULTILINE))
-    rows = run(f"configs describe --group {group} --json").rows
+    rows = run(f"configs describe --group {group} --json").rows_from("group")
     assert {row["name"]: row["value"] for row in rows} == theirs
     assert theirs == {
         "share.auto.offset.reset": "earliest",

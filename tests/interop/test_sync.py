@@ -20,9 +20,12 @@ from sharegroup.client import (
     WakeupError,
 )
 from sharegroup.client.sync import AdminClient, Delivery, Producer, ShareConsumer
-from sharegroup.errors import TopicAlreadyExists
+from sharegroup.errors import NetworkException, ShareSessionNotFound, TopicAlreadyExists
+from tests.chosen_broker import RunningBroker
 
 WAIT_SECONDS = 30.0
+LOST = (NetworkException, ShareSessionNotFound)
+"""What becomes of a lock whose connection broke."""
 
 
 def prepare(bootstrap: str, topic: str, group: str, *, partitions: int = 1) -> None:
@@ -149,6 +152,87 @@ def test_iteration_accepts_a_record_when_the_next_is_asked_for(
         assert (first.value, first.delivery_count, second.value) == (b"1", 2, b"2")
 
 
+def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str) -> None:
+    """The first is strict: it takes no more than it asked for, and the rest is there for others."""
+    prepare(bootstrap, topic, group)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(5):
+            producer.send(topic, b"%d" % number)
+    options = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "share_acknowledgement_mode": "explicit",
+        "share_acquire_mode": "record_limit",
+    }
+    with (
+        ShareConsumer(topic, **options, max_poll_records=2) as one,
+        ShareConsumer(topic, **options, max_poll_records=3) as other,
+    ):
+        mine = one.poll(WAIT_SECONDS)
+        theirs = other.poll(WAIT_SECONDS)
+        assert [record.offset for record in mine] == [0, 1]
+        assert [record.offset for record in theirs] == [2, 3, 4]
+        one.accept(mine)
+        other.accept(theirs)
+        for member in (one, other):
+            assert member.commit() == {TopicPartition(topic, 0): None}
+
+
+def test_locks_are_renewed_while_nobody_polls(bootstrap: str, topic: str, group: str) -> None:
+    """A handler takes twice as long as its lock; one whose lock is not renewed loses the record."""
+    prepare(bootstrap, topic, group)
+    with AdminClient(bootstrap_servers=bootstrap) as admin:
+        resource = ConfigResource(ResourceType.GROUP, group)
+        lock = AlterConfig("share.record.lock.duration.ms", "1000")
+        assert admin.incremental_alter_configs({resource: [lock]}) == {resource: None}
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        producer.send(topic, b"v")
+    options = {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "share_acknowledgement_mode": "explicit",
+    }
+    with (
+        ShareConsumer(topic, **options, auto_renew=True) as slow,
+        ShareConsumer(topic, **options) as other,
+    ):
+        (record,) = slow.poll(WAIT_SECONDS)
+        end = record.deadline + 1.0
+        while time.monotonic() < end:
+            assert other.poll(timeout=0.2) == []
+        record.release()
+        assert slow.commit() == {TopicPartition(topic, 0): None}
+        (forgotten,) = other.poll(WAIT_SECONDS)
+        (again,) = slow.poll(WAIT_SECONDS)
+        assert (forgotten.delivery_count, again.delivery_count) == (2, 3)
+        again.accept()
+        other.release([forgotten])
+
+
+def test_closing_reports_what_was_sent_and_what_went_back(
+    bootstrap: str, topic: str, group: str
+) -> None:
+    prepare(bootstrap, topic, group)
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(3):
+            producer.send(topic, b"%d" % number)
+    consumer = ShareConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        share_acknowledgement_mode="explicit",
+        in_flight_max=3,
+    )
+    first, second, _ = taken(consumer, 3)
+    first.accept()
+    second.reject()
+    report = consumer.close()
+    assert [(list(one.offsets), one.error) for one in report.acknowledged] == [([0, 1], None)]
+    assert (report.released, report.error) == ({TopicPartition(topic, 0): 1}, None)
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll()
+
+
 def test_another_thread_can_end_a_poll(bootstrap: str, topic: str, group: str) -> None:
     prepare(bootstrap, topic, group)
     with ShareConsumer(topic, bootstrap_servers=bootstrap, group_id=group) as consumer:
@@ -167,3 +251,37 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
     assert names.count("sharegroup") == 1
     first.close()
     assert "sharegroup" not in [one.name for one in threading.enumerate()]
+
+
+def test_clients_go_on_after_a_killed_broker(broker: RunningBroker, topic: str, group: str) -> None:
+    """What was accepted before stays so; what was held when the broker died comes again."""
+    prepare(broker.bootstrap, topic, group)
+    with (
+        Producer(bootstrap_servers=broker.bootstrap) as producer,
+        ShareConsumer(
+            topic,
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            share_acknowledgement_mode="explicit",
+        ) as consumer,
+    ):
+        producer.send_and_wait(topic, b"before")
+        (before,) = consumer.poll(WAIT_SECONDS)
+        before.accept()
+        assert set(consumer.commit().values()) == {None}
+        producer.send_and_wait(topic, b"held")
+        (held,) = consumer.poll(WAIT_SECONDS)
+        broker.kill()
+        later = producer.send(topic, b"later")
+        broker.start()
+        assert later.result(WAIT_SECONDS).offset == 2
+        held.accept()
+        (outcome,) = consumer.commit(WAIT_SECONDS).values()
+        assert isinstance(outcome, LOST), outcome
+        again: list[Record] = []
+        while len(again) < 2:
+            again += (polled := consumer.poll(WAIT_SECONDS))
+            assert polled, f"{len(again)} of 2 records came"
+            consumer.accept(polled)
+        assert [record.value for record in again] == [b"held", b"later"]
+        assert set(consumer.commit().values()) == {None}

@@ -26,11 +26,8 @@ from sharegroup.client import (
     ResourceType,
 )
 from sharegroup.spark import ensure_java, ensure_python
-from tests.kafka_peer import KafkaPeer
-from tests.processes import ServeProcess
+from tests.chosen_broker import chosen, running
 
-# Short locks make short tests; both brokers refuse less than a second.
-SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
 CONFS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -72,13 +69,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the broker listens: ours, or a real Kafka if the environment says so."""
-    folder: Path = tmp_path_factory.mktemp("broker")
-    if os.environ.get("SHAREGROUP_INTEROP") == "kafka":
-        with KafkaPeer(folder, SETTINGS, heap="512m") as kafka:
-            yield kafka.bootstrap
-    else:
-        with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield process.bootstrap
+    with running(chosen(), tmp_path_factory.mktemp("broker")) as there:
+        yield there.bootstrap
 
 
 @pytest.fixture

@@ -7,23 +7,16 @@ nothing but Kafka's protocol, so what holds on one has to hold on the other.
 from __future__ import annotations
 
 import gc
-import os
 import re
 import warnings
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from tests.kafka_peer import KafkaPeer
-from tests.processes import ServeProcess
+from tests.chosen_broker import SHORT_TIMES, chosen, running
 
-# Short locks and sessions make short tests; both brokers refuse locks of less than a second.
-SETTINGS = {
-    "group.share.min.record.lock.duration.ms": "1000",
-    "group.min.session.timeout.ms": "1000",
-}
+SETTINGS = {**SHORT_TIMES, "group.min.session.timeout.ms": "1000"}
 _names = count(1)
 
 
@@ -43,13 +36,8 @@ def left_sockets() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the broker listens."""
-    folder: Path = tmp_path_factory.mktemp("worker")
-    if os.environ.get("SHAREGROUP_INTEROP") == "kafka":
-        with KafkaPeer(folder, SETTINGS) as kafka:
-            yield kafka.bootstrap
-    else:
-        with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield process.bootstrap
+    with running(chosen(), tmp_path_factory.mktemp("worker"), SETTINGS) as there:
+        yield there.bootstrap
 
 
 @pytest.fixture

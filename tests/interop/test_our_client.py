@@ -1,7 +1,6 @@
-"""Our client against a real Apache Kafka: that it speaks the protocol and not only ours.
+"""Our client on both brokers in every run of the suite: that it speaks Kafka's protocol, not ours.
 
-A new group gets its first records from Kafka after five seconds (it assigns once, empty, and
-again after an interval), so the tests share what they can: one broker, one consumer a test.
+This is the smoke of ``make interop-kafka``, which plays all of the client's tests on Kafka.
 """
 
 from __future__ import annotations
@@ -28,46 +27,44 @@ from sharegroup.client import (
     SharePartitionOffset,
     TopicPartition,
 )
-from sharegroup.errors import GroupIdNotFound, NonEmptyGroup, TopicAlreadyExists
-from tests.kafka_peer import KafkaPeer, why_missing
-
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
-]
+from sharegroup.errors import (
+    GroupIdNotFound,
+    NonEmptyGroup,
+    TopicAlreadyExists,
+)
+from tests.chosen_broker import BOTH, SHORT_TIMES, RunningBroker, running
 
 WAIT_SECONDS = 30.0
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaPeer]:
-    properties = {
-        "group.share.record.lock.duration.ms": "10000",
-        "broker.session.timeout.ms": "3000",
-    }
-    with KafkaPeer(tmp_path_factory.mktemp("kafka"), properties, heap="512m") as peer:
-        yield peer
+@pytest.fixture(scope="module", params=BOTH)
+def there(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBroker]:
+    settings = {**SHORT_TIMES, "group.share.record.lock.duration.ms": "10000"}
+    with running(request.param, tmp_path_factory.mktemp("client"), settings) as broker:
+        yield broker
 
 
-async def prepare(kafka: KafkaPeer, topic: str, group: str, *, partitions: int = 1) -> None:
+async def prepare(there: RunningBroker, topic: str, group: str, *, partitions: int = 1) -> None:
     """A topic, and a group that reads it from the beginning."""
-    async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+    async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
         assert await admin.create_topics([NewTopic(topic, partitions)]) == {topic: None}
         resource = ConfigResource(ResourceType.GROUP, group)
         change = AlterConfig("share.auto.offset.reset", "earliest")
         assert await admin.incremental_alter_configs({resource: [change]}) == {resource: None}
 
 
-async def produce(kafka: KafkaPeer, topic: str, *values: bytes) -> None:
-    async with Producer(bootstrap_servers=kafka.bootstrap) as producer:
+async def produce(there: RunningBroker, topic: str, *values: bytes) -> None:
+    async with Producer(bootstrap_servers=there.bootstrap) as producer:
         for value in values:
             await producer.send(topic, value)
 
 
-def consumer(kafka: KafkaPeer, topic: str, group: str) -> ShareConsumer:
+def consumer(there: RunningBroker, topic: str, group: str) -> ShareConsumer:
     return ShareConsumer(
         topic,
-        bootstrap_servers=kafka.bootstrap,
+        bootstrap_servers=there.bootstrap,
         group_id=group,
         share_acknowledgement_mode="explicit",
     )
@@ -101,14 +98,14 @@ async def lag(admin: AdminClient, group: str, where: TopicPartition) -> int | No
     return found.lag if isinstance(found, SharePartitionOffset) else None
 
 
-def test_records_are_accepted_and_the_group_is_described(kafka: KafkaPeer) -> None:
+def test_records_are_accepted_and_the_group_is_described(there: RunningBroker) -> None:
     async def scenario() -> None:
         where = TopicPartition("accepted", 0)
-        await prepare(kafka, "accepted", "g-accepted")
-        await produce(kafka, "accepted", *(b"%d" % number for number in range(100)))
+        await prepare(there, "accepted", "g-accepted")
+        await produce(there, "accepted", *(b"%d" % number for number in range(100)))
         async with (
-            AdminClient(bootstrap_servers=kafka.bootstrap) as admin,
-            consumer(kafka, "accepted", "g-accepted") as member,
+            AdminClient(bootstrap_servers=there.bootstrap) as admin,
+            consumer(there, "accepted", "g-accepted") as member,
         ):
             records = await first(100, member, Record.accept)
             assert await member.commit() == {where: None}
@@ -135,17 +132,17 @@ async def is_zero(admin: AdminClient, group: str, where: TopicPartition) -> bool
     return await lag(admin, group, where) == 0
 
 
-def test_released_records_come_back_and_rejected_ones_do_not(kafka: KafkaPeer) -> None:
+def test_released_records_come_back_and_rejected_ones_do_not(there: RunningBroker) -> None:
     async def scenario() -> None:
-        await prepare(kafka, "settled", "g-settled")
-        await produce(kafka, "settled", b"accept", b"release", b"reject")
+        await prepare(there, "settled", "g-settled")
+        await produce(there, "settled", b"accept", b"release", b"reject")
         choices = {
             b"accept": AcknowledgeType.ACCEPT,
             b"release": AcknowledgeType.RELEASE,
             b"reject": AcknowledgeType.REJECT,
         }
         outcomes: list[AcknowledgementResult] = []
-        async with consumer(kafka, "settled", "g-settled") as member:
+        async with consumer(there, "settled", "g-settled") as member:
             member.set_acknowledgement_commit_callback(outcomes.append)
             await first(3, member, lambda record: record.settle(choices[record.value]))
             again = await first(1, member, Record.accept)
@@ -160,26 +157,26 @@ def test_released_records_come_back_and_rejected_ones_do_not(kafka: KafkaPeer) -
     asyncio.run(scenario())
 
 
-def test_closing_gives_back_what_is_held(kafka: KafkaPeer) -> None:
+def test_closing_gives_back_what_is_held(there: RunningBroker) -> None:
     async def scenario() -> None:
-        await prepare(kafka, "returned", "g-returned")
-        await produce(kafka, "returned", b"one")
-        async with consumer(kafka, "returned", "g-returned") as member:
+        await prepare(there, "returned", "g-returned")
+        await produce(there, "returned", b"one")
+        async with consumer(there, "returned", "g-returned") as member:
             await first(1, member, lambda record: None)
-        async with consumer(kafka, "returned", "g-returned") as member:
+        async with consumer(there, "returned", "g-returned") as member:
             (record,) = await first(1, member, Record.accept)
             assert record.delivery_count == 2
 
     asyncio.run(scenario())
 
 
-def test_implicit_mode_iterates_and_accepts_what_was_asked_past(kafka: KafkaPeer) -> None:
+def test_implicit_mode_iterates_and_accepts_what_was_asked_past(there: RunningBroker) -> None:
     async def scenario() -> None:
         where = TopicPartition("implicit", 0)
-        await prepare(kafka, "implicit", "g-implicit")
-        await produce(kafka, "implicit", b"a", b"b", b"c")
+        await prepare(there, "implicit", "g-implicit")
+        await produce(there, "implicit", b"a", b"b", b"c")
         async with ShareConsumer(
-            "implicit", bootstrap_servers=kafka.bootstrap, group_id="g-implicit"
+            "implicit", bootstrap_servers=there.bootstrap, group_id="g-implicit"
         ) as member:
             seen = []
             async for record in member:
@@ -187,23 +184,23 @@ def test_implicit_mode_iterates_and_accepts_what_was_asked_past(kafka: KafkaPeer
                 if len(seen) == 2:
                     break
         assert seen == [b"a", b"b"]
-        async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+        async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
             # The third was fetched with the others, never handed out, and is still to come.
             assert await lag(admin, "g-implicit", where) == 1
 
     asyncio.run(scenario())
 
 
-def test_the_producer_writes_with_every_codec_and_knows_where(kafka: KafkaPeer) -> None:
+def test_the_producer_writes_with_every_codec_and_knows_where(there: RunningBroker) -> None:
     async def scenario() -> None:
-        await prepare(kafka, "codecs", "g-codecs", partitions=3)
+        await prepare(there, "codecs", "g-codecs", partitions=3)
         for offset, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd")):
-            async with Producer(bootstrap_servers=kafka.bootstrap, compression=codec) as producer:
+            async with Producer(bootstrap_servers=there.bootstrap, compression=codec) as producer:
                 written = await producer.send_and_wait(
                     "codecs", b"v" * 1000, partition=2, headers=[("codec", b"x"), ("none", None)]
                 )
                 assert (written.partition, written.offset) == (2, offset)
-        async with consumer(kafka, "codecs", "g-codecs") as member:
+        async with consumer(there, "codecs", "g-codecs") as member:
             records = await first(5, member, Record.accept)
             assert {record.value for record in records} == {b"v" * 1000}
             assert list(records[0].headers) == [("codec", b"x"), ("none", None)]
@@ -211,12 +208,12 @@ def test_the_producer_writes_with_every_codec_and_knows_where(kafka: KafkaPeer) 
     asyncio.run(scenario())
 
 
-def test_offsets_of_a_group_are_moved_and_forgotten(kafka: KafkaPeer) -> None:
+def test_offsets_of_a_group_are_moved_and_forgotten(there: RunningBroker) -> None:
     async def scenario() -> None:
         where = TopicPartition("moved", 0)
-        await prepare(kafka, "moved", "g-moved")
-        await produce(kafka, "moved", b"0", b"1", b"2")
-        async with AdminClient(bootstrap_servers=kafka.bootstrap) as admin:
+        await prepare(there, "moved", "g-moved")
+        await produce(there, "moved", b"0", b"1", b"2")
+        async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
             again = await admin.create_topics([NewTopic("moved")])
             assert isinstance(again["moved"], TopicAlreadyExists)
             assert await admin.alter_share_group_offsets("g-moved", {where: 2}) == {where: None}
@@ -230,23 +227,23 @@ def test_offsets_of_a_group_are_moved_and_forgotten(kafka: KafkaPeer) -> None:
     asyncio.run(scenario())
 
 
-def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(kafka: KafkaPeer) -> None:
+def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(there: RunningBroker) -> None:
     """The broker is killed between two halves; what was confirmed before never comes back."""
 
     async def scenario() -> None:
-        await prepare(kafka, "killed", "g-killed")
+        await prepare(there, "killed", "g-killed")
         async with (
-            Producer(bootstrap_servers=kafka.bootstrap) as producer,
-            consumer(kafka, "killed", "g-killed") as member,
+            Producer(bootstrap_servers=there.bootstrap) as producer,
+            consumer(there, "killed", "g-killed") as member,
         ):
             for number in range(50):
                 await producer.send("killed", b"%d" % number)
             await producer.flush()
             before = await first(50, member, Record.accept)
             assert set((await member.commit()).values()) == {None}
-            await asyncio.to_thread(kafka.kill)
+            await asyncio.to_thread(there.kill)
             later = [await producer.send("killed", b"%d" % number) for number in range(50, 100)]
-            await asyncio.to_thread(kafka.start)
+            await asyncio.to_thread(there.start)
             assert [(await one).offset for one in later] == list(range(50, 100))
             after = await first(50, member, Record.accept)
             assert [int(record.value) for record in (*before, *after)] == list(range(100))
