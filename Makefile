@@ -14,12 +14,12 @@ install = if command -v uv >/dev/null 2>&1; then \
 	fi
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop kafka-tools \
+.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop interop-kafka kafka-tools \
 	worker-kafka chaos bench-worker mutants lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
-		| while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+		| while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 setup: $(STAMP) ## Make .venv with everything in it; does nothing when nothing changed.
 
@@ -67,6 +67,9 @@ spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4
 
 interop: setup ## Run all clients and tools of others against our broker and Kafka (needs a JDK and Maven).
 	@$(BIN)/python -m tests.interop
+
+interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka 4.4 (needs a JDK and Maven).
+	@$(BIN)/python -m tests.interop --kafka
 
 kafka-tools: setup ## Make the scripts of Kafka's own tools in build/kafka-tools (needs a JDK and Maven).
 	@$(BIN)/python -m tests.kafka_tools build/kafka-tools

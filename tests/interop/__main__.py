@@ -1,9 +1,12 @@
-"""`python -m tests.interop`: all clients and tools that others wrote, against both brokers.
+"""`python -m tests.interop`: what others wrote against our broker, and what we wrote against Kafka.
 
-The suite runs the same tests against ours alone and skips what needs Java where there is none.
-Here that is an error that says what is missing; what is needed is fetched by Maven first, and
-what can be is then run against a real Apache Kafka as well, which shows that the tests state
-Kafka's behaviour and not only ours.
+Without an option: all clients and tools that others wrote, against our broker, and Kafka's own
+against Apache Kafka as well, which shows that the tests state Kafka's behaviour and not only ours.
+With ``--kafka``: our client, Spark source and command line, whose tests `make test` runs against
+our broker, against a real Apache Kafka.
+
+The suite skips what needs Java where there is none.  Here that is an error that says what is
+missing; what is needed is fetched by Maven first.
 """
 
 from __future__ import annotations
@@ -12,17 +15,40 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from tests import kafka_peer, kafka_tools
+from tests.chosen_broker import KAFKA, OURS
 
 ON_BOTH = ["tests/interop/test_java.py", "tests/interop/test_java_client.py"]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
+PAGE = "tests/test_kafka_tools_page.py"
+
+
+def using(folder: str, *fixtures: str) -> list[str]:
+    """The tests of a folder that speak of one of these; the others need no broker."""
+    texts = {str(path): path.read_text() for path in sorted(Path(folder).glob("test_*.py"))}
+    return [path for path, text in texts.items() if any(one in text for one in fixtures)]
+
+
+def our_clients() -> list[list[str]]:
+    """The suites of `make interop-kafka`; each has a node of its own, one at a time."""
+    return [
+        using("tests/unit/client", "group_on_a_broker"),
+        using("tests/unit/cli", "bootstrap: str", "run: Run"),
+        ["tests/interop"],
+        ["tests/spark"],
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__)
     parser.add_argument(
         "--java", action="store_true", help="only Kafka's own Java tools and client"
+    )
+    parser.add_argument(
+        "--kafka", action="store_true", help="what we wrote, against a real Apache Kafka"
     )
     arguments = parser.parse_args()
     missing = {why for why in (kafka_peer.why_missing(), kafka_tools.why_missing()) if why}
@@ -33,15 +59,16 @@ def main() -> int:
         return 1
     print(f"Apache Kafka {kafka_peer.KAFKA_VERSION}: {kafka_peer.kafka_libs()}")
     print(f"its tools {kafka_tools.TOOLS_VERSION}: {kafka_tools.tool_libs()}", flush=True)
-    page = "tests/test_kafka_tools_page.py"
-    ours = run("sharegroup", [*ON_BOTH, page] if arguments.java else ["tests/interop", page])
-    theirs = run("kafka", ON_BOTH)
+    if arguments.kafka:
+        return max([run(KAFKA, suite) for suite in our_clients()])
+    ours = run(OURS, [*ON_BOTH, PAGE] if arguments.java else ["tests/interop", PAGE])
+    theirs = run(KAFKA, ON_BOTH)
     return ours or theirs
 
 
-def run(broker: str, paths: list[str]) -> int:
+def run(broker: str, paths: Sequence[str]) -> int:
     """The exit code of the tests against a broker."""
-    print(f"against {broker}:", flush=True)
+    print(f"{' '.join(paths)} against {broker}:", flush=True)
     command = [sys.executable, "-m", "pytest", "-q", *paths]
     return subprocess.run(command, env={**os.environ, "SHAREGROUP_INTEROP": broker}).returncode
 

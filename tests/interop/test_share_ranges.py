@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -28,32 +27,18 @@ from sharegroup.client.share_requests import FetchLimits
 from sharegroup.client.share_session import AcquiredRange, ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicPartition
-from tests.kafka_peer import KafkaPeer, why_missing
-from tests.processes import ServeProcess
+from tests.chosen_broker import BOTH, OURS, running
 
 ACCEPT, RELEASE = 1, 2
 WAIT_MS = 10_000
-SETTINGS = {
-    "group.share.heartbeat.interval.ms": "500",  # Kafka assigns with the second heartbeat.
-    "group.share.min.heartbeat.interval.ms": "500",
-}
-KAFKA = [
-    pytest.mark.kafka,
-    pytest.mark.skipif(why_missing() is not None, reason=why_missing() or ""),
-]
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("kafka", marks=KAFKA)])
+@pytest.fixture(scope="module", params=BOTH)
 def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("ranges")
-    if request.param == "kafka":
-        with KafkaPeer(folder, SETTINGS, heap="512m") as kafka:
-            yield kafka.bootstrap
-    else:
-        with ServeProcess(folder / "data", settings=SETTINGS) as process:
-            yield process.bootstrap
+    with running(request.param, tmp_path_factory.mktemp("ranges")) as there:
+        yield there.bootstrap
 
 
 async def prepare(bootstrap: str, topic: str, group: str, *, records: int = 0) -> None:
@@ -149,7 +134,7 @@ def test_transaction_markers_are_settled_as_gaps(
     request: pytest.FixtureRequest, bootstrap: str, topic: str, group: str
 ) -> None:
     """Two transactions: records 0 to 2, marker 3, record 4, marker 5."""
-    if "ours" in request.node.name:
+    if OURS in request.node.name:
         pytest.skip("our broker has no transactions yet")
 
     async def scenario() -> None:
