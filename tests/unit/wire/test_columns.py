@@ -171,6 +171,14 @@ def test_records_of_every_length_of_a_length_are_read(size):
     assert rows(record_columns(log)) == expected(log, headers=False)
 
 
+@pytest.mark.parametrize("size", [0, 55, 56, 8_180, 8_190, 100_000])
+def test_many_batches_of_unequal_counts_are_read(size):
+    long = [NewRecord(None, bytes(size), 0), *RECORDS]
+    counts = [1, 4, 2, 3, 40] * 12
+    log = log_of([((long * 10)[:count], 0, 0, None) for count in counts])
+    assert rows(record_columns(log)) == expected(log, headers=False)
+
+
 def test_group_holds_no_more_than_its_bytes_and_one_batch():
     batch = [NewRecord(None, bytes(100_000), 0)]
     log = log_of([(batch, CODECS["zstd"], 0, None)] * 50)
@@ -344,6 +352,16 @@ def test_any_bytes_as_records_are_read_alike_or_refused(body, count):
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
     same_or_refused(sealed(batch) + log_of([(RECORDS, 0, 0, None)]))
+
+
+@settings(deadline=None)
+@given(body=st.binary(max_size=60), count=st.integers(-1, 9), before=st.integers(0, 30))
+def test_any_bytes_among_many_batches_are_read_alike_or_refused(body, count, before):
+    batch = encode_batch(RECORDS)[:HEADER_BYTES] + body
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    parts = [(RECORDS, 0, 0, None)] * 30
+    same_or_refused(log_of(parts[:before]) + sealed(batch) + log_of(parts[before:]))
 
 
 @pytest.mark.parametrize("codec", CODECS.values())
