@@ -7,7 +7,6 @@ the difference stays the one that is written down.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import ResourceType
 
 from sharegroup.client import AdminClient, TopicPartition
+from tests.chosen_broker import KAFKA, chosen
 from tests.confluent_calls import (
     WAIT_SECONDS_MAX,
     configs,
@@ -30,7 +30,7 @@ from tests.confluent_calls import (
     take_shared,
 )
 
-IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+IS_KAFKA = chosen() == KAFKA
 ENABLED = {"errors.deadletterqueue.group.enable": "true"}
 AUTO_CREATE = "errors.deadletterqueue.auto.create.topics.enable"
 PREFIX = "__dlq.errors."

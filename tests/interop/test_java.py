@@ -7,7 +7,6 @@ from confluent's client, which other tests have shown to work.
 from __future__ import annotations
 
 import base64
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from sharegroup.ids import (
     group_partition,
     share_state_partition,
 )
+from tests.chosen_broker import KAFKA, chosen
 from tests.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
 ]
-IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+IS_KAFKA = chosen() == KAFKA
 TRANSCRIPTS = sorted(SOURCES.glob("*.txt"))
 of_our_files = pytest.mark.skipif(IS_KAFKA, reason="Kafka has files of its own")
 STATE_FORMATTER = "group.share.ShareGroupStateMessageFormatter"

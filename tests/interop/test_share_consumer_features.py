@@ -1,8 +1,7 @@
 """The share consumer's own features on either broker: ours, or with SHAREGROUP_INTEROP=kafka
 Apache Kafka.
 
-Locks last two seconds in these groups, so renewal can be watched; a new group of Kafka's gets its
-first records after five.
+Locks last two seconds in these groups, so renewal can be watched.
 """
 
 from __future__ import annotations
