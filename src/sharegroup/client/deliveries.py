@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sharegroup.client.acknowledgements import GAP
@@ -33,7 +33,7 @@ from sharegroup.client.records import AcknowledgeType, DeserializationError, Rec
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import scan
 from sharegroup.wire.records import Record as RawRecord
-from sharegroup.wire.records import batch_records
+from sharegroup.wire.records import read_batch
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class _Corrupt(NamedTuple):
 class _Batches(NamedTuple):
     """The batches of an answer, taken apart."""
 
-    records: list[RawRecord]
+    records: list[Record]
     offsets: list[int]
     corrupt: list[_Corrupt]
     end: int
@@ -67,38 +67,46 @@ class _Batches(NamedTuple):
 def read_deliveries(
     held: HeldRecords,
     records: bytes | memoryview,
-    locks: Iterable[AcquisitionLock],
+    locks: Sequence[AcquisitionLock],
     config: ShareConsumerConfig,
 ) -> Iterator[Delivery]:
     """What of ``records`` is to be handed out; gaps and the like go straight into ``held``."""
-    batches = _take_apart(held, records, config)
+    batches = _take_apart(held, records, locks, config)
     for lock in locks:
         low = bisect_left(batches.offsets, lock.first)
         high = bisect_left(batches.offsets, lock.end, low)
         if high - low != lock.end - lock.first:
             unread = [(first, end) for first, end, _ in batches.corrupt if end is not None]
             settle_missing(lock, batches.offsets[low:high], batches.end, unread)
-        yield from _delivered(lock, batches.records[low:high], config)
+        yield from _delivered(lock, _under(lock, batches.records[low:high]), config)
         for error in _settle_corrupt(lock, batches.corrupt):
             yield Delivery(lock, (), error)
 
 
 def _take_apart(
-    held: HeldRecords, records: bytes | memoryview, config: ShareConsumerConfig
+    held: HeldRecords,
+    records: bytes | memoryview,
+    locks: Sequence[AcquisitionLock],
+    config: ShareConsumerConfig,
 ) -> _Batches:
-    found: list[RawRecord] = []
+    found: list[Record] = []
     corrupt: list[_Corrupt] = []
     end = -1
+    ahead = iter(locks)
+    lock = next(ahead)
     try:
         for position, header in scan(records):
+            while lock.end <= header.base_offset and (following := next(ahead, None)) is not None:
+                lock = following
             end = header.end_offset
             if header.is_control:
                 continue
             try:
-                found += batch_records(
+                found += read_batch(
                     records,
                     position,
                     header,
+                    _made_under(lock),
                     decompressed_bytes_max=config.decompressed_bytes_max,
                     check_crc=True,
                 )
@@ -110,6 +118,40 @@ def _take_apart(
         text = f"topic {held.topic!r} partition {held.partition} from offset {end}: {error}"
         corrupt.append(_Corrupt(end, None, CorruptMessage(text)))
     return _Batches(found, [record.offset for record in found], corrupt, end)
+
+
+def _made_under(lock: AcquisitionLock) -> Callable[[Iterable[RawRecord]], list[Record]]:
+    """Makes the records of a batch, as if all of them were under this lock.
+
+    The hot loop of reading.  `Record.__init__` is passed over, for its call takes as long as
+    what it does, and an empty list of headers is let go of: the fewer objects live, the less
+    the garbage collector has to look at.
+    """
+    new = Record.__new__
+
+    def make(raw: Iterable[RawRecord]) -> list[Record]:
+        made: list[Record] = []
+        append = made.append
+        for one in raw:
+            record = new(Record)
+            record._lock = lock
+            record.offset = one.offset
+            record.timestamp_ms = one.timestamp or 0
+            record.key = one.key
+            record.value = one.value
+            record.headers = one.headers or ()
+            append(record)
+        return made
+
+    return make
+
+
+def _under(lock: AcquisitionLock, records: list[Record]) -> list[Record]:
+    """These records, where a batch that several locks share was made under the first of them."""
+    if records and not records[0]._lock is records[-1]._lock is lock:
+        for record in records:
+            record._lock = lock
+    return records
 
 
 def settle_missing(
@@ -145,22 +187,17 @@ def _settle_corrupt(lock: AcquisitionLock, corrupt: Iterable[_Corrupt]) -> Itera
 
 
 def _delivered(
-    lock: AcquisitionLock, raw: Sequence[RawRecord], config: ShareConsumerConfig
+    lock: AcquisitionLock, found: list[Record], config: ShareConsumerConfig
 ) -> Iterator[Delivery]:
     if config.key_deserializer is None and config.value_deserializer is None:
-        # The hot loop: one object for each record and nothing else.
-        records = [
-            Record(lock, one.offset, one.timestamp or 0, one.key, one.value, one.headers)
-            for one in raw
-        ]
-        if records:
-            yield Delivery(lock, records, None)
+        if found:
+            yield Delivery(lock, found, None)
         return
     records = []
     deserialization = Deserialization(config)
-    for one in raw:
+    for one in found:
         try:
-            records.append(deserialization.read(lock, one))
+            records.append(deserialization.read(one))
         except DeserializationError as error:
             if config.on_deserialization_error == "reject":
                 lock.held.settle_unseen(lock, one.offset, one.offset + 1, AcknowledgeType.REJECT)

@@ -13,9 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from sharegroup.client.consumer_config import Deserializer, ShareConsumerConfig
-from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import DeserializationError, Record, UnreadableRecord
-from sharegroup.wire.records import Record as RawRecord
 
 
 class Deserialization:
@@ -26,13 +24,12 @@ class Deserialization:
     def __init__(self, config: ShareConsumerConfig) -> None:
         self._config = config
 
-    def read(self, lock: AcquisitionLock, raw: RawRecord) -> Record:
-        """The record; DeserializationError unless it is to be handed out as bytes."""
+    def read(self, record: Record) -> Record:
+        """The record without its bytes; DeserializationError unless it is to go out as bytes."""
         config = self._config
-        record = Record(lock, raw.offset, raw.timestamp or 0, raw.key, raw.value, raw.headers)
         try:
-            key = _read(record, "key", raw.key, config.key_deserializer)
-            record.value = _read(record, "value", raw.value, config.value_deserializer)
+            key = _read(record, "key", record.key, config.key_deserializer)
+            record.value = _read(record, "value", record.value, config.value_deserializer)
             record.key = key  # Last: a record that comes with an error has both as bytes.
         except DeserializationError as error:
             if config.on_deserialization_error == "raw":

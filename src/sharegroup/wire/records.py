@@ -14,9 +14,9 @@ behind the view's end (`_guarded`); what it reads there never becomes part of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -46,6 +46,7 @@ GUARD_BYTES = 32
 BATCH_BYTES_MAX = 2**31 - 1
 
 Headers = Sequence[tuple[str, bytes | None]]
+Made = TypeVar("Made")
 
 _attributes = Struct(">h")
 _length = Struct(">i")
@@ -113,6 +114,30 @@ def batch_records(
     check_crc: bool = False,
 ) -> list[Record]:
     """The records of the batch that `scan` found at ``position``, control records included."""
+    return read_batch(
+        buffer,
+        position,
+        header,
+        list[Record],
+        decompressed_bytes_max=decompressed_bytes_max,
+        check_crc=check_crc,
+    )
+
+
+def read_batch(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    make: Callable[[Iterable[Record]], Made],
+    *,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    check_crc: bool = False,
+) -> Made:
+    """What ``make`` makes of the records of the batch that `scan` found, one pass over them.
+
+    Who makes objects of its own and lets go of each record at once, spares the garbage
+    collector most of its work: it looks at what is alive whenever many more came than went.
+    """
     if check_crc and not checksum_holds(buffer, position, header):
         raise CorruptMessage(f"batch at offset {header.base_offset}: the checksum does not hold")
     if header.codec == NONE:
@@ -120,7 +145,7 @@ def batch_records(
     else:
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
     try:
-        return list(DefaultRecordBatch(batch))
+        return make(DefaultRecordBatch(batch))
     # A length close to 2**63 makes the compiled code ask for so much memory, in vain.
     except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise CorruptMessage(

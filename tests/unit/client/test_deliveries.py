@@ -86,6 +86,17 @@ def test_acquired_records_may_span_batches() -> None:
     assert offsets(read(table(), records, (11, 14))) == [11, 12, 13]
 
 
+def test_each_record_of_a_batch_is_under_the_lock_that_covers_it() -> None:
+    held = table()
+    batches = batch(10, b"a", b"b", b"c", b"d") + batch(14, b"e")
+    under = locks(held, (10, 11), (11, 13), (13, 15))
+    settings = ShareConsumerConfig(group_id="g")
+    found = list(read_deliveries(held, batches, under, settings))
+    assert [one.lock for one in found] == under
+    covers = [[(one.offset, under.index(one._lock)) for one in some.records] for some in found]
+    assert covers == [[(10, 0)], [(11, 1), (12, 1)], [(13, 2), (14, 2)]]
+
+
 def test_a_record_carries_what_is_known_of_its_delivery() -> None:
     (delivery,) = read(table(), batch(10, b"a"), (10, 11))
     (record,) = delivery.records
