@@ -195,6 +195,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     if consumer_groups.made is not None:
         consumer_groups.made.agree()
     topics.on_visible(waiting.wake)
+    waiting.on_wake(share.sessions.happened)
     parts = Parts(
         node=node,
         config=config,

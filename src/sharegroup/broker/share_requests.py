@@ -142,7 +142,11 @@ def counted(parts: Parts, outcomes: Outcomes) -> Outcomes:
 
 
 def release(parts: Parts, closed: Closed) -> None:
-    """A session is over: give back what its member holds, after its acknowledgements."""
+    """A session is over: give back what its member holds, after its acknowledgements.
+
+    A fetch of it that still waits is answered: nothing that happens concerns it any more.
+    """
+    parts.waiting.wake(closed.key)
     for partition in closed.partitions:
         key = SharePartitionKey(closed.key.group_id, *partition)
         parts.share_partitions.release(key, closed.key.member_id)

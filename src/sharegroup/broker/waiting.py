@@ -7,13 +7,16 @@ order in which the requests were parked, so that whoever waits longest is served
 Who comes in that turn must not be faster than those who wait: `serve_woken` gives these theirs.
 Without it a member that settles records and fetches more by one request always takes the room
 that it made, and a member that waits for room waits for ever.
+
+A share fetch waits for thousands of partitions.  It is parked under its session's key alone, and
+`on_wake` says which sessions what happened concerns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
@@ -74,6 +77,7 @@ class WaitingRoom:
         "_alarm",
         "_by_key",
         "_clock",
+        "_concerned",
         "_deadlines",
         "_loop",
         "_order",
@@ -87,6 +91,7 @@ class WaitingRoom:
         self._alarm = Alarm(clock, self._on_deadline)
         self._loop = asyncio.get_running_loop()
         self._order = count()
+        self._concerned: Callable[[Hashable], Iterable[Hashable]] = lambda _: ()
         self._parked_count = 0
         self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
@@ -95,6 +100,10 @@ class WaitingRoom:
 
     def __len__(self) -> int:
         return self._parked_count
+
+    def on_wake(self, concerned: Callable[[Hashable], Iterable[Hashable]]) -> None:
+        """Have whoever waits for one of ``concerned(key)`` woken with those that wait for it."""
+        self._concerned = concerned
 
     def park(
         self,
@@ -125,17 +134,17 @@ class WaitingRoom:
 
     def wake(self, key: Hashable) -> None:
         """Something happened to ``key``: whoever waits for it tries again soon."""
-        waiting = self._by_key.get(key)
-        if not waiting:
-            return
-        if not self._woken:
-            self._loop.call_soon(self._try_woken)
-        self._woken.update(waiting)
-        self._woken_keys.add(key)
+        for each in (key, *self._concerned(key)):
+            waiting = self._by_key.get(each)
+            if waiting:
+                if not self._woken:
+                    self._loop.call_soon(self._try_woken)
+                self._woken.update(waiting)
+                self._woken_keys.add(key)
 
-    def serve_woken(self, keys: Iterable[Hashable]) -> None:
+    def serve_woken(self, keys: Container[Hashable]) -> None:
         """If somebody was woken for one of ``keys`` in this turn, let the woken try now."""
-        if self._woken and not self._woken_keys.isdisjoint(keys):
+        if any(key in keys for key in self._woken_keys):
             self._try_woken()
 
     def give_up(self, key: Hashable) -> None:

@@ -18,9 +18,10 @@ not know who is a member of a group, and it never makes room by closing a live s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
+from sharegroup.core.session_partitions import Owner, SessionPartitions, Watches
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
@@ -45,13 +46,13 @@ class SessionKey(NamedTuple):
 
 
 class Fetching(NamedTuple):
-    """The request goes on: fetch these partitions in this order.
+    """The request goes on: fetch of the session's partitions those that are ready.
 
     A reply to an ``opened`` session names every partition; later ones only those with records,
     an error, or the result of an acknowledgement.
     """
 
-    partitions: tuple[TopicPartition, ...]
+    partitions: SessionPartitions
     opened: bool
 
 
@@ -63,26 +64,27 @@ class Closed(NamedTuple):
 
 
 class _Session:
-    """One session; partitions are kept in order, as keys without values."""
+    """One session."""
 
     __slots__ = ("connection_id", "expected_epoch", "partitions")
 
-    def __init__(self, connection_id: str, partitions: Iterable[TopicPartition]) -> None:
+    def __init__(self, connection_id: str, partitions: SessionPartitions) -> None:
         self.connection_id = connection_id
         self.expected_epoch = OPEN_EPOCH + 1
-        self.partitions: dict[TopicPartition, None] = dict.fromkeys(partitions)
+        self.partitions = partitions
 
 
 class ShareSessions:
     """All share sessions of one broker; see the module's text."""
 
-    __slots__ = ("_by_connection", "_group_sizes", "_sessions", "_sessions_max")
+    __slots__ = ("_by_connection", "_group_sizes", "_sessions", "_sessions_max", "_watches")
 
     def __init__(self, sessions_max: int) -> None:
         self._sessions_max = sessions_max
         self._sessions: dict[SessionKey, _Session] = {}
         self._by_connection: dict[str, dict[SessionKey, None]] = {}
         self._group_sizes: dict[GroupId, int] = {}
+        self._watches = Watches()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -121,6 +123,9 @@ class ShareSessions:
 
         A partition that the request both names and forgets ends up forgotten: this is how a
         client acknowledges on a partition that it no longer fetches.
+
+        The partition that has been quiet for longest gets a turn with each request, so that none
+        is quiet for ever because somebody forgot to tell what happened.
         """
         if epoch == OPEN_EPOCH:
             return self._open(key, connection_id, partitions, has_acks)
@@ -128,11 +133,12 @@ class ShareSessions:
             return self._close(key)
         named = dict.fromkeys(partitions)
         self._check_room(key, named, forgotten)
-        session = self._advance(key, epoch)
-        session.partitions.update(named)
+        fetched = self._advance(key, epoch).partitions
+        fetched.add(named)
         for partition in forgotten:
-            session.partitions.pop(partition, None)
-        return Fetching(_rotated(tuple(session.partitions), epoch), opened=False)
+            fetched.remove(partition)
+        fetched.wake_one()
+        return Fetching(fetched, opened=False)
 
     def acknowledge(self, key: SessionKey, epoch: int) -> Closed | None:
         """Accept a ShareAcknowledge, or raise and change nothing; None: the session goes on."""
@@ -145,18 +151,9 @@ class ShareSessions:
         self._advance(key, epoch)
         return None
 
-    def records_returned(self, key: SessionKey, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions had records: the others come first from now on.
-
-        The session may have ended while its fetch was waiting for records.
-        """
-        session = self._sessions.get(key)
-        if session is None:
-            return
-        for partition in partitions:
-            if partition in session.partitions:
-                del session.partitions[partition]
-                session.partitions[partition] = None
+    def happened(self, key: Hashable) -> list[Owner]:
+        """Something happened to what ``key`` names: the sessions that may find something now."""
+        return self._watches.happened(key)
 
     def release_connection(self, connection_id: str) -> tuple[Closed, ...]:
         """The connection is gone, and with it the sessions that were opened on it."""
@@ -165,9 +162,8 @@ class ShareSessions:
 
     def close_all(self) -> None:
         """Every session ends; nothing is released."""
-        self._sessions.clear()
-        self._by_connection.clear()
-        self._group_sizes.clear()
+        for key in tuple(self._sessions):
+            self._forget(key)
 
     def _open(
         self,
@@ -187,10 +183,12 @@ class ShareSessions:
             )
         if key in self._sessions:
             self._forget(key)
-        session = self._sessions[key] = _Session(connection_id, partitions)
+        session = _Session(connection_id, SessionPartitions(key, self._watches))
+        session.partitions.add(partitions)
+        self._sessions[key] = session
         self._by_connection.setdefault(connection_id, {})[key] = None
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
-        return Fetching(tuple(session.partitions), opened=True)
+        return Fetching(session.partitions, opened=True)
 
     def _close(self, key: SessionKey) -> Closed:
         self._find(key)
@@ -215,7 +213,7 @@ class ShareSessions:
         have = self._find(key).partitions
         if len(have) + len(named) <= PARTITIONS_MAX:
             return
-        count = len((have.keys() | named.keys()).difference(forgotten))
+        count = len({*have, *named}.difference(forgotten))
         if count > PARTITIONS_MAX:
             raise InvalidRequest(
                 f"{_name(key)}: it would have {count} partitions, {PARTITIONS_MAX} are allowed"
@@ -229,6 +227,7 @@ class ShareSessions:
 
     def _forget(self, key: SessionKey) -> _Session:
         session = self._sessions.pop(key)
+        session.partitions.end()
         opened_here = self._by_connection[session.connection_id]
         del opened_here[key]
         if not opened_here:
@@ -237,14 +236,6 @@ class ShareSessions:
         if self._group_sizes[key.group_id] == 0:
             del self._group_sizes[key.group_id]
         return session
-
-
-def _rotated(partitions: tuple[TopicPartition, ...], epoch: int) -> tuple[TopicPartition, ...]:
-    """Begin at another partition each time, so that no partition always takes the whole budget."""
-    if not partitions:
-        return partitions
-    shift = epoch % len(partitions)
-    return partitions[shift:] + partitions[:shift]
 
 
 def _name(key: SessionKey) -> str:

@@ -1,4 +1,4 @@
-"""Share sessions: epochs, order, limits, and what is released when."""
+"""Share sessions: epochs, limits, what is released when, and what a request looks at again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.share_session import Closed, Fetching, SessionKey, ShareSessions
+from sharegroup.core.session_partitions import SessionPartitions
+from sharegroup.core.share_session import Closed, SessionKey, ShareSessions
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
@@ -29,8 +30,9 @@ def fetch(
     connection_id: str = "c1",
     forgotten: tuple[TopicPartition, ...] = (),
     has_acks: bool = False,
-) -> Fetching | Closed:
-    return sessions.fetch(
+) -> tuple[tuple[TopicPartition, ...], bool] | Closed:
+    """The session's partitions and whether it was opened, or what is to be released."""
+    outcome = sessions.fetch(
         key,
         epoch,
         connection_id=connection_id,
@@ -38,6 +40,18 @@ def fetch(
         forgotten=forgotten,
         has_acks=has_acks,
     )
+    return outcome if isinstance(outcome, Closed) else (tuple(outcome.partitions), outcome.opened)
+
+
+def partitions_of(
+    sessions: ShareSessions, epoch: int, *partitions: TopicPartition
+) -> SessionPartitions:
+    """The session's partitions, after another request."""
+    outcome = sessions.fetch(
+        KEY, epoch, connection_id="c1", partitions=partitions, forgotten=(), has_acks=False
+    )
+    assert not isinstance(outcome, Closed)
+    return outcome.partitions
 
 
 def opened(*partitions: TopicPartition) -> ShareSessions:
@@ -48,30 +62,29 @@ def opened(*partitions: TopicPartition) -> ShareSessions:
 
 def test_epoch_zero_opens_a_session_with_the_partitions_of_the_request() -> None:
     sessions = ShareSessions(sessions_max=2)
-    assert fetch(sessions, 0, P0, P1) == Fetching((P0, P1), opened=True)
+    assert fetch(sessions, 0, P0, P1) == ((P0, P1), True)
     assert KEY in sessions
     assert sessions.partition_count() == 2
 
 
-def test_later_epochs_remember_the_partitions_and_rotate_them() -> None:
+def test_later_epochs_remember_the_partitions() -> None:
     sessions = opened(P0, P1, P2)
-    assert fetch(sessions, 1) == Fetching((P1, P2, P0), opened=False)
-    assert fetch(sessions, 2) == Fetching((P2, P0, P1), opened=False)
-    assert fetch(sessions, 3) == Fetching((P0, P1, P2), opened=False)
+    assert fetch(sessions, 1) == ((P0, P1, P2), False)
+    assert fetch(sessions, 2) == ((P0, P1, P2), False)
 
 
 def test_session_without_partitions_fetches_nothing() -> None:
-    assert fetch(opened(), 1) == Fetching((), opened=False)
+    assert fetch(opened(), 1) == ((), False)
 
 
 def test_named_partitions_are_added_and_forgotten_ones_removed() -> None:
     sessions = opened(P0)
     fetch(sessions, 1, P1, P0)
-    assert fetch(sessions, 2, forgotten=(P0, P2)) == Fetching((P1,), opened=False)
+    assert fetch(sessions, 2, forgotten=(P0, P2)) == ((P1,), False)
 
 
 def test_partition_both_named_and_forgotten_is_forgotten() -> None:
-    assert fetch(opened(P0), 1, P1, forgotten=(P1,)) == Fetching((P0,), opened=False)
+    assert fetch(opened(P0), 1, P1, forgotten=(P1,)) == ((P0,), False)
 
 
 def test_session_never_has_more_partitions_than_one_request_could_name() -> None:
@@ -84,19 +97,49 @@ def test_session_never_has_more_partitions_than_one_request_could_name() -> None
     assert sessions.partition_count() == 30_000
 
 
-def test_partitions_that_returned_records_move_to_the_end() -> None:
+def test_each_request_gives_the_partition_that_was_quiet_for_longest_a_turn() -> None:
     sessions = opened(P0, P1, P2)
-    sessions.records_returned(KEY, [P0, TopicPartition(TOPIC, 9)])
-    fetch(sessions, 1)
-    fetch(sessions, 2)
-    assert fetch(sessions, 3) == Fetching((P1, P2, P0), opened=False)
+    session = partitions_of(sessions, 1)
+    for partition in (P0, P1, P2):
+        session.make_ready(partition)
+        assert session.take_turn() == partition
+    for epoch, partition in enumerate((P0, P1, P2, P0), start=2):
+        assert partitions_of(sessions, epoch) is session
+        assert session.ready == (partition,)
+        assert session.take_turn() == partition
 
 
-def test_records_returned_after_the_session_ended_are_nobodys_business() -> None:
-    sessions = opened(P0)
+def test_what_happens_is_told_to_the_sessions_that_found_nothing() -> None:
+    sessions = opened(P0, P1)
+    session = partitions_of(sessions, 1)
+    session.make_ready(P0)
+    assert sessions.happened(P0) == []
+    session.take_turn()
+    assert sessions.happened(P1) == []
+    assert sessions.happened(P0) == [KEY]
+    assert session.ready == (P0,)
+
+
+def test_session_that_is_over_is_told_nothing() -> None:
+    sessions = opened(P0, P1)
+    session = partitions_of(sessions, 1)
+    session.make_ready(P0)
+    session.take_turn()
+    session.doubt(P1)
     fetch(sessions, -1)
-    sessions.records_returned(KEY, [P0])
-    assert KEY not in sessions
+    assert session.is_over
+    assert (sessions.happened(P0), sessions.happened(P1)) == ([], [])
+
+
+def test_session_opened_in_place_is_another_and_begins_anew() -> None:
+    sessions = opened(P0)
+    before = partitions_of(sessions, 1)
+    before.make_ready(P0)
+    before.take_turn()
+    after = partitions_of(sessions, 0, P0)
+    assert (before.is_over, after.is_over) == (True, False)
+    assert (after.doubtful, after.ready) == ((P0,), ())
+    assert sessions.happened(P0) == []
 
 
 @pytest.mark.parametrize("epoch", [2, 7, -2])
@@ -104,7 +147,7 @@ def test_wrong_epoch_is_refused_and_the_session_stays(epoch: int) -> None:
     sessions = opened(P0)
     with pytest.raises(InvalidShareSessionEpoch, match=f"'m': expected epoch 1, got {epoch}"):
         fetch(sessions, epoch, P1)
-    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+    assert fetch(sessions, 1) == ((P0,), False)
 
 
 def test_epoch_of_a_lost_reply_is_not_served_again() -> None:
@@ -118,7 +161,7 @@ def test_epoch_one_follows_the_largest() -> None:
     sessions = opened(P0)
     sessions._sessions[KEY].expected_epoch = 2**31 - 1  # Two thousand million requests later.
     fetch(sessions, 2**31 - 1)
-    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+    assert fetch(sessions, 1) == ((P0,), False)
 
 
 @pytest.mark.parametrize("epoch", [1, -1, -2])
@@ -134,7 +177,7 @@ def test_opening_with_acknowledgements_is_refused_and_the_old_session_survives()
     sessions = opened(P0)
     with pytest.raises(InvalidRequest, match="cannot acknowledge"):
         fetch(sessions, 0, P1, has_acks=True)
-    assert fetch(sessions, 1) == Fetching((P0,), opened=False)
+    assert fetch(sessions, 1) == ((P0,), False)
 
 
 def test_full_table_refuses_a_new_session_but_not_an_opening_in_place() -> None:
@@ -143,14 +186,14 @@ def test_full_table_refuses_a_new_session_but_not_an_opening_in_place() -> None:
     third = SessionKey(GroupId("h"), MemberId("m"))
     with pytest.raises(ShareSessionLimitReached, match=r"there are 2 .* at most 2"):
         fetch(sessions, 0, key=third)
-    assert fetch(sessions, 0, P1) == Fetching((P1,), opened=True)
+    assert fetch(sessions, 0, P1) == ((P1,), True)
     assert len(sessions) == 2
 
 
 def test_acknowledgement_uses_up_an_epoch() -> None:
     sessions = opened(P0)
     assert sessions.acknowledge(KEY, 1) is None
-    assert fetch(sessions, 2) == Fetching((P0,), opened=False)
+    assert fetch(sessions, 2) == ((P0,), False)
 
 
 def test_acknowledgement_cannot_open_a_session() -> None:
@@ -198,7 +241,7 @@ def test_old_connection_does_not_close_a_session_opened_again_elsewhere() -> Non
     sessions = opened(P0)
     fetch(sessions, 0, P1, connection_id="c2")
     assert sessions.release_connection("c1") == ()
-    assert fetch(sessions, 1, connection_id="c2") == Fetching((P1,), opened=False)
+    assert fetch(sessions, 1, connection_id="c2") == ((P1,), False)
 
 
 def test_connection_without_sessions_releases_nothing() -> None:

@@ -7,12 +7,15 @@ acknowledgements to be durable and, if there was nothing to fetch, for records t
 
 A request that renews locks fetches nothing: while it waited for records the locks that it
 renewed could end before its answer came (KIP-1222).
+
+What a fetch costs follows from what it returns, not from how many partitions its session has:
+it looks only where there may be records, in turn, until it has enough (`session_partitions`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -28,7 +31,8 @@ from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.share_reading import Fetched
 from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.delivery import AcquireMode, Wanted
-from sharegroup.core.share_session import Closed, Fetching, SessionKey
+from sharegroup.core.session_partitions import SessionPartitions
+from sharegroup.core.share_session import Closed, SessionKey
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
 from sharegroup.wire.share_fetch_answer import Endpoint, PartitionAnswer, share_fetch_frame
@@ -74,12 +78,15 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
         return reply.of(started, Found())
-    fetch = _Fetch(parts, context, request, key=key, mode=mode, outcome=outcome)
-    parts.waiting.serve_woken(fetch.keys())
+    session = outcome.partitions
+    fetch = _Fetch(parts, context, request, key=key, mode=mode, session=session)
+    if outcome.opened:
+        reply.every_partition = tuple(session)
+        parts.waiting.wake(key)  # What was in its place is over, and a fetch of that waits in vain.
+    parts.waiting.serve_woken(session)
     found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
     if found is None:
         found = fetch.wait()
-    reply.every_partition = outcome.partitions if outcome.opened else ()
     return reply.of(started, found)
 
 
@@ -154,9 +161,9 @@ class _Fetch:
         "_counters",
         "_key",
         "_mode",
-        "_outcome",
         "_parts",
         "_request",
+        "_session",
     )
 
     def __init__(
@@ -167,7 +174,7 @@ class _Fetch:
         *,
         key: SessionKey,
         mode: AcquireMode,
-        outcome: Fetching,
+        session: SessionPartitions,
     ) -> None:
         self._parts = parts
         self._counters = parts.share_partitions.counters
@@ -176,8 +183,8 @@ class _Fetch:
         self._request = request
         self._mode = mode
         self._key = key
-        self._outcome = outcome
-        for topic in self._counters.of_topics(outcome.partitions):
+        self._session = session
+        for topic in self._counters.of_topic_ids(session.topic_ids):
             topic.fetch_count += 1
 
     def look(self, *, last: bool = False) -> Found | None:
@@ -187,84 +194,101 @@ class _Fetch:
         when no other is left to wait for: a deleted topic must not make its group ask all the
         time.  What cannot be read is told of at once.
         """
-        request, found = self._request, Found()
+        request, session, found = self._request, self._session, Found()
         if request.max_records <= 0 or request.max_bytes <= 0:
             self._tell_unknown(found.errors)
             return found
-        connection_id = str(self._connection.connection_id)
-        if not self._parts.share_sessions.is_on_connection(self._key, connection_id):
+        if session.is_over or not self._is_on_connection():
             return found  # Nobody reads the answer: nothing must be locked for it any more.
-        usable = self._usable(found.errors)
+        for partition in session.doubtful:
+            if self._usable(partition, found.errors) is not None:
+                session.make_ready(partition)
         bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        if not (last or self._is_enough(usable, min(request.min_bytes, bytes_left))):
+        if not (last or self._is_enough(found.errors, min(request.min_bytes, bytes_left))):
             return None
-        records_left = int(request.max_records)
+        failed_to_read = self._take(found, bytes_left)
+        if session.any_usable and not (last or found.records or failed_to_read):
+            return None
+        self._count(found)
+        return found
+
+    def look_everywhere(self) -> Found:
+        """The last look of a fetch that waited: should a wake-up have been missed, it ends here."""
+        self._session.wake_all()
+        found = self.look(last=True)
+        assert found is not None, "the last look gives an answer"
+        return found
+
+    def _is_on_connection(self) -> bool:
+        connection_id = str(self._connection.connection_id)
+        return self._parts.share_sessions.is_on_connection(self._key, connection_id)
+
+    def _take(self, found: Found, bytes_left: int) -> bool:
+        """Lock and read for the partitions whose turn it is; whether one of them failed."""
+        session, records_left = self._session, int(self._request.max_records)
         failed_to_read = False
-        for partition, live in usable:
+        for _ in range(session.ready_count):
             if records_left <= 0 or bytes_left <= 0:
                 break
+            partition = session.take_turn()
+            live = self._usable(partition, found.errors)
+            if live is None:
+                continue
             try:
                 fetched = self._one(live, records_left, bytes_left)
             except KafkaError as error:
                 found.errors[partition] = error
                 failed_to_read = True
+                session.make_ready(partition)
                 continue
             if fetched is not None:
                 found.records[partition] = fetched
                 records_left -= sum(one.end - one.first for one in fetched.acquired)
                 bytes_left -= len(fetched.records)
-        if usable and not (last or found.records or failed_to_read):
-            return None
-        self._parts.share_sessions.records_returned(self._key, found.records)
-        self._count(found)
-        return found
+            if fetched is not None or not self._parts.share_partitions.can_settle(live):
+                session.make_ready(partition)  # Nobody tells when a disk works again: who asks.
+        return failed_to_read
 
     def _tell_unknown(self, errors: dict[TopicPartition, KafkaError]) -> None:
         """Who asks for no records is told what is not there; who renews locks is in a hurry."""
         if getattr(self._request, "is_renew_ack", False):
             return
-        for partition in self._outcome.partitions:
+        for partition in self._session:
             try:
                 self._parts.topics.identified(*partition)
             except KafkaError as error:
                 errors[partition] = error
 
     def _usable(
-        self, errors: dict[TopicPartition, KafkaError]
-    ) -> list[tuple[TopicPartition, LiveSharePartition]]:
-        """The share partitions in the session's turn; ``errors`` gets what keeps one from use."""
-        usable: list[tuple[TopicPartition, LiveSharePartition]] = []
-        for partition in self._outcome.partitions:
-            key = SharePartitionKey(self._key.group_id, *partition)
-            try:
-                usable.append((partition, self._parts.share_partitions.get(key)))
-            except KafkaError as error:
-                errors[partition] = error
-        return usable
-
-    def keys(self) -> Iterator[TopicPartition | SharePartitionKey]:
-        """What there may be to fetch: new records, and those that were given back."""
-        yield from self._outcome.partitions
-        for partition in self._outcome.partitions:
-            yield SharePartitionKey(self._key.group_id, *partition)
+        self, partition: TopicPartition, errors: dict[TopicPartition, KafkaError]
+    ) -> LiveSharePartition | None:
+        """The share partition; None, and doubtful, if ``errors`` says what keeps it from use."""
+        try:
+            return self._parts.share_partitions.get(
+                SharePartitionKey(self._key.group_id, *partition)
+            )
+        except KafkaError as error:
+            errors[partition] = error
+            self._session.doubt(partition)
+            return None
 
     def wait(self) -> asyncio.Future[Found]:
         """Look again when records come or are given back, and when the wait is over."""
-        keys = (self._connection, *self.keys())
+        watch_count = 2 * len(self._session) + 1
         self._counters.waiting_count += 1
-        self._counters.watch_count += len(keys)
+        self._counters.watch_count += watch_count
         answer = self._parts.waiting.park(
-            lambda last: self.look(last=last),
-            keys=keys,
+            lambda last: self.look_everywhere() if last else self.look(),
+            keys=(self._connection, self._key),
             deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
         )
-        answer.add_done_callback(lambda ended: self._waited(ended, len(keys)))
+        answer.add_done_callback(lambda ended: self._waited(ended, watch_count))
         return answer
 
-    def _waited(self, answer: asyncio.Future[Found], key_count: int) -> None:
+    def _waited(self, answer: asyncio.Future[Found], watch_count: int) -> None:
         counters = self._counters
         counters.waiting_count -= 1
-        counters.watch_count -= key_count
+        counters.watch_count -= watch_count
         if not answer.cancelled() and answer.exception() is None:
             counters.waits_expired += not answer.result().records
 
@@ -273,7 +297,7 @@ class _Fetch:
             topic.fetch_failed += 1
         if found.records:
             group = self._counters.of_group(self._key.group_id)
-            group.fetch_ratio.observe(len(found.records) / len(self._outcome.partitions))
+            group.fetch_ratio.observe(len(found.records) / len(self._session))
             group.fetch_seconds.observe(self._counters.clock() - self._began)
 
     def _one(self, live: LiveSharePartition, records_max: int, bytes_max: int) -> Fetched | None:
@@ -286,21 +310,27 @@ class _Fetch:
             sharers=self._parts.share_sessions.group_size(self._key.group_id),
         )
 
-    def _is_enough(
-        self, usable: list[tuple[TopicPartition, LiveSharePartition]], bytes_min: int
-    ) -> bool:
+    def _is_enough(self, errors: dict[TopicPartition, KafkaError], bytes_min: int) -> bool:
         """Whether there are so many bytes to fetch, or nothing that could bring them."""
-        if bytes_min <= 1 or not usable:
+        session, share_partitions = self._session, self._parts.share_partitions
+        if bytes_min <= 1 or not session.any_usable:
             return True  # One byte is a record, and a look finds out.
         total = 0
-        for _, live in usable:
+        for partition in session.ready:
+            live = self._usable(partition, errors)
+            if live is None:
+                continue
             try:
-                total += self._parts.share_partitions.available_bytes(live, bytes_max=bytes_min)
+                size = share_partitions.available_bytes(live, bytes_max=bytes_min)
             except KafkaError:
                 return True  # An error is answered at once.
+            total += size
             if total >= bytes_min:
                 return True
-        return False
+            if not size and not live.fenced and share_partitions.can_settle(live):
+                session.quieten(partition)
+        session.watch_ready()
+        return not session.any_usable
 
 
 class _Reply:

@@ -109,8 +109,12 @@ class ShareCounters:
             # A topic's partitions mostly stand together; hashing an id takes longer than this.
             if not ids or topic_id is not ids[-1]:
                 ids.append(topic_id)
+        return self.of_topic_ids(set(ids) if len(ids) > 1 else ids)
+
+    def of_topic_ids(self, ids: Iterable[TopicId]) -> list[TopicCounters]:
+        """The same of topics that are each named once."""
         found = []
-        for topic_id in set(ids) if len(ids) > 1 else ids:
+        for topic_id in ids:
             counters = self.topics.get(topic_id)
             if counters is None:
                 if not self._exists(topic_id):

@@ -237,7 +237,7 @@ class SharePartitions:
         self.follow_log_start(live)
         position, end = live.state.next_fetch_offset(), self._readable_end(live)
         limits = self._settings.limits(live.key.group_id)
-        if position >= end or not live.state.can_acquire(limits) or not self._can_settle(live):
+        if position >= end or not self._can_take(live, limits):
             return 0
         found = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX)
         return found.total_bytes
@@ -321,7 +321,7 @@ class SharePartitions:
         It waits for a disk that takes writes: a failed write wakes those who wait for records, and
         they would come here again at once.
         """
-        if live.log.start_offset <= live.state.start_offset or not self._can_settle(live):
+        if live.log.start_offset <= live.state.start_offset or not self.can_settle(live):
             return
         waited = live.state.snapshot().archiving_count
         self._append_unattended(live, live.state.move_log_start(live.log.start_offset))
@@ -343,7 +343,7 @@ class SharePartitions:
 
     def _can_take(self, live: LiveSharePartition, limits: Limits) -> bool:
         """Whether there is room for more, and a disk to write down what becomes of it."""
-        if not self._can_settle(live):
+        if not self.can_settle(live):
             return False
         self._report_fullness(live, limits)
         live.starved = not live.state.can_acquire(limits)
@@ -360,7 +360,7 @@ class SharePartitions:
         )
         self._append_unattended(live, delta)
 
-    def _can_settle(self, live: LiveSharePartition) -> bool:
+    def can_settle(self, live: LiveSharePartition) -> bool:
         """Whether acknowledgements could be kept now.
 
         While they cannot, records stay where they are: each failed acknowledgement loads the
