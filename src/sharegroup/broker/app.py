@@ -305,7 +305,8 @@ def _connection_closed(parts: Parts, connection_id: int) -> None:
 
 def _share_groups_off(parts: Parts) -> None:
     """`share.version` is 0 now: sessions end, and memory holds no share partition any more."""
-    parts.share_sessions.close_all()
+    for key in parts.share_sessions.close_all():
+        parts.waiting.wake(key)
     for group_id in {live.key.group_id for live in parts.share_partitions}:
         parts.share_partitions.drop_group(group_id)
 

@@ -160,10 +160,12 @@ class ShareSessions:
         keys = tuple(self._by_connection.get(connection_id, ()))
         return tuple(self._close(key) for key in keys)
 
-    def close_all(self) -> None:
-        """Every session ends; nothing is released."""
-        for key in tuple(self._sessions):
+    def close_all(self) -> tuple[SessionKey, ...]:
+        """Every session ends, and nothing is released; whose they were."""
+        keys = tuple(self._sessions)
+        for key in keys:
             self._forget(key)
+        return keys
 
     def _open(
         self,
