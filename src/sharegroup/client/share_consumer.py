@@ -396,13 +396,16 @@ class ShareConsumer:
         """What ``take`` finds, up to ``limit`` records; ``fetched`` are asked for at a time."""
         await self._begin_poll()
         try:
+            ahead = await self._fetch_ahead(limit, fetched)
             while not self._closed:
                 room = self._member.window.to_hand_out(limit, self._member.tables())
                 if room and (taken := take(room)):
-                    await self._go_on_in_the_background(fetched)
+                    if not ahead:
+                        self._member.flush()  # What is settled has no fetch to go along with.
                     return taken
                 if not await self._wait(deadline, fetched, has_room=room > 0):
                     return None
+                ahead = await self._fetch_ahead(limit, fetched)
             raise IllegalStateError("this consumer was closed during a poll")
         finally:
             self._end_poll()
@@ -413,7 +416,7 @@ class ShareConsumer:
         if not self._member.membership.subscription:
             raise IllegalStateError("poll needs a subscription: call subscribe first")
         away = time.monotonic() - self._poll_ended_at
-        self._was_quick = away * 1000 <= self._config.fetch_ahead_ms
+        self._was_quick = away * 1000 < self._config.fetch_ahead_ms
         self._polling = True
         try:
             await self.start()
@@ -454,16 +457,13 @@ class ShareConsumer:
                 held.on_settled = None
         return True
 
-    async def _go_on_in_the_background(self, fetched: int) -> None:
-        """Fetch ahead if that helps, and send what no fetch takes along."""
-        member, config = self._member, self._config
-        strict = member.window.acquire_mode == "record_limit"
-        if self._was_quick and not strict and not len(member.inbox) and config.fetch_ahead_ms:
-            member.ask_fetches(fetched, ahead=True)
-            # The application may not yield for long; this sends the requests before.
-            await asyncio.sleep(0)
-        else:
-            member.flush()
+    async def _fetch_ahead(self, limit: int, fetched: int) -> bool:
+        """Ask for more, for who is quick, before what is there is made: the broker works then."""
+        if not (self._was_quick and self._member.ends_with(limit)):
+            return False
+        self._member.ask_fetches(fetched, ahead=True)
+        await asyncio.sleep(0)  # The application may not yield for long; this sends the requests.
+        return True
 
     def _close_last_batch(self) -> None:
         if not self._config.explicit:

@@ -176,6 +176,15 @@ class ShareMember:
             asked += node.asked_records
             self._nodes[node_id] = self._nodes.pop(node_id)  # Others are first the next time.
 
+    def ends_with(self, limit: int) -> bool:
+        """Whether a poll of up to so many records hands out all that waits, and there is some.
+
+        Not where records are counted exactly: what is fetched ahead there, others lack.
+        """
+        if self.window.acquire_mode == "record_limit" or not len(self.inbox):
+            return False
+        return self.inbox.waiting <= self.window.to_hand_out(limit, self.tables())
+
     def flush(self) -> None:
         """Send what is settled by now, in requests of its own."""
         for node in self._nodes.values():

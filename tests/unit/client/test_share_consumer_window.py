@@ -242,3 +242,24 @@ def test_record_limit_never_brings_more_than_was_asked_for() -> None:
             last.accept()
 
     play(scenario)
+
+
+def test_the_next_fetch_is_on_its_way_before_a_quick_application_s_records_are_read() -> None:
+    async def scenario(bench: Bench) -> None:
+        under_way = []
+
+        def look(value: bytes) -> bytes:
+            metrics = member.metrics()["consumer-metrics"]
+            under_way.append(metrics["request-total"] - metrics["response-total"])
+            return value
+
+        for value in (b"4", b"5"):
+            await bench.fill(value)  # In a batch of its own; the four before are in one.
+        settings = {"max_poll_records": 1, "value_deserializer": look}
+        async with bench.member("implicit", **settings) as member:
+            got = [values(await member.poll(POLL_SECONDS)) for _ in range(6)]
+        assert got == [[b"0"], [b"1"], [b"2"], [b"3"], [b"4"], [b"5"]]
+        # Nobody knows that it is quick before it came back.
+        assert under_way == [0, 0, 0, 0, 1, 1]
+
+    play(scenario)
