@@ -17,11 +17,26 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from sharegroup.storage.kernel_syncs import KernelSyncs
 
 Buffer = bytes | bytearray | memoryview
 
 _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
+
+
+class SyncQueue(Protocol):
+    """Syncs some files at a time, for one event loop."""
+
+    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> None:
+        """Call ``done`` when all are synced, with what failed by its position in ``fds``."""
+        ...
+
+    def close(self) -> None:
+        """Return when nothing is going on; ``done`` is not called any more."""
+        ...
 
 
 class Files(Protocol):
@@ -52,6 +67,10 @@ class Files(Protocol):
 
     def sync(self, fd: int) -> None:
         """Return when the content of the file is on stable storage."""
+        ...
+
+    def sync_queue(self) -> SyncQueue | None:
+        """What does the work of ``sync`` while the event loop goes on; None: there is none."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -131,6 +150,9 @@ class RealFiles:
             fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(fd)
+
+    def sync_queue(self) -> SyncQueue | None:
+        return KernelSyncs.take()
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

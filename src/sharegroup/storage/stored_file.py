@@ -122,9 +122,14 @@ class StoredFile:
         at_stake, self.unsynced_bytes = self.unsynced_bytes, 0
         return at_stake
 
-    def sync(self) -> None:
+    @property
+    def syncing_fd(self) -> int:
+        """The descriptor, which stays open until `end_sync`."""
         assert self._syncing > 0
-        self._opened.files.sync(self._fd)
+        return self._fd
+
+    def sync(self) -> None:
+        self._opened.files.sync(self.syncing_fd)
 
     def end_sync(self) -> None:
         self._syncing -= 1

@@ -11,8 +11,9 @@ How a round syncs, and where (ADR 0001, measured):
   cache of its own, and syncfs needs one.  syncfs also writes what *other* programs left in
   memory for the same file system; when that makes it slow, rounds go back to fdatasync for a
   while.
-- in the event loop's thread when little is at stake and recent rounds were quick, because a
-  thread switch costs more than such a sync; otherwise in the one storage thread.
+- in the event loop's thread when little is at stake and recent rounds were quick, because any
+  hand-over costs more than such a sync.  Otherwise few files are left to the kernel's queue
+  (`kernel_syncs`), and the rest goes to the one storage thread.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ T = TypeVar("T")
 FILES_EACH_MAX = 3
 """Up to this many files are synced one by one."""
 
-INLINE_BYTES_MAX = 256 * 1024
-"""A round with more un-synced bytes than this runs in the storage thread."""
+QUEUED_FILES_MAX = 8
+"""Up to this many files, and no folders, are left to the kernel's queue."""
 
-INLINE_SECONDS_MAX = 0.002
-"""Rounds run in the storage thread while they take longer than this on average."""
+INLINE_BYTES_MAX = 256 * 1024
+"""The event loop does not wait for a round with more un-synced bytes than this."""
+
+INLINE_SECONDS_MAX = 0.001
+"""The event loop does not wait for rounds while they take longer than this on average."""
 
 TREE_SLOW_SECONDS = 0.050
 """A syncfs slower than this, and than the files alone would be, is not used for a while."""
@@ -86,8 +90,9 @@ class SyncPolicy:
     def use_tree(self, file_count: int, *, now: float) -> bool:
         return self._can_sync_tree and file_count > FILES_EACH_MAX and now >= self._tree_from
 
-    def use_thread(self, unsynced_bytes: int) -> bool:
-        return unsynced_bytes > INLINE_BYTES_MAX or self._round_seconds > INLINE_SECONDS_MAX
+    def is_quick(self, unsynced_bytes: int) -> bool:
+        """Whether the event loop can as well wait for it."""
+        return unsynced_bytes <= INLINE_BYTES_MAX and self._round_seconds <= INLINE_SECONDS_MAX
 
     def observe(
         self, *, tree: bool, file_count: int, unsynced_bytes: int, seconds: float, now: float
@@ -117,6 +122,7 @@ class Syncer:
         "_files",
         "_idle",
         "_policy",
+        "_queue",
         "_root",
         "_running",
         "_thread",
@@ -138,6 +144,7 @@ class Syncer:
         self._root = root
         self.clock = clock
         self._policy = SyncPolicy(can_sync_tree=files.can_sync_tree)
+        self._queue = files.sync_queue()
         self._waiting: dict[Syncable, None] = {}
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
@@ -193,8 +200,10 @@ class Syncer:
             self._files.sync_directory(directory)
 
     def close(self) -> None:
-        """Wait for what the storage thread has to do, then end it."""
+        """Wait for what the storage thread and the kernel have to do, then end it."""
         self._thread.shutdown(wait=True)
+        if self._queue is not None:
+            self._queue.close()
 
     def _take(self) -> list[Syncable]:
         taken = list(self._waiting)
@@ -208,12 +217,22 @@ class Syncer:
             return
         begun = _Round(self._files, self._root, taken, tree=False)
         began = self.clock()
+        is_quick = self._policy.is_quick(begun.unsynced_bytes)
+        if self._queue is not None and begun.fits_queue and not is_quick:
+            self._queue.begin(
+                begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
+            )
+            return
         begun.tree = self._policy.use_tree(begun.file_count, now=began)
-        if not self._policy.use_thread(begun.unsynced_bytes):
+        if is_quick:
             begun.execute()
             self._end_round(begun, self.clock() - began)
             return
         self.run(begun.execute, lambda _: self._end_round(begun, self.clock() - began))
+
+    def _end_queued(self, ended: _Round, errors: dict[int, OSError], seconds: float) -> None:
+        ended.take_errors(errors)
+        self._end_round(ended, seconds)
 
     def _end_round(self, ended: _Round, seconds: float) -> None:
         self.rounds += 1
@@ -244,7 +263,16 @@ class Syncer:
 class _Round:
     """The syncables of one round and what became of each."""
 
-    __slots__ = ("_errors", "_files", "_root", "_works", "file_count", "tree", "unsynced_bytes")
+    __slots__ = (
+        "_errors",
+        "_files",
+        "_root",
+        "_works",
+        "file_count",
+        "fits_queue",
+        "tree",
+        "unsynced_bytes",
+    )
 
     def __init__(self, files: Files, root: str, taken: list[Syncable], *, tree: bool) -> None:
         self._files = files
@@ -262,6 +290,17 @@ class _Round:
             self.file_count += len(work.files)
             self.unsynced_bytes += sum(file.begin_sync() for file in work.files)
         self.file_count += len(directories)
+        self.fits_queue = not directories and self.file_count <= QUEUED_FILES_MAX
+
+    def fds(self) -> list[int]:
+        """The descriptors of all files, one syncable's after the other's."""
+        return [file.syncing_fd for _, work in self._works for file in work.files]
+
+    def take_errors(self, errors: dict[int, OSError]) -> None:
+        """What went wrong, by the place in `fds`."""
+        if errors:
+            owners = [index for index, (_, work) in enumerate(self._works) for _ in work.files]
+            self._errors = {owners[position]: error for position, error in errors.items()}
 
     def execute(self) -> None:
         """The blocking part; touches nothing that the event loop's thread may change."""

@@ -36,7 +36,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sharegroup.storage.files import Buffer
+from sharegroup.storage.files import Buffer, SyncQueue
 
 
 @dataclass(slots=True, eq=False)
@@ -200,6 +200,10 @@ class PowerLossDisk:
                 file.error_kept = False
                 raise _error(errno.EIO, "sync")
             _make_durable(file)
+
+    def sync_queue(self) -> SyncQueue | None:
+        """There is none."""
+        return None
 
     def sync_directory(self, path: str) -> None:
         with self._lock:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from sharegroup.storage.stored_file import OpenFiles, StoredFile
 from sharegroup.storage.syncer import (
     INLINE_BYTES_MAX,
+    QUEUED_FILES_MAX,
     TREE_PAUSE_SECONDS,
     Syncer,
     SyncPolicy,
@@ -33,6 +35,42 @@ class Written:
 
     def sync_failed(self, error: OSError) -> None:
         self.heard.append("failed")
+
+
+class InFolder(Written):
+    """A file whose name is durable."""
+
+    def begin_sync(self) -> SyncWork:
+        return SyncWork((self.file,))
+
+
+class Queue:
+    """A queue of syncs that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.fds: list[int] = []
+        self.is_closed = False
+        self._done: Callable[[dict[int, OSError]], None] = lambda _: None
+
+    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> None:
+        self.fds, self._done = list(fds), done
+
+    def end(self, *failed: int) -> None:
+        self._done({position: OSError("lost") for position in failed})
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class QueueDisk(PowerLossDisk):
+    """A disk with a queue."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.queue = Queue()
+
+    def sync_queue(self) -> Queue:
+        return self.queue
 
 
 def made(disk: PowerLossDisk) -> tuple[Syncer, OpenFiles]:
@@ -76,6 +114,46 @@ def test_where_a_sync_of_everything_fails_each_file_answers_for_itself() -> None
     run(main())
 
 
+def test_large_files_are_left_to_a_queue_and_each_answers_for_itself() -> None:
+    async def main() -> None:
+        disk = QueueDisk()
+        syncer, opened = made(disk)
+        written = [InFolder(opened, str(number), INLINE_BYTES_MAX) for number in range(3)]
+        for one in written:
+            syncer.request(one)
+        await asyncio.sleep(0)  # The round has begun.
+        late = InFolder(opened, "late")
+        syncer.request(late)
+        assert len(disk.queue.fds) == 3
+        assert [one.heard for one in written] == [[], [], []]
+        disk.queue.end(1)
+        assert [one.heard for one in written] == [["synced"], ["failed"], ["synced"]]
+        assert late.heard == []
+        await syncer.drain()
+        assert (late.heard, disk.syncs, syncer.rounds) == (["synced"], 1, 2)
+        syncer.close()
+        assert disk.queue.is_closed
+
+    run(main())
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (QUEUED_FILES_MAX + 1, INLINE_BYTES_MAX)])
+def test_what_is_quick_and_what_is_many_files_is_not_left_to_a_queue(count: int, size: int) -> None:
+    """The one is synced soonest here; the others are by one sync of everything."""
+
+    async def main() -> None:
+        disk = QueueDisk()
+        syncer, opened = made(disk)
+        written = [InFolder(opened, str(number), size) for number in range(count)]
+        for one in written:
+            syncer.request(one)
+        await syncer.drain()
+        assert (disk.queue.fds, disk.syncs) == ([], 1)
+        assert all(one.heard == ["synced"] for one in written)
+
+    run(main())
+
+
 def test_what_is_requested_during_a_round_in_the_thread_waits_for_the_next() -> None:
     async def main() -> None:
         syncer, opened = made(PowerLossDisk(1))
@@ -111,16 +189,16 @@ def test_one_that_raises_does_not_keep_the_others_waiting() -> None:
     run(main())
 
 
-def test_slow_rounds_move_to_the_thread_and_quick_ones_back() -> None:
+def test_the_event_loop_waits_for_quick_rounds_only() -> None:
     policy = SyncPolicy(can_sync_tree=True)
-    assert not policy.use_thread(1000)
-    assert policy.use_thread(INLINE_BYTES_MAX + 1)
+    assert policy.is_quick(1000)
+    assert not policy.is_quick(INLINE_BYTES_MAX + 1)
     for _ in range(20):
         policy.observe(tree=False, file_count=1, unsynced_bytes=0, seconds=0.01, now=1.0)
-    assert policy.use_thread(1000)
+    assert not policy.is_quick(1000)
     for _ in range(40):
         policy.observe(tree=False, file_count=1, unsynced_bytes=0, seconds=0.0001, now=1.0)
-    assert not policy.use_thread(1000)
+    assert policy.is_quick(1000)
 
 
 def test_a_sync_of_everything_that_is_slow_for_others_sake_is_given_up_for_a_while() -> None:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup.storage.kernel_syncs import Errors, KernelSyncs, failures
+from tests.unit.storage.logs import run
+
+
+@pytest.fixture
+def queue() -> Iterator[KernelSyncs]:
+    taken = KernelSyncs.take()
+    if taken is None:
+        pytest.skip("this system has no queue for syncs")
+    yield taken
+    taken.close()
+
+
+@pytest.fixture
+def fds(tmp_path: Path) -> Iterator[list[int]]:
+    """Three files with something to sync."""
+    opened = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "abc"]
+    for fd in opened:
+        os.write(fd, b"written")
+    yield opened
+    for fd in opened:
+        os.close(fd)
+
+
+async def synced(queue: KernelSyncs, fds: list[int]) -> Errors:
+    told: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+    queue.begin(fds, told.set_result)
+    assert not told.done(), "the event loop tells it, in a turn of its own"
+    return await told
+
+
+def test_files_are_synced_round_after_round(queue: KernelSyncs, fds: list[int]) -> None:
+    async def main() -> None:
+        for count in (1, 3, 2):
+            assert await synced(queue, fds[:count]) == {}
+
+    run(main())
+
+
+def test_what_the_kernel_does_not_take_is_synced_by_ourselves(
+    queue: KernelSyncs, fds: list[int]
+) -> None:
+    """A pipe has no sync, so the kernel stops there; the file behind it is synced all the same."""
+
+    async def main() -> None:
+        reader, writer = os.pipe()
+        try:
+            errors = await synced(queue, [fds[0], writer, fds[1]])
+        finally:
+            os.close(reader)
+            os.close(writer)
+        assert {place: error.errno for place, error in errors.items()} == {1: errno.EINVAL}
+        assert await synced(queue, fds) == {}
+
+    run(main())
+
+
+def test_where_the_kernel_takes_nothing_the_event_loop_hears_of_it_all_the_same(
+    queue: KernelSyncs, fds: list[int]
+) -> None:
+    async def main() -> None:
+        reader, writer = os.pipe()
+        try:
+            assert list(await synced(queue, [writer])) == [0]
+        finally:
+            os.close(reader)
+            os.close(writer)
+
+    run(main())
+
+
+def test_an_error_of_the_disk_names_its_file() -> None:
+    events = struct.pack("=QQqq", 2, 0, -errno.EIO, 0) + struct.pack("=QQqq", 0, 0, 0, 0)
+    found = failures(events)
+    assert {place: error.errno for place, error in found.items()} == {2: errno.EIO}
+
+
+def test_closing_waits_for_what_is_going_on_and_tells_nobody(fds: list[int]) -> None:
+    """Who comes next gets the same queue of the kernel, with no result of another's in it."""
+
+    async def main() -> None:
+        told: list[Errors] = []
+        first = KernelSyncs.take()
+        if first is None:
+            pytest.skip("this system has no queue for syncs")
+        first.begin(fds, told.append)
+        first.close()
+        second = KernelSyncs.take()
+        assert second is not None
+        try:
+            assert await synced(second, fds) == {}
+        finally:
+            second.close()
+        assert told == []
+
+    run(main())
