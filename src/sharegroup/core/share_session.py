@@ -105,6 +105,11 @@ class ShareSessions:
         """How many sessions the group has here."""
         return self._group_sizes.get(group_id, 0)
 
+    @property
+    def watched_count(self) -> int:
+        """How many partitions some session wants to be told of."""
+        return len(self._watches)
+
     def partition_count(self) -> int:
         """How many partitions all sessions hold together, each counted once per session."""
         return sum(len(session.partitions) for session in self._sessions.values())
