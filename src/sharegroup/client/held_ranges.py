@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sharegroup.client.acknowledgements import GAP, RENEW, AckRun
@@ -83,8 +83,15 @@ class Fetched:
 class HeldRanges:
     """See the module's text."""
 
-    def __init__(self, session: ShareSession, cluster: Cluster) -> None:
+    def __init__(
+        self,
+        session: ShareSession,
+        cluster: Cluster,
+        *,
+        on_records: Callable[[FetchedPartition], None] | None = None,
+    ) -> None:
         self.session = session
+        self._on_records = on_records
         self.lock_ms: int | None = None
         """How long a lock lasts; None before the first answer."""
         self.backoff = cluster.backoff()
@@ -110,6 +117,8 @@ class HeldRanges:
                 fetched.errors[one.key] = one.error
             if one.acquired:
                 self._take(one, fetched)
+                if self._on_records is not None:
+                    self._on_records(one)
             fetched.record_bytes += len(one.records)
         return fetched
 

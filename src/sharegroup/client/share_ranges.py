@@ -4,7 +4,7 @@ The driver of a Spark query acquires here, its executors read by plain fetches, 
 work is committed the driver acknowledges here.  In between, which may be hours, the locks are
 renewed at a third of their time.
 
-    acquire ---> ranges by partition, held and renewed
+    acquire ---> ranges by partition, held and renewed; what came along goes to ``on_records``
     acknowledge(runs) ---> what could not be acknowledged: it may come again
     close ---> the broker gives back what is held
 
@@ -21,7 +21,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sharegroup.client import admin_groups, admin_topics
@@ -35,7 +35,7 @@ from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import TopicPartition as NamedPartition
 from sharegroup.client.refusals import may_pass
 from sharegroup.client.share_requests import FetchLimits, SessionMember
-from sharegroup.client.share_session import AcquiredRange, ShareSession
+from sharegroup.client.share_session import AcquiredRange, FetchedPartition, ShareSession
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
 
@@ -77,7 +77,9 @@ class ShareRanges:
         group_id: str,
         topics: Iterable[str],
         member_id: str | None = None,
+        on_records: Callable[[FetchedPartition], None] | None = None,
     ) -> None:
+        self._on_records = on_records
         member = MemberId(member_id) if member_id else new_member_id()
         self.member = SessionMember(GroupId(group_id), member)
         self._cluster = Cluster(config)
@@ -263,7 +265,9 @@ class ShareRanges:
                 self.member,
                 request_timeout_ms=self._cluster.config.request_timeout_ms,
             )
-            node = self._nodes[node_id] = HeldRanges(session, self._cluster)
+            node = self._nodes[node_id] = HeldRanges(
+                session, self._cluster, on_records=self._on_records
+            )
         return node
 
     # Holding and settling.

@@ -1,4 +1,4 @@
-"""A task's rows: fetch what the driver acquired, decode it, hand it to Spark as Arrow batches.
+"""A task's rows: take or fetch what the driver acquired, decode it, hand it on as Arrow batches.
 
 Spark starts a worker process for each core and uses it for task after task, so connections,
 metadata and an event loop live in the module and are found again by the next task.  While
@@ -7,6 +7,9 @@ Spark takes the rows of one answer, the next is on its way.
     rows    --------[ decode 1 ][ decode 2 ][ decode 3 ]
     network [ round 1 ][ round 2 ]  [ round 3 ]
 
+What the driver has kept on this machine (`kept_records`) is not fetched and comes first; of each
+topic partition that is the lower offsets.
+
 Reading is a pure function of options and partition.  Whoever stops in the middle (``take``,
 ``isEmpty``, a failure elsewhere) closes the iterator, and what is on its way is given up.
 """
@@ -14,7 +17,7 @@ Reading is a pure function of options and partition.  Whoever stops in the middl
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,12 +29,16 @@ from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.spark.background import LoopThread
+from sharegroup.spark.kept_records import Reader, opened
 from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.options import ReadOptions
-from sharegroup.spark.partition import RunsPartition
-from sharegroup.spark.record_fetch import Fetched, RecordFetch
+from sharegroup.spark.partition import PartitionRuns, RunsPartition
+from sharegroup.spark.record_fetch import RecordFetch
 from sharegroup.spark.schema import arrow_batches
+from sharegroup.wire.batches import Buffer
 from sharegroup.wire.columns import Ranges, record_columns
+
+OFFSET_MAX = 2**63 - 1
 
 
 class _Process:
@@ -84,28 +91,53 @@ def read(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordB
     if not isinstance(partition, RunsPartition):
         return  # A batch read without partitions: Spark makes up an empty one.
     process = _this_process()
+    cluster = process.cluster(options)
+    near, far = near_and_far(partition.parts)
     fetch = RecordFetch(
-        process.cluster(options),
-        partition.parts,
+        cluster,
+        far,
         record_bytes=process.record_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
     )
     coming = process.thread.submit(fetch.next_round())
     try:
+        for part, reader in near:
+            for one, records in reader.between(part.runs[0].first, part.runs[-1].end):
+                yield from _rows(part, one.first, one.end, records, options)
         while fetched := coming.result():
             coming = process.thread.submit(fetch.next_round())
-            for one in fetched:
-                yield from _rows(one, options)
+            for each in fetched:
+                yield from _rows(each.part, each.first, OFFSET_MAX, each.records, options)
     finally:
         coming.cancel()
+        for _, reader in near:
+            reader.close()
 
 
-def _rows(fetched: Fetched, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    part = fetched.part
+def near_and_far(
+    parts: Iterable[PartitionRuns],
+) -> tuple[list[tuple[PartitionRuns, Reader]], list[PartitionRuns]]:
+    """What the driver has kept within reach, and what to fetch: a partition once in each."""
+    near: list[tuple[PartitionRuns, Reader]] = []
+    far: list[PartitionRuns] = []
+    for part in parts:
+        if part.kept is not None and (reader := opened(part.kept)) is not None:
+            near.append((part, reader))
+        elif far and far[-1][:3] == part[:3]:
+            far[-1] = part._replace(runs=far[-1].runs + part.runs)
+        else:
+            far.append(part)
+    return near, far
+
+
+def _rows(
+    part: PartitionRuns, first: int, end: int, records: Buffer, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """What of the runs lies in these batches, and within [first, end)."""
     runs: Any = np.array(part.runs, dtype=np.int64)
-    runs = runs[runs[:, 1] > fetched.first]
-    ranges = Ranges(np.maximum(runs[:, 0], fetched.first), runs[:, 1])
-    groups = record_columns(fetched.records, ranges, headers=options.include_headers)
+    runs = runs[(runs[:, 1] > first) & (runs[:, 0] < end)]
+    ranges = Ranges(np.maximum(runs[:, 0], first), np.minimum(runs[:, 1], end))
+    groups = record_columns(records, ranges, headers=options.include_headers)
     try:
         for columns in groups:
             yield from arrow_batches(

@@ -24,6 +24,8 @@ from sharegroup.errors import InvalidConfig
 EARLIEST = -2
 LATEST = -1
 """In JSON offsets, as Spark's Kafka source has them."""
+KEPT_BYTES_MAX = 1024 * 1024 * 1024
+"""Of a batch's records, where nothing else is said."""
 
 Offsets = int | Mapping[str, Mapping[int, int]]
 """EARLIEST or LATEST for everything, or an offset (or one of these) by topic and partition."""
@@ -50,6 +52,8 @@ class SourceOptions(ReadOptions):
 
     group: str
     records_per_trigger_max: int | None = None
+    kept_bytes_max: int = KEPT_BYTES_MAX
+    """Of a batch's records, for executors on the driver's machine; 0: they fetch all."""
     outcomes_location: str | None = None
     """The directory of the files with per-row outcomes; None: the default one."""
 
@@ -81,6 +85,12 @@ class _Option(NamedTuple):
 def _positive(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("expected a whole number of 1 or more")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("expected a whole number of 0 or more")
     return int(text)
 
 
@@ -148,6 +158,7 @@ _STREAM = (
     *_READ,
     _GROUP,
     _Option("maxOffsetsPerTrigger", "records_per_trigger_max", _positive),
+    _Option("keptBytesMax", "kept_bytes_max", _whole),
     _Option("outcomesLocation", "outcomes_location", _text),
 )
 _BATCH = (

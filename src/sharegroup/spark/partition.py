@@ -1,7 +1,8 @@
 """What one task reads: ranges of offsets, of one topic partition or of several.
 
-This is all that passes from the driver to an executor.  A task's rows are a pure function of
-it: the same partition read twice, by two actions or after a crash, gives the same rows.  No
+This is all that passes from the driver to an executor, and a task's rows are a pure function of
+it: the same partition read twice, by two actions or after a crash, gives the same rows, whether
+the records are where the driver kept them or come from the broker.  No
 leader is named, because by the time the task runs, or runs again after a restart, it may be
 another; an executor asks once and remembers for as long as its process lives.
 """
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from sharegroup.ids import TopicId
+from sharegroup.spark.kept_records import KeptRecords
 
 NOT_DELIVERED = 0
 """The delivery count of what a batch read reads: no share group delivered it."""
@@ -34,6 +36,8 @@ class PartitionRuns(NamedTuple):
     topic_id: TopicId
     partition: int
     runs: tuple[Run, ...]
+    kept: KeptRecords | None = None
+    """Where an executor on the driver's machine finds all records of the runs."""
 
     @property
     def offset_count(self) -> int:

@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from sharegroup.ids import TopicId, TopicName
+from sharegroup.client.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicName, TopicPartition
 from sharegroup.spark.carry import Acquired
+from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
 
 ROWS_PER_TASK = 10_000
@@ -32,8 +34,9 @@ def plan(
     *,
     tasks_min: int | None = None,
     rows_per_task_max: int | None = None,
+    keeper: Keeper | None = None,
 ) -> list[RunsPartition]:
-    """The tasks of a batch; none when it holds nothing."""
+    """The tasks of a batch, none when it holds nothing; what ``keeper`` has they need not fetch."""
     line = [
         PartitionRuns(names[key.topic_id], key.topic_id, key.partition, acquired[key])
         for key in sorted(acquired, key=lambda key: (names[key.topic_id], key))
@@ -45,7 +48,26 @@ def plan(
     tasks = min(len(line), ceil(rows / ROWS_PER_TASK)) if tasks_min is None else tasks_min
     if rows_per_task_max is not None:
         tasks = max(tasks, ceil(rows / rows_per_task_max))
+    if keeper is not None:
+        line = [part for whole in line for part in _with_kept(whole, keeper)]
     return [RunsPartition(parts) for parts in _cut(line, ceil(rows / tasks))]
+
+
+def _with_kept(part: PartitionRuns, keeper: Keeper) -> Iterator[PartitionRuns]:
+    """The part as far as its records are kept without a hole, and the rest to be fetched."""
+    key = TopicPartition(part.topic_id, part.partition)
+    covered = keeper.covered(key)
+    if not covered:
+        yield part
+        return
+    missing = OffsetSet.of((run.first, run.end) for run in part.runs) - covered
+    cut = missing.ranges[0][0] if missing else part.runs[-1].end
+    near = tuple(run._replace(end=min(run.end, cut)) for run in part.runs if run.first < cut)
+    far = tuple(run._replace(first=max(run.first, cut)) for run in part.runs if run.end > cut)
+    if near:
+        yield part._replace(runs=near, kept=keeper.records(key))
+    if far:
+        yield part._replace(runs=far)
 
 
 def _cut(line: list[PartitionRuns], rows_each: int) -> Iterator[list[PartitionRuns]]:

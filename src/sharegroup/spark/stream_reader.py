@@ -39,6 +39,7 @@ from sharegroup.client.share_ranges import RECORDS_MAX, ShareRanges
 from sharegroup.errors import KafkaError
 from sharegroup.spark.background import LoopThread
 from sharegroup.spark.decision_files import DecisionFiles, default_location
+from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
 from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
@@ -93,6 +94,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else RECORDS_MAX
         offset = parse(start, self._subscription)
         member = self._started(offset)
+        member.keeper.begin()  # Spark asks when the batch before is done, so its records are too.
         if self._is_available_now and not member.stream.has_end:
             member.call(member.stream.stop_at_the_end())
         try:
@@ -116,12 +118,13 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if start == end:
             return []  # Spark runs an empty first batch when there are no records yet.
         offset = parse(end, self._subscription)
-        self._started(offset)  # Joining the group can begin meanwhile.
+        member = self._started(offset)  # Joining the group can begin meanwhile.
         return plan(
             offset.acquired,
             offset.names,
             tasks_min=self._options.partitions_min,
             rows_per_task_max=self._options.records_per_partition_max,
+            keeper=member.keeper,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -153,7 +156,8 @@ class _Member:
         exit_on_sigterm()
         keep_freed_memory()
         self._thread = LoopThread("kafka-share-driver")
-        self._ranges = self._thread.call(_make_ranges(options, query))
+        self.keeper = Keeper(options.kept_bytes_max)
+        self._ranges = self._thread.call(_make_ranges(options, query, self.keeper))
         files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
         files.remove_old()
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
@@ -174,15 +178,17 @@ class _Member:
         except (FutureTimeout, KafkaError) as error:
             log.warning("stream.leave_failed error=%r (locks and membership time out)", error)
         self._thread.close()
+        self.keeper.close()
 
 
-async def _make_ranges(options: SourceOptions, query: str) -> ShareRanges:
+async def _make_ranges(options: SourceOptions, query: str, keeper: Keeper) -> ShareRanges:
     """On the loop it belongs to; begins to join the group."""
     ranges = ShareRanges(
         config_from(ClientConfig, options.client),
         group_id=options.group,
         topics=options.topics,
         member_id=query,
+        on_records=keeper.keep,
     )
     ranges.start()
     return ranges

@@ -1,0 +1,246 @@
+"""What the driver keeps is what a fetch would bring; where it is not kept, a fetch brings it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from sharegroup.client.share_session import AcquiredRange, FetchedPartition
+from sharegroup.errors import KafkaError
+from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.spark import executor_read, kept_records
+from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
+from sharegroup.spark.options import stream_options
+from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.spark.plan import plan
+from sharegroup.wire.batches import stamp
+from sharegroup.wire.records import NewRecord, encode_batch
+
+ORDERS = TopicId(UUID(int=2))
+FIRST, SECOND = TopicPartition(ORDERS, 0), TopicPartition(ORDERS, 1)
+NAMES = {ORDERS: TopicName("orders")}
+MIB = 1024 * 1024
+# Nobody listens there, so what is read was kept.
+OPTIONS = stream_options(
+    {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "kafka.default.api.timeout.ms": "100",
+        "subscribe": "orders",
+        "share.group": "any",
+    }
+)
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    keeper = Keeper(MIB)
+    keeper.begin()
+    yield keeper
+    keeper.close()
+    executor_read.close()
+
+
+def batch(first: int, end: int) -> bytes:
+    """A log batch with one record for each offset, which is its value."""
+    records = [NewRecord(None, b"%d" % offset, 0) for offset in range(first, end)]
+    encoded = encode_batch(records)
+    stamp(encoded, base_offset=first, leader_epoch=0)
+    return bytes(encoded)
+
+
+def answer(
+    *batches: bytes, acquired: Sequence[tuple[int, int]], key: TopicPartition = FIRST
+) -> FetchedPartition:
+    ranges = tuple(AcquiredRange(first, end, 1) for first, end in acquired)
+    return FetchedPartition(key, memoryview(b"".join(batches)), ranges, None)
+
+
+def parts_of(keeper: Keeper, *runs: tuple[int, int], key: TopicPartition = FIRST):
+    """The plan of one task for these runs."""
+    (task,) = plan({key: tuple(Run(*run, 1) for run in runs)}, NAMES, keeper=keeper)
+    return task.parts
+
+
+def read(*parts: PartitionRuns) -> list[int]:
+    """The offsets that come without a broker; each has its own value."""
+    batches: list[pa.RecordBatch] = list(executor_read.read(OPTIONS, RunsPartition(parts)))
+    rows = pa.Table.from_batches(batches).to_pylist() if batches else []
+    assert [int(row["value"]) for row in rows] == [row["offset"] for row in rows]
+    return [row["offset"] for row in rows]
+
+
+def kept_runs(parts: Sequence[PartitionRuns]) -> list[tuple[bool, list[tuple[int, int]]]]:
+    return [(part.kept is not None, [run[:2] for run in part.runs]) for part in parts]
+
+
+def test_what_was_kept_is_read_without_a_broker(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 5), batch(5, 8), acquired=[(0, 8)]))
+    keeper.keep(answer(batch(8, 10), acquired=[(8, 10)]))
+    assert read(*parts_of(keeper, (0, 10))) == list(range(10))
+
+
+def test_only_the_runs_are_read(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 9), acquired=[(1, 3), (5, 9)]))
+    assert read(*parts_of(keeper, (1, 3), (5, 8))) == [1, 2, 5, 6, 7]
+
+
+def test_partitions_are_kept_apart(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 2), acquired=[(0, 2)]))
+    keeper.keep(answer(batch(70, 72), acquired=[(70, 72)], key=SECOND))
+    keeper.keep(answer(batch(2, 4), acquired=[(2, 4)]))
+    assert read(*parts_of(keeper, (0, 4))) == [0, 1, 2, 3]
+    assert read(*parts_of(keeper, (70, 72), key=SECOND)) == [70, 71]
+
+
+def test_batch_that_came_twice_is_read_once(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 6), acquired=[(0, 4)]))
+    keeper.keep(answer(batch(0, 6), batch(6, 8), acquired=[(4, 8)]))
+    assert read(*parts_of(keeper, (0, 8))) == list(range(8))
+
+
+def test_task_reads_again_what_it_read(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    parts = parts_of(keeper, (0, 3))
+    assert read(*parts) == read(*parts) == [0, 1, 2]
+
+
+def test_slices_are_mapped_from_any_position(keeper: Keeper, monkeypatch) -> None:
+    monkeypatch.setattr(kept_records, "SLICE_BYTES", 1)
+    for first in range(0, 3_000, 100):
+        keeper.keep(answer(batch(first, first + 100), acquired=[(first, first + 100)]))
+    (part,) = parts_of(keeper, (0, 3_000))
+    assert part.kept is not None
+    assert len(part.kept.slices) == 30
+    assert read(part) == list(range(3_000))
+    assert read(part._replace(runs=(Run(150, 160, 1), Run(2_999, 3_000, 1)))) == [
+        *range(150, 160),
+        2_999,
+    ]
+
+
+def test_offset_without_a_record_is_not_waited_for(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), batch(5, 7), acquired=[(0, 7)]))
+    assert read(*parts_of(keeper, (0, 7))) == [0, 1, 2, 5, 6]
+
+
+def test_batch_that_was_cut_off_is_fetched(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), batch(3, 6)[:-1], acquired=[(0, 6)]))
+    assert kept_runs(parts_of(keeper, (0, 6))) == [(True, [(0, 3)]), (False, [(3, 6)])]
+
+
+def test_what_goes_beyond_the_limit_is_fetched() -> None:
+    keeper = Keeper(len(batch(0, 3)))
+    keeper.begin()
+    for first in (0, 3, 6):
+        keeper.keep(answer(batch(first, first + 3), acquired=[(first, first + 3)]))
+    assert kept_runs(parts_of(keeper, (0, 9))) == [(True, [(0, 3)]), (False, [(3, 9)])]
+    keeper.close()
+
+
+def test_offsets_that_go_back_are_fetched_and_what_lies_behind(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(10, 20), acquired=[(10, 12), (18, 20)]))
+    keeper.keep(answer(batch(10, 20), acquired=[(14, 16)]))
+    assert kept_runs(parts_of(keeper, (10, 12), (14, 16), (18, 20))) == [
+        (True, [(10, 12)]),
+        (False, [(14, 16), (18, 20)]),
+    ]
+
+
+def test_without_room_everything_is_fetched() -> None:
+    keeper = Keeper(0)
+    keeper.begin()
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
+
+
+def test_records_that_are_none_are_left_to_the_executors(keeper: Keeper) -> None:
+    keeper.keep(answer(bytes(200), acquired=[(0, 3)]))
+    assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
+
+
+def test_batch_that_is_over_is_fetched(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    parts = parts_of(keeper, (0, 3))
+    keeper.begin()
+    keeper.keep(answer(batch(7, 9), acquired=[(7, 9)]))
+    with pytest.raises(KafkaError):
+        read(*parts)
+    assert read(*parts_of(keeper, (7, 9))) == [7, 8]
+
+
+def test_reader_that_is_late_keeps_what_it_has_begun(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    (part,) = parts_of(keeper, (0, 3))
+    assert part.kept is not None
+    reader = opened(part.kept)
+    assert reader is not None
+    keeper.begin()
+    keeper.keep(answer(batch(50, 53), acquired=[(50, 53)]))
+    assert [bytes(view) for _, view in reader.between(0, 3)] == [batch(0, 3)]
+    reader.close()
+
+
+def test_another_file_under_the_same_number_is_not_touched(keeper: Keeper, tmp_path) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    (part,) = parts_of(keeper, (0, 3))
+    assert part.kept is not None
+    with open(tmp_path / "other", "wb+") as other:
+        other.write(b"unchanged")
+        other.flush()
+        elsewhere = part.kept._replace(path=f"/proc/{os.getpid()}/fd/{other.fileno()}")
+        assert opened(elsewhere) is None
+    assert (tmp_path / "other").read_bytes() == b"unchanged"
+    assert opened(part.kept._replace(path="/proc/0/fd/0")) is None
+
+
+def test_what_cannot_be_opened_is_fetched_with_what_was_not_kept(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    parts = parts_of(keeper, (0, 5))
+    assert kept_runs(parts) == [(True, [(0, 3)]), (False, [(3, 5)])]
+    keeper.begin()
+    _, far = executor_read.near_and_far(parts)
+    assert [(part.partition, part.runs) for part in far] == [(0, (Run(0, 3, 1), Run(3, 5, 1)))]
+
+
+def test_records_that_nobody_reads_here_are_kept_no_longer(keeper: Keeper) -> None:
+    for number in range(UNREAD_BATCHES_MAX):
+        keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        assert parts_of(keeper, (0, 3))[0].kept is not None, number
+        keeper.begin()
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
+
+
+def test_records_that_are_read_are_kept_on(keeper: Keeper) -> None:
+    for _ in range(2 * UNREAD_BATCHES_MAX):
+        keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]
+        keeper.begin()
+
+
+@contextmanager
+def no_file_grows() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_memory_that_cannot_be_had_is_no_error(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)], key=SECOND))
+    assert keeper.covered(SECOND)
+    with no_file_grows():
+        keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+        assert not keeper.covered(FIRST)
+    assert not keeper.covered(SECOND)
+    keeper.begin()
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    assert read(*parts_of(keeper, (0, 3))) == [0, 1, 2]
