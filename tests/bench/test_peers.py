@@ -293,6 +293,13 @@ def test_the_time_to_join_does_not_count_in_what_the_perf_tool_says() -> None:
     assert after_the_join(PERF_TOOL, 4_600) == {"counted": 4_000, "seconds": 2.0}
 
 
+def test_reports_of_two_consumers_on_one_line_are_two_reports() -> None:
+    """A thread printed between the other's line and its end; there is no consumer 22026."""
+    jammed = PERF_TOOL.replace("for share consumer 2\n", "for share consumer 2", 1)
+    assert "for share consumer 22026-11-21" in jammed
+    assert after_the_join(jammed, 4_600) == {"counted": 4_000, "seconds": 2.0}
+
+
 def test_the_perf_tool_must_have_taken_every_record() -> None:
     with pytest.raises(BenchError, match="expected 4601 records"):
         after_the_join(PERF_TOOL, 4_601)

@@ -31,8 +31,11 @@ TIME_FORMAT = "%Y-%m-%d %H:%M:%S:%f"
 
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
 _PROGRESS = re.compile(
-    rf"({_TIME}), ({_TIME}), [\d.]+, [\d.]+, [\d.]+, (\d+), \d+ for share consumer (\d+)"
+    rf"({_TIME}), ({_TIME}), [\d.]+, [\d.]+, [\d.]+, (\d+), \d+ for share consumer"
+    rf" (\d+?)(?={_TIME}|\D|\Z)"
 )
+"""The tool prints a line and its end in two steps, and its consumers are threads: behind a
+consumer's number there may be the next line's year."""
 _TOTAL = re.compile(rf"({_TIME}), ({_TIME}), [\d.]+, [\d.]+, [\d.]+, (\d+), (\d+)$", re.MULTILINE)
 _SENT = re.compile(r"(\d+) records sent, ([\d.]+) records/sec")
 
