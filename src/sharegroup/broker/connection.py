@@ -43,6 +43,7 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._parts = parts
         self._clock: Clock = parts.clock
+        self._read_ahead = parts.topics.read_ahead
         self._frames = Frames(parts.config.server.request_bytes_max)
         self._replies: deque[asyncio.Future[Reply] | Reply] = deque()
         self._transport: asyncio.Transport | None = None
@@ -178,6 +179,8 @@ class Connection(asyncio.Protocol):
         if chunks and not self._closing:
             self._last_write_ms = self._clock.now_ms()
             self._transport.writelines(chunks)
+            if self._read_ahead.is_due:  # There is time while the peer works on its answer.
+                asyncio.get_running_loop().call_soon(self._read_ahead.read_expected)
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:

@@ -42,6 +42,7 @@ from sharegroup.storage.partition_log import (
     PartitionLog,
 )
 from sharegroup.storage.parts import Durability, StorageParts
+from sharegroup.storage.read_ahead import ReadAhead
 from sharegroup.storage.recovery import SNAPSHOT_SUFFIX, load_log
 from sharegroup.storage.segment import SegmentLimits, segment_name
 from sharegroup.storage.stored_file import OpenFiles
@@ -116,6 +117,11 @@ class LogDirectory:
         self._cleaned: dict[TopicPartition, int] = {}
         self.was_clean = False
         """The broker that had the directory last ended in order."""
+
+    @property
+    def read_ahead(self) -> ReadAhead:
+        """What was read, or is to be read, before anybody asks."""
+        return self._parts.ahead
 
     @classmethod
     def open(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.storage.batch_scan import headers, is_whole
 from sharegroup.storage.boundaries import BatchMap, BatchSpans, Boundaries
+from sharegroup.storage.read_ahead import PIECE_BYTES_MAX, Place, ReadAhead
 from sharegroup.storage.segment import Segment
 from sharegroup.storage.whole_read import read_whole
 
@@ -26,16 +27,23 @@ Piece = tuple[Boundaries, int, int]
 class LogReader:
     """See the module's text.  The caller has checked that the offsets are in the log."""
 
-    __slots__ = ("_map", "_name", "_segments", "_verified_from")
+    __slots__ = ("_ahead", "_map", "_name", "_segments", "_verified_from")
 
     def __init__(
-        self, name: str, segments: list[Segment], batch_map: BatchMap, verified_from: int
+        self,
+        name: str,
+        segments: list[Segment],
+        batch_map: BatchMap,
+        *,
+        verified_from: int,
+        ahead: ReadAhead,
     ) -> None:
         """``segments`` is the log's own list, ascending; the log changes it."""
         self._name = name
         self._segments = segments
         self._map = batch_map
         self._verified_from = verified_from
+        self._ahead = ahead
 
     def spans(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> BatchSpans:
         firsts: list[int] = []
@@ -56,11 +64,12 @@ class LogReader:
 
     def read(self, offset: int, *, end: int, bytes_max: int) -> bytes:
         """Empty where there is no batch up to ``end``."""
-        found = self._read_batches(offset, end=end, bytes_max=bytes_max)
+        found = self._find(offset, end=end, bytes_max=bytes_max)
         if found is None:
             return b""
-        first, data, segment = found
-        sound = self._sound_bytes(data, first, segment)
+        first, place = found
+        data = self._read(place)
+        sound = self._sound_bytes(data, first, place[0])
         if sound == 0:
             raise self._damaged(first)
         return data if sound == len(data) else data[:sound]
@@ -74,19 +83,34 @@ class LogReader:
     def read_range(self, first: int, *, end: int) -> bytes:
         parts: list[bytes] = []
         while first < end:
-            found = self._read_batches(first, end=end, bytes_max=NO_LIMIT)
+            found = self._find(first, end=end, bytes_max=NO_LIMIT)
             if found is not None:
-                part_first, data, segment = found
-                if self._sound_bytes(data, part_first, segment) < max(len(data), 1):
-                    raise self._damaged(first)
-                parts.append(data)
+                part_first, place = found
+                piece = self._ahead.take(place)
+                parts.append(self._sound(part_first, place) if piece is None else piece)
             first = self._segment_at(first).end_offset
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _read_batches(
-        self, offset: int, *, end: int, bytes_max: int
-    ) -> tuple[int, bytes, Segment] | None:
-        """The first offset and the bytes of batches as they are on disk, in one segment."""
+    def read_ahead(self, first: int, *, end: int) -> None:
+        """Have ready what `read_range` will be asked for, as far as it lies in one segment."""
+        if not self._segments or first < self._segments[0].base_offset:
+            return  # Deleted meanwhile.
+        found = self._find(first, end=end, bytes_max=PIECE_BYTES_MAX)
+        if found is None:
+            return
+        part_first, place = found
+        if place[2] <= PIECE_BYTES_MAX and place not in self._ahead:
+            self._ahead.keep(place, self._sound(part_first, place))
+
+    def _sound(self, first: int, place: Place) -> bytes:
+        """What lies there, which should begin with ``first``; CorruptMessage if any is damaged."""
+        data = self._read(place)
+        if self._sound_bytes(data, first, place[0]) < max(len(data), 1):
+            raise self._damaged(first)
+        return data
+
+    def _find(self, offset: int, *, end: int, bytes_max: int) -> tuple[int, Place] | None:
+        """The first offset of whole batches, and where they are, in one segment."""
         segment, first, position, size = None, offset, 0, 0
         for window, low, high in self._pieces(
             offset, end=end, bytes_max=bytes_max, count_max=NO_LIMIT
@@ -95,7 +119,7 @@ class LogReader:
                 segment, first = window.segment, window.firsts[low]
                 position = window.positions[low]
             size = window.ending_at(high) - position
-        return None if segment is None else (first, self._read(segment, position, size), segment)
+        return None if segment is None else (first, (segment, position, size))
 
     def _pieces(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> Iterator[Piece]:
         """Batches from the one that holds ``offset`` on, window by window, in one segment."""
@@ -131,7 +155,8 @@ class LogReader:
         except OSError as error:
             raise KafkaStorageError(f"{self._name} offset={offset}: {error}") from error
 
-    def _read(self, segment: Segment, position: int, size: int) -> bytes:
+    def _read(self, place: Place) -> bytes:
+        segment, position, size = place
         try:
             return segment.log.read(size, position)
         except OSError as error:

@@ -122,7 +122,11 @@ class PartitionLog:
         self._segments = Segments(parts, self._folder, str(self), loaded.segments)
         self._producers = loaded.producers
         self._reader = LogReader(
-            str(self), self._segments.all, self._segments.map, loaded.verified_from
+            str(self),
+            self._segments.all,
+            self._segments.map,
+            verified_from=loaded.verified_from,
+            ahead=parts.ahead,
         )
         self._pending = TicketQueue()
         self._durable = self._segments.mark(self.end_offset)
@@ -321,6 +325,12 @@ class PartitionLog:
         """The bytes of exactly the batches that cover ``[first, end)``."""
         return self._reader.read_range(first, end=self._readable_end(first, end))
 
+    def expect_read(self, first: int, end: int) -> None:
+        """`read_range` will probably be asked for this: have it ready, as far as it is there."""
+        end = min(end, self.high_watermark)
+        if first < end:
+            self._parts.ahead.expect(self._reader, first, end)
+
     def _readable_end(self, offset: int, end: int | None) -> int:
         if not self.start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
@@ -484,6 +494,7 @@ class PartitionLog:
     def close(self) -> None:
         """Give the files back; tickets that are not done fail."""
         self._is_closed = True
+        self._parts.ahead.forget(self._reader)
         self._parts.syncer.withdraw(self)
         self._pending.fail(f"{self}: the log was closed")
         self._segments.close()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sharegroup.ids import TopicPartition
 from sharegroup.storage.files import Files
+from sharegroup.storage.read_ahead import ReadAhead
 from sharegroup.storage.stored_file import OpenFiles
 from sharegroup.storage.syncer import Syncer
 
@@ -34,6 +35,8 @@ class StorageParts:
     """Told how many bytes were appended to any log: a checkpoint comes due by bytes."""
     delete_before: Callable[[Mapping[TopicPartition, int]], Awaitable[None]]
     """Move the starts of logs up; see `LogDirectory.delete_before`."""
+
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
     @property
     def files(self) -> Files:

@@ -28,6 +28,7 @@ from sharegroup.storage.compaction import Compactable, Compacted, CompactionLimi
 from sharegroup.storage.journal import Journal
 from sharegroup.storage.log_directory import LogDirectory
 from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.read_ahead import ReadAhead
 from sharegroup.storage.retention import Retention
 from sharegroup.storage.segment import SegmentLimits
 
@@ -87,6 +88,11 @@ class Topics:
         self._settings: dict[TopicName, tuple[TopicConfig, LogConfig, LogSettings]] = {}
         for payload in journal.payloads():
             self.catalog.replay(decode_event(payload))
+
+    @property
+    def read_ahead(self) -> ReadAhead:
+        """What is read from the logs as soon as there is time."""
+        return self._directory.read_ahead
 
     def on_visible(self, callback: Callable[[TopicPartition], None]) -> None:
         """Call ``callback`` whenever a partition has new records that may be read."""
