@@ -7,7 +7,7 @@ those about a partition's log go to its leader.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -49,6 +49,8 @@ from sharegroup.errors import (
     NONE,
     KafkaError,
     LeaderNotAvailable,
+    NotLeaderOrFollower,
+    RequestTimedOut,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
@@ -296,10 +298,12 @@ async def _ask_leaders(
     *,
     what: str,
 ) -> list[Any]:
-    """Each leader's answer about its partitions; all again when one can't be reached.
+    """Each leader's answer about its partitions; all again while one can't be reached or leads no
+    more, or does not know yet that it leads a topic which was just made.
 
     Partitions without a leader to ask get their error in ``results``.
     """
+    answers: list[Any] = []
 
     async def attempt() -> list[Any]:
         found = await cluster.refresh({where.topic for where in items})
@@ -310,12 +314,28 @@ async def _ask_leaders(
                 results[where] = leader
             else:
                 parts[leader][where] = item
-        return [
+        answers[:] = [
             await (await cluster.connection(node_id)).request(request(part))
             for node_id, part in parts.items()
         ]
+        for where in _not_led(answers):
+            raise NotLeaderOrFollower(f"topic {where.topic!r} partition {where.partition}")
+        return answers
 
-    return await cluster.retrying(attempt, what=what)
+    try:
+        return await cluster.retrying(attempt, what=what)
+    except RequestTimedOut:
+        if not answers:
+            raise
+        return answers  # What one partition waits for hides no answer about the others.
+
+
+def _not_led(answers: Iterable[Any]) -> Iterator[TopicPartition]:
+    for answer in answers:
+        for topic in answer.topics:
+            for one in topic.partitions:
+                if one.error_code == NotLeaderOrFollower.code:
+                    yield TopicPartition(topic.name, one.partition_index)
 
 
 def _leader(where: TopicPartition, topic: Topic | KafkaError | None) -> int | KafkaError:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,18 +12,26 @@ from sharegroup.client import (
     AdminClient,
     AlterConfig,
     ConfigResource,
+    ListedOffset,
     NewTopic,
+    OffsetSpec,
     ResourceType,
+    TopicPartition,
 )
 from sharegroup.client.admin_groups import by_group, delete_groups
+from sharegroup.client.admin_topics import list_offsets
+from sharegroup.client.cluster import Topic
 from sharegroup.errors import (
+    NONE,
     InvalidRequest,
     KafkaError,
     LeaderNotAvailable,
     NetworkException,
+    NotLeaderOrFollower,
     RequestTimedOut,
     TopicAlreadyExists,
 )
+from sharegroup.ids import TopicName
 from tests.unit.client.group_on_a_broker import stage
 
 SECONDS_MAX = 10
@@ -131,6 +140,51 @@ class MovedGroup:
 def test_a_coordinator_that_cant_be_reached_is_looked_for_again(gone: KafkaError) -> None:
     cluster: Any = MovedGroup(gone)
     assert asyncio.run(delete_groups(cluster, ["g"])) == {"g": None}
+
+
+class NewTopicsLeader:
+    """A cluster of one node, which leads partition 0; of 1 it learns when it is asked again."""
+
+    config = SimpleNamespace(request_timeout_ms=1_000)
+
+    def __init__(self, *, learns: bool) -> None:
+        self.codes = [NotLeaderOrFollower.code, NONE if learns else NotLeaderOrFollower.code]
+
+    async def refresh(self, names: Any) -> dict[str, Topic]:
+        return {name: Topic(TopicName(name), None, (1, 1)) for name in names}
+
+    async def connection(self, node_id: int) -> "NewTopicsLeader":
+        return self
+
+    def outdate(self, topic: str) -> None:
+        """It is asked anew each time."""
+
+    async def request(self, message: Any) -> Any:
+        partitions = tuple(
+            SimpleNamespace(
+                partition_index=index, error_code=code, offset=7, timestamp=-1, leader_epoch=-1
+            )
+            for index, code in enumerate((NONE, self.codes.pop(0)))
+        )
+        return SimpleNamespace(topics=(SimpleNamespace(name="new", partitions=partitions),))
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], *, what: str) -> Any:
+        while self.codes:
+            with suppress(NotLeaderOrFollower):
+                return await attempt()
+        raise RequestTimedOut(what)
+
+
+@pytest.mark.parametrize(("learns", "second"), [(True, 7), (False, NotLeaderOrFollower)])
+def test_leader_that_does_not_know_yet_is_asked_again_and_hides_no_other(
+    learns: bool, second: Any
+) -> None:
+    """As Kafka answers about a topic that it has just made."""
+    cluster: Any = NewTopicsLeader(learns=learns)
+    wanted = {TopicPartition("new", index): int(OffsetSpec.LATEST) for index in range(2)}
+    listed = asyncio.run(list_offsets(cluster, wanted))
+    found = [one.offset if isinstance(one, ListedOffset) else type(one) for one in listed.values()]
+    assert found == [7, second]
 
 
 def test_error_of_one_group_hides_no_other() -> None:
