@@ -36,6 +36,7 @@ second."""
 
 SOONER = {
     "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "1000",
     "group.share.heartbeat.interval.ms": "200",
     "group.share.assignment.interval.ms": "0",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from sharegroup.client import (
 )
 from sharegroup.client.sync import AdminClient, Delivery, Producer, ShareConsumer
 from sharegroup.errors import NetworkException, ShareSessionNotFound, TopicAlreadyExists
-from tests.chosen_broker import RunningBroker
+from tests.chosen_broker import RunningBroker, chosen, running
 
 WAIT_SECONDS = 30.0
 LOST = (NetworkException, ShareSessionNotFound)
@@ -253,26 +254,31 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
     assert "sharegroup" not in [one.name for one in threading.enumerate()]
 
 
-def test_clients_go_on_after_a_killed_broker(broker: RunningBroker, topic: str, group: str) -> None:
+def test_clients_go_on_after_a_killed_broker(tmp_path: Path) -> None:
     """What was accepted before stays so; what was held when the broker died comes again."""
-    prepare(broker.bootstrap, topic, group)
+    with running(chosen(), tmp_path) as broker:
+        prepare(broker.bootstrap, "t", "g")
+        outlive(broker)
+
+
+def outlive(broker: RunningBroker) -> None:
     with (
         Producer(bootstrap_servers=broker.bootstrap) as producer,
         ShareConsumer(
-            topic,
+            "t",
             bootstrap_servers=broker.bootstrap,
-            group_id=group,
+            group_id="g",
             share_acknowledgement_mode="explicit",
         ) as consumer,
     ):
-        producer.send_and_wait(topic, b"before")
+        producer.send_and_wait("t", b"before")
         (before,) = consumer.poll(WAIT_SECONDS)
         before.accept()
         assert set(consumer.commit().values()) == {None}
-        producer.send_and_wait(topic, b"held")
+        producer.send_and_wait("t", b"held")
         (held,) = consumer.poll(WAIT_SECONDS)
         broker.kill()
-        later = producer.send(topic, b"later")
+        later = producer.send("t", b"later")
         broker.start()
         assert later.result(WAIT_SECONDS).offset == 2
         held.accept()

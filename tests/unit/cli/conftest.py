@@ -67,6 +67,8 @@ Run = Callable[..., Printed]
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     settings = {**SHORT_TIMES, "num.partitions": "2"}
     if chosen() == KAFKA:
+        # Records of 1970 are older than Kafka keeps them by itself.
+        settings["log.retention.ms"] = "-1"
         with running(KAFKA, tmp_path_factory.mktemp("cli"), settings) as kafka:
             set_up(kafka.bootstrap, "first-of-all")
             yield kafka.bootstrap
@@ -107,7 +109,7 @@ async def produce(bootstrap: str, topic: str) -> None:
 async def consume(bootstrap: str, group: str, topic: str) -> int:
     """Accept everything that is there; how many records that was."""
     options = {"bootstrap_servers": bootstrap, "group_id": group}
-    async with ShareConsumer(topic, **options) as consumer:  # type: ignore[arg-type]
+    async with asyncio.timeout(30), ShareConsumer(topic, **options) as consumer:  # type: ignore[arg-type]
         count = 0
         while count < RECORDS:
             count += len(await consumer.poll(timeout=10))

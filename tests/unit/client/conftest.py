@@ -8,6 +8,7 @@ import pytest
 
 from tests.chosen_broker import KAFKA, chosen, running
 from tests.unit.client import group_on_a_broker
+from tests.unit.client.group_on_a_broker import POLL_SECONDS, Bench, play
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,5 +19,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         return
     with running(KAFKA, tmp_path_factory.mktemp("client"), group_on_a_broker.SETTINGS) as there:
         group_on_a_broker.kafka.append(there.bootstrap)
+        play(once)
         yield
         group_on_a_broker.kafka.clear()
+
+
+async def once(bench: Bench) -> None:
+    """Poll: the first who does waits for seconds, while Kafka makes its topic of share states."""
+    async with bench.member("implicit") as member:
+        assert await member.poll(2 * POLL_SECONDS)
