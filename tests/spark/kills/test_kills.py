@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chosen_broker import KAFKA, chosen
 from tests.spark.kills.__main__ import running_broker
 from tests.spark.kills.application import Victim
 from tests.spark.kills.sink import Delivered, Place, Sink, problems
@@ -18,7 +19,7 @@ KILLS = [Victim.WORKER, Victim.JVM, Victim.BROKER]
 
 
 def test_every_record_is_in_the_sink_once(tmp_path: Path) -> None:
-    with running_broker("ours", tmp_path) as running:
+    with running_broker("kafka" if chosen() == KAFKA else "ours", tmp_path) as running:
         report = Trial(running, tmp_path / "query", seed=SEED).run(KILLS)
     assert report.problems == [], report
     assert report.in_the_sink == report.produced > 900, report
