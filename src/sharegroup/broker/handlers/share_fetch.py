@@ -1,9 +1,10 @@
 """ShareFetch (78): acknowledgements first, then as many records as the member may have.
 
-The two halves do not touch each other: a failed acknowledgement never fails the fetch.  Both
-are decided at once, before the next request is looked at.  Only the reply waits: for the
-acknowledgements to be durable and, if there was nothing to fetch, for records to come
-(KIP-932 «Fetching and acknowledging»).
+The two halves do not touch each other: a failed acknowledgement never fails the fetch.  What
+is acknowledged is decided at once, before the next request is looked at.  The reply waits for it
+to be durable, and only then are records taken: those that the same sync made durable go with this
+answer instead of the next.  If there are none, the reply waits for records to come (KIP-932
+«Fetching and acknowledging»).
 
 A request that renews locks fetches nothing: while it waited for records the locks that it
 renewed could end before its answer came (KIP-1222).
@@ -83,11 +84,7 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     if outcome.opened:
         reply.every_partition = tuple(session)
         parts.waiting.wake(key)  # What was in its place is over, and a fetch of that waits in vain.
-    parts.waiting.serve_woken(session)
-    found: Found | asyncio.Future[Found] | None = fetch.look(last=_wait_ms(request) == 0)
-    if found is None:
-        found = fetch.wait()
-    return reply.of(started, found)
+    return reply.of(started, fetch)
 
 
 def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -159,6 +156,7 @@ class _Fetch:
         "_began",
         "_connection",
         "_counters",
+        "_deadline_ms",
         "_key",
         "_mode",
         "_parts",
@@ -181,11 +179,18 @@ class _Fetch:
         self._began = self._counters.clock()
         self._connection = OfConnection(context.connection_id)
         self._request = request
+        self._deadline_ms = parts.clock.now_ms() + _wait_ms(request)
         self._mode = mode
         self._key = key
         self._session = session
         for topic in self._counters.of_topic_ids(session.topic_ids):
             topic.fetch_count += 1
+
+    def find(self) -> Found | asyncio.Future[Found]:
+        """What there is by now, or what will come."""
+        self._parts.waiting.serve_woken(self._session)
+        found = self.look(last=self._parts.clock.now_ms() >= self._deadline_ms)
+        return self.wait() if found is None else found
 
     def look(self, *, last: bool = False) -> Found | None:
         """Take what there is; None when it is not enough to answer.
@@ -280,7 +285,7 @@ class _Fetch:
         answer = self._parts.waiting.park(
             lambda last: self.look_everywhere() if last else self.look(),
             keys=(self._connection, self._key),
-            deadline_ms=self._parts.clock.now_ms() + _wait_ms(self._request),
+            deadline_ms=self._deadline_ms,
         )
         answer.add_done_callback(lambda ended: self._waited(ended, watch_count))
         return answer
@@ -346,18 +351,30 @@ class _Reply:
         """The reply that opens a session names all its partitions."""
 
     def of(
-        self, started: share_requests.Started, found: Found | asyncio.Future[Found]
+        self, started: share_requests.Started, fetch: _Fetch | Found
     ) -> Awaitable[Encoded] | Encoded:
         """The response, later if there is anything to wait for."""
-        if started.waiting or not isinstance(found, Found):
-            return self._later(started, found)
-        return self._build(share_requests.counted(self._parts, started.outcomes), found)
+        if started.waiting:
+            return self._when_durable(started, fetch)
+        outcomes = share_requests.counted(self._parts, started.outcomes)
+        found = fetch if isinstance(fetch, Found) else fetch.find()
+        return (
+            self._build(outcomes, found)
+            if isinstance(found, Found)
+            else self._later(outcomes, found)
+        )
 
-    async def _later(
-        self, started: share_requests.Started, found: Found | asyncio.Future[Found]
+    async def _when_durable(
+        self, started: share_requests.Started, fetch: _Fetch | Found
     ) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
+        found = fetch if isinstance(fetch, Found) else fetch.find()
         return self._build(outcomes, found if isinstance(found, Found) else await found)
+
+    async def _later(
+        self, outcomes: share_requests.Outcomes, found: asyncio.Future[Found]
+    ) -> Encoded:
+        return self._build(outcomes, await found)
 
     def _build(self, acks: share_requests.Outcomes, found: Found) -> Encoded:
         """The response, in bytes: a path where every microsecond counts."""
