@@ -51,10 +51,10 @@ async def joined(
     return member
 
 
-async def produce(broker: Broker, *partitions: int) -> None:
-    """A record for each."""
+async def produce(broker: Broker, *partitions: int, count: int = 1) -> None:
+    """A batch of so many records for each."""
     for partition in partitions:
-        batch = encode_batch([NewRecord(None, b"x" * 100, 1)])
+        batch = encode_batch([NewRecord(None, b"x" * 100, 1)] * count)
         assert (await broker.produce("orders", partition, batch))[0] == 0
 
 
@@ -234,22 +234,23 @@ def topic_of(member: ShareMember) -> Any:
     return member.topic_id
 
 
+@pytest.mark.parametrize("min_bytes", [1, 1_000])
 @pytest.mark.parametrize(
     "happens", [settles, more_locks, leaves, log_starts_later, is_loaded_again, locks_end]
 )
 def test_whatever_brings_records_answers_who_waits(
-    tmp_path: Path, happens: Callable[[Broker, ShareMember], Awaitable[None]]
+    tmp_path: Path, happens: Callable[[Broker, ShareMember], Awaitable[None]], min_bytes: int
 ) -> None:
     """Another member holds all 100 records that the group may hold; ten more are in the log."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.partition.max.record.locks", "100")
         holder = await joined(broker, "holder", 3)
-        for _ in range(110):
-            await produce(broker, 1)
+        for _ in range(11):
+            await produce(broker, 1, count=10)
         assert len(await taken(broker, holder, 100)) == 100
-        assert await taken(broker, member) == []
-        task = await waiting(broker, request(member, max_wait=timedelta(seconds=60)))
+        message = request(member, max_wait=timedelta(seconds=60), min_bytes=min_bytes)
+        task = await waiting(broker, message)
         assert not task.done()
         await happens(broker, holder)
         [(partition, error, count)] = await soon(task)
