@@ -32,6 +32,7 @@ from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
     NonEmptyGroup,
+    RequestTimedOut,
     UnknownTopicOrPartition,
 )
 
@@ -134,8 +135,37 @@ async def reset_group_offsets(
     offsets = new_offsets(plan)
     if dry_run or not offsets:
         return plan
-    done = await admin_groups.alter_share_group_offsets(cluster, group_id, offsets)
+    done = await carry_out(cluster, group_id, offsets)
     return {where: done.get(where) or change for where, change in sorted(plan.items())}
+
+
+async def carry_out(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Move a group to offsets of partitions that there are.
+
+    A coordinator that knows nothing of one is asked again: Kafka's hears of a new topic a moment
+    after the leaders, which have just said where it begins and ends.
+    """
+    done: dict[TopicPartition, KafkaError | None] = {}
+
+    async def attempt() -> None:
+        left = {
+            where: offset
+            for where, offset in offsets.items()
+            if where not in done or isinstance(done[where], UnknownTopicOrPartition)
+        }
+        done.update(await admin_groups.alter_share_group_offsets(cluster, group_id, left))
+        for error in done.values():
+            if isinstance(error, UnknownTopicOrPartition):
+                raise error
+
+    try:
+        await cluster.retrying(attempt, what=f"offsets of group {group_id!r}")
+    except RequestTimedOut:
+        if not done:
+            raise
+    return done
 
 
 async def _refuse_unless_empty(cluster: Cluster, group_id: str) -> None:

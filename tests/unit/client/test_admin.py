@@ -21,6 +21,7 @@ from sharegroup.client import (
 from sharegroup.client.admin_groups import by_group, delete_groups
 from sharegroup.client.admin_topics import list_offsets
 from sharegroup.client.cluster import Topic
+from sharegroup.client.offset_resets import carry_out
 from sharegroup.errors import (
     NONE,
     InvalidRequest,
@@ -30,6 +31,7 @@ from sharegroup.errors import (
     NotLeaderOrFollower,
     RequestTimedOut,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicName
 from tests.unit.client.group_on_a_broker import stage
@@ -140,6 +142,53 @@ class MovedGroup:
 def test_a_coordinator_that_cant_be_reached_is_looked_for_again(gone: KafkaError) -> None:
     cluster: Any = MovedGroup(gone)
     assert asyncio.run(delete_groups(cluster, ["g"])) == {"g": None}
+
+
+class LateCoordinator:
+    """A cluster of one node, which coordinates a group and hears late that a topic is new."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.asked: list[list[int]] = []
+
+    async def coordinator(self, group_id: str) -> int:
+        return 1
+
+    async def connection(self, node_id: int) -> "LateCoordinator":
+        return self
+
+    async def request(self, message: Any) -> Any:
+        (topic,) = message.topics
+        self.asked.append([one.partition_index for one in topic.partitions])
+        late = self.codes.pop(0)
+        partitions = tuple(
+            SimpleNamespace(
+                partition_index=index, error_code=late if index else NONE, error_message=None
+            )
+            for index in self.asked[-1]
+        )
+        answered = SimpleNamespace(topic_name="new", partitions=partitions)
+        return SimpleNamespace(error_code=NONE, error_message=None, responses=(answered,))
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], *, what: str) -> Any:
+        while self.codes:
+            with suppress(UnknownTopicOrPartition):
+                return await attempt()
+        raise RequestTimedOut(what)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_coordinator_that_hears_late_of_a_topic_is_asked_again(learns: bool) -> None:
+    unknown = UnknownTopicOrPartition.code
+    cluster = LateCoordinator(unknown, NONE if learns else unknown)
+    asked: Any = cluster
+    first, second = TopicPartition("new", 0), TopicPartition("new", 1)
+    done = asyncio.run(carry_out(asked, "g", {first: 4, second: 5}))
+    assert cluster.asked == [[0, 1], [1]]
+    assert (done[first], type(done[second])) == (
+        None,
+        type(None) if learns else UnknownTopicOrPartition,
+    )
 
 
 class NewTopicsLeader:
