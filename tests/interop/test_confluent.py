@@ -165,11 +165,13 @@ def test_topic_config_is_altered_and_described(bootstrap: str, topic: str) -> No
 
 
 def test_group_config_is_altered_and_described(bootstrap: str, group: str) -> None:
-    described = configs(bootstrap, ResourceType.GROUP, group)
-    assert described["share.auto.offset.reset"] == "latest"
-    assert described["share.record.lock.duration.ms"] == "30000"
+    before = configs(bootstrap, ResourceType.GROUP, group)
+    assert before["share.auto.offset.reset"] == "latest"
+    assert before["share.record.lock.duration.ms"] == "30000"
     set_group(bootstrap, group, auto_offset_reset="earliest", record_lock_duration_ms="2000")
-    described = configs(bootstrap, ResourceType.GROUP, group)
+    limit = time.monotonic() + WAIT_SECONDS_MAX  # What Kafka's controller knows its broker hears.
+    while (described := configs(bootstrap, ResourceType.GROUP, group)) == before:
+        assert time.monotonic() < limit, "nothing has changed"
     assert described["share.auto.offset.reset"] == "earliest"
     assert described["share.record.lock.duration.ms"] == "2000"
 

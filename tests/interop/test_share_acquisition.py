@@ -22,6 +22,7 @@ from kio.schema.share_fetch.v2 import request as share_fetch
 from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 from kio.static.primitive import i8
 
+from sharegroup.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from sharegroup.wire.records import NewRecord, encode_batch
 from tests.confluent_calls import WAIT_SECONDS_MAX, create_topic, set_group
 from tests.faults.raw_connection import RawConnection
@@ -29,6 +30,8 @@ from tests.faults.raw_connection import RawConnection
 ACCEPT, RELEASE, RENEW = 1, 2, 4
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
 LOCK_SECONDS = 1.0
+LED_SOON = (UnknownTopicOrPartition.code, NotLeaderOrFollower.code)
+"""What Kafka says of a topic that it has just made."""
 NOTHING = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait": timedelta(0)}
 
 Acks = tuple[int, int, tuple[int, ...]]
@@ -182,7 +185,12 @@ def _produce(connection: RawConnection, topic: str, size: int) -> None:
         timeout=timedelta(seconds=10),
         topic_data=(produce.TopicProduceData(name=topic, partition_data=(data,)),),
     )
-    answer = connection.ask(request).responses[0].partition_responses[0]
+    limit = time.monotonic() + WAIT_SECONDS_MAX
+    while True:
+        answer = connection.ask(request).responses[0].partition_responses[0]
+        if int(answer.error_code) not in LED_SOON:
+            break
+        assert time.monotonic() < limit, "nobody leads the partition"
     assert int(answer.error_code) == 0, answer.error_message
 
 
