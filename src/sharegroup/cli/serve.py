@@ -101,7 +101,9 @@ def _run(values: dict[str, str], *, insecure: bool) -> None:
 
     from sharegroup.broker.app import run_until
     from sharegroup.broker.configuration.config import Config
+    from sharegroup.broker.memory import keep_freed_memory
 
+    keep_freed_memory()
     gc.freeze()
     gc.enable()
     try:
