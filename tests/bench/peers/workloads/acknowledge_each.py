@@ -1,9 +1,12 @@
 """P12: one call of a handler and one acknowledgement for each record, in asyncio, 100 B.
 
 Ours twice: the bare client, and the worker framework on top of it.  The others with the Python
-client that people use with them: RabbitMQ by pika's asyncio connection (prefetch 500, an ack for
-each), NATS JetStream by nats-py (pulls of 500, an ack for each), Redis by redis-py with hiredis
-(reads of 500, one XACK for the 500, as a stream allows).  Each server is durable as its package is.
+client that people use with them, as somebody who knows it writes it: RabbitMQ by pika's asyncio
+connection (prefetch 500, a callback where the others have a coroutine, an ack for each that
+nobody waits for), NATS JetStream by nats-py (pulls of 500, the next one on its way while this one
+is handled, an ack for each), Redis by redis-py with hiredis (reads of 500, one XACK for the 500,
+as a stream allows, in one round trip with the next read).  Each server is durable as its package
+is.
 """
 
 from __future__ import annotations
