@@ -25,7 +25,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sharegroup.storage.files import Files
+from sharegroup.storage.files import Files, SyncQueue
 from sharegroup.storage.stored_file import StoredFile
 
 T = TypeVar("T")
@@ -120,6 +120,7 @@ class Syncer:
 
     __slots__ = (
         "_files",
+        "_has_looked_for_queue",
         "_idle",
         "_policy",
         "_queue",
@@ -144,7 +145,8 @@ class Syncer:
         self._root = root
         self.clock = clock
         self._policy = SyncPolicy(can_sync_tree=files.can_sync_tree)
-        self._queue = files.sync_queue()
+        self._queue: SyncQueue | None = None
+        self._has_looked_for_queue = False
         self._waiting: dict[Syncable, None] = {}
         self._running = False
         self._idle: list[asyncio.Future[None]] = []
@@ -218,8 +220,9 @@ class Syncer:
         begun = _Round(self._files, self._root, taken, tree=False)
         began = self.clock()
         is_quick = self._policy.is_quick(begun.unsynced_bytes)
-        if self._queue is not None and begun.fits_queue and not is_quick:
-            self._queue.begin(
+        queue = self._found_queue() if begun.fits_queue and not is_quick else None
+        if queue is not None:
+            queue.begin(
                 begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
             )
             return
@@ -229,6 +232,13 @@ class Syncer:
             self._end_round(begun, self.clock() - began)
             return
         self.run(begun.execute, lambda _: self._end_round(begun, self.clock() - began))
+
+    def _found_queue(self) -> SyncQueue | None:
+        """The kernel's queue, taken when it is needed first: on a quick disk never."""
+        if not self._has_looked_for_queue:
+            self._has_looked_for_queue = True
+            self._queue = self._files.sync_queue()
+        return self._queue
 
     def _end_queued(self, ended: _Round, errors: dict[int, OSError], seconds: float) -> None:
         ended.take_errors(errors)
