@@ -20,7 +20,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import platform
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -75,7 +74,7 @@ class KernelSyncs:
     @classmethod
     def take(cls) -> KernelSyncs | None:
         """A queue of one's own; None where the system has none for us."""
-        calls = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
+        calls = _CALLS.get(os.uname().machine) if sys.platform == "linux" else None
         if calls is None or sys.byteorder != "little":
             return None
         if _unused:
