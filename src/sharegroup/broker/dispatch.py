@@ -25,8 +25,9 @@ from sharegroup.broker.request_counters import ApiCounters
 from sharegroup.errors import KafkaError, UnknownServerError, UnsupportedVersion
 from sharegroup.wire import decoder, encoder
 from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
+from sharegroup.wire.batches import Writable
 from sharegroup.wire.convert import downgrade, upgrade
-from sharegroup.wire.decoder import DecodeError, decode
+from sharegroup.wire.decoder import Buffer, DecodeError, decode
 from sharegroup.wire.encoder import Chunk, encode_response_chunks
 from sharegroup.wire.headers import RequestHeader, decode_request_header
 
@@ -164,7 +165,7 @@ def dispatch(
             request_class(header.api_key, header.api_version),
             frame,
             header.body_position,
-            records=bytearray,  # Produce stamps them; this is their only copy.
+            records=writable,
             elements_max=ELEMENTS_MAX,
         )
     except DecodeError as error:
@@ -188,8 +189,15 @@ def dispatch(
 def prepare(api_key: int, version: int) -> None:
     """Import and compile now what the first such request would have to wait for."""
     handler_of(api_key)
-    decoder.prepare(request_class(api_key, version), records=bytearray)
+    decoder.prepare(request_class(api_key, version), records=writable)
     encoder.prepare(response_class(api_key, version))
+
+
+def writable(records: Buffer) -> Writable:
+    """Produce stamps its batches.  Those of a frame that was put together are a copy already."""
+    if type(records) is memoryview and not records.readonly:
+        return records
+    return bytearray(records)
 
 
 def error_code(error: KafkaError) -> ErrorCode:

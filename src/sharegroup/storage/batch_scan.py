@@ -23,6 +23,7 @@ from sharegroup.wire.batches import (
     LENGTH_END,
     MAGIC,
     TRANSACTIONAL,
+    Writable,
 )
 from sharegroup.wire.batches import stamp as stamp_batch
 
@@ -132,7 +133,7 @@ class ChunkReader:
         return self._chunk[at : at + size]
 
 
-def stamp(batch: bytearray, header: PlacedBatch, *, base_offset: int, position: int) -> PlacedBatch:
+def stamp(batch: Writable, header: PlacedBatch, *, base_offset: int, position: int) -> PlacedBatch:
     """Write offset and leader epoch into the batch; where it will be in the log."""
     stamp_batch(batch, base_offset=base_offset, leader_epoch=LEADER_EPOCH)
     end_offset = base_offset + header.offset_count

@@ -56,6 +56,7 @@ from sharegroup.storage.syncer import SyncWork
 from sharegroup.storage.tickets import Ticket, TicketQueue
 from sharegroup.storage.timestamps import first_not_older
 from sharegroup.storage.transaction_index import overlapping
+from sharegroup.wire.batches import Writable
 from sharegroup.wire.markers import TransactionMarker
 
 log = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, batch: bytearray, *, now_ms: int) -> Ticket:
+    def append(self, batch: Writable, *, now_ms: int) -> Ticket:
         """Write one validated record batch; its offsets are stamped into ``batch``.
 
         ``now_ms`` is wall-clock time, for the expiry of producers.  A batch that an idempotent
@@ -217,7 +218,7 @@ class PartitionLog:
 
     def _write(
         self,
-        batch: bytearray,
+        batch: Writable,
         header: PlacedBatch,
         marker: TransactionMarker | None,
         *,
@@ -327,8 +328,7 @@ class PartitionLog:
 
     def expect_read(self, first: int, end: int) -> None:
         """`read_range` will probably be asked for this: have it ready, as far as it is there."""
-        end = min(end, self.high_watermark)
-        if first < end:
+        if first < (end := min(end, self.high_watermark)):
             self._parts.ahead.expect(self._reader, first, end)
 
     def _readable_end(self, offset: int, end: int | None) -> int:

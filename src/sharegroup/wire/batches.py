@@ -26,6 +26,7 @@ from crc32c import crc32c
 from sharegroup.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 
 Buffer = bytes | bytearray | memoryview
+Writable = bytearray | memoryview
 
 HEADER_BYTES = 61
 LENGTH_END = 12
@@ -177,15 +178,13 @@ def validate(buffer: Buffer) -> list[BatchHeader]:
     return headers
 
 
-def stamp(
-    buffer: bytearray | memoryview, position: int = 0, *, base_offset: int, leader_epoch: int
-) -> None:
+def stamp(buffer: Writable, position: int = 0, *, base_offset: int, leader_epoch: int) -> None:
     """Write what the log decides into the batch at ``position``; its checksum still holds."""
     _offset_or_time.pack_into(buffer, position, base_offset)
     _leader_epoch.pack_into(buffer, position + LENGTH_END, leader_epoch)
 
 
-def stamp_append_time(buffer: bytearray | memoryview, append_time: int, position: int = 0) -> None:
+def stamp_append_time(buffer: Writable, append_time: int, position: int = 0) -> None:
     """Give all records of the batch at ``position`` this time, in ms, and it a new checksum."""
     (attributes,) = _attributes.unpack_from(buffer, position + CHECKED_AT)
     _attributes.pack_into(buffer, position + CHECKED_AT, attributes | LOG_APPEND_TIME)

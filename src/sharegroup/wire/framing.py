@@ -112,7 +112,10 @@ class Frames:
         return self._join(count)
 
     def _join(self, count: int) -> memoryview:
-        """The next ``count`` bytes out of more than one chunk, copied together once."""
+        """The next ``count`` bytes out of more than one chunk, copied together once.
+
+        They may be written to: nobody else has this copy.
+        """
         parts = []
         while count > 0:
             part = self._chunks[0][self._at : self._at + count]
@@ -120,7 +123,7 @@ class Frames:
             count -= len(part)
             self._at += len(part)
             self._drop_used()
-        return memoryview(b"".join(parts))
+        return memoryview(bytearray().join(parts))
 
     def _join_small(self) -> None:
         """The first chunk stays as it is: a part of it may have been taken."""

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import UNEXPECTED_PAUSE_MS, CloseConnection, Reply, dispatch
+from sharegroup.broker.dispatch import (
+    UNEXPECTED_PAUSE_MS,
+    CloseConnection,
+    Reply,
+    dispatch,
+    writable,
+)
 from sharegroup.broker.request_counters import RequestCounters
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.testing.clock import ManualClock
@@ -72,3 +78,12 @@ def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) 
     parts: Any = SimpleNamespace(requests=RequestCounters())
     with pytest.raises(CloseConnection, match=reason):
         dispatch(parts, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
+
+
+def test_batches_are_copied_unless_their_frame_is_a_copy_already() -> None:
+    received, joined = b"batch", memoryview(bytearray(b"batch"))
+    copy = writable(received)
+    assert copy == b"batch"
+    assert isinstance(copy, bytearray)
+    assert isinstance(writable(memoryview(received)), bytearray)
+    assert writable(joined) is joined

@@ -53,6 +53,26 @@ def test_stream_of_single_bytes_is_joined_as_it_comes():
     assert take_all(whole) == [body]
 
 
+def test_frame_that_was_joined_is_a_copy_that_may_be_written_to():
+    body, frames = b"b" * 20, Frames(LIMIT)
+    stream = framed(body)
+    frames.feed(stream[:10])
+    frames.feed(stream[10:])
+    frame = frames.next()
+    assert frame is not None
+    frame[:1] = b"c"
+    assert bytes(frame) == b"c" + b"b" * 19
+    assert stream == framed(body)
+
+
+def test_frame_that_came_whole_is_no_copy_and_must_not_be_written_to():
+    frames = Frames(LIMIT)
+    frames.feed(framed(b"b" * 20))
+    frame = frames.next()
+    assert frame is not None
+    assert frame.readonly
+
+
 def test_single_bytes_cost_a_few_bytes_each():
     frames = Frames(LIMIT)
     frames.feed((500_000).to_bytes(4, "big"))

@@ -32,7 +32,7 @@ from sharegroup.ids import TopicId, TopicName
 from sharegroup.storage.partition_log import PartitionLog
 from sharegroup.storage.tickets import Ticket
 from sharegroup.wire.apis import response_module
-from sharegroup.wire.batches import stamp_append_time, validate
+from sharegroup.wire.batches import Writable, stamp_append_time, validate
 from sharegroup.wire.records import decode_records
 
 NATIVE = True
@@ -107,7 +107,7 @@ def _append(parts: Parts, topic: Any, data: Any) -> Result:
     return Appended(ticket, log, now_ms if settings.append_time else None)
 
 
-def _check(batch: bytearray | None, settings: LogSettings, where: str) -> None:
+def _check(batch: Writable | None, settings: LogSettings, where: str) -> None:
     if not batch:
         raise InvalidRecord(f"{where}: one record batch is needed, none came")
     if len(batch) > settings.message_bytes_max:
@@ -127,7 +127,7 @@ def _check(batch: bytearray | None, settings: LogSettings, where: str) -> None:
         raise InvalidRecord(f"{where}: transactions are not served")
 
 
-def _check_keys(batch: bytearray, where: str) -> None:
+def _check_keys(batch: Writable, where: str) -> None:
     """A record without a key would be gone after the next compaction."""
     if any(record.key is None for record in decode_records(batch)):
         raise InvalidRecord(f"{where}: cleanup.policy=compact takes no record without a key")
