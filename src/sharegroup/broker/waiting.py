@@ -144,7 +144,7 @@ class WaitingRoom:
 
     def serve_woken(self, keys: Container[Hashable]) -> None:
         """If somebody was woken for one of ``keys`` in this turn, let the woken try now."""
-        if any(key in keys for key in self._woken_keys):
+        if self._woken_keys and any(key in keys for key in self._woken_keys):
             self._try_woken()
 
     def give_up(self, key: Hashable) -> None:

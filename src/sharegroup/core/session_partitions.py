@@ -96,9 +96,10 @@ class SessionPartitions:
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Those that are new here are doubtful at first."""
-        for partition in partitions:
-            if partition not in self:
-                self._doubtful[partition] = None
+        doubtful, ready, quiet = self._doubtful, self._ready, self._quiet
+        for partition in partitions:  # Each acknowledgement names one that mostly is ready.
+            if not (partition in ready or partition in quiet or partition in doubtful):
+                doubtful[partition] = None
                 self._topics[partition.topic_id] += 1
 
     def remove(self, partition: TopicPartition) -> None:
@@ -185,8 +186,13 @@ class Watches:
     def add(self, partition: TopicPartition, session: SessionPartitions) -> None:
         """Tell this session, once."""
         assert not session.is_over, f"{session.owner}: a session that is over watches nothing"
-        by_group = self._by_partition.setdefault(partition, {})
-        by_group.setdefault(session.owner[0], {})[session.owner] = session
+        by_group = self._by_partition.get(partition)
+        if by_group is None:
+            by_group = self._by_partition[partition] = {}
+        sessions = by_group.get(session.owner[0])
+        if sessions is None:
+            sessions = by_group[session.owner[0]] = {}
+        sessions[session.owner] = session
 
     def remove(self, partition: TopicPartition, session: SessionPartitions) -> None:
         """Tell it no more, if it was to be told."""

@@ -212,7 +212,7 @@ class _Fetch:
         if not (last or self._is_enough(found.errors, min(request.min_bytes, bytes_left))):
             return None
         failed_to_read = self._take(found, bytes_left)
-        if session.any_usable and not (last or found.records or failed_to_read):
+        if not (last or found.records or failed_to_read) and session.any_usable:
             return None
         self._count(found)
         return found
