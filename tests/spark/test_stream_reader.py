@@ -372,6 +372,21 @@ def test_a_batch_during_which_the_broker_restarts_is_not_shown_again(
         assert query.batch(reader) == [b"after"]
 
 
+def test_rows_on_the_drivers_machine_need_no_broker_once_they_are_acquired(
+    broker: Broker, query: Query, topic: str
+) -> None:
+    produce(broker.bootstrap, topic, *numbers(0, 50), partition=0)
+    with query.reader() as reader:
+        limit = time.monotonic() + WAIT_SECONDS
+        while not query.plan(reader):
+            assert time.monotonic() < limit, "no batch came"
+        broker.kill()
+        try:
+            assert query.run(reader) == numbers(0, 50)
+        finally:
+            broker.start()
+
+
 def test_a_topic_that_is_made_again_is_another_one(
     query: Query, bootstrap: str, topic: str
 ) -> None:
