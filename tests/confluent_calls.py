@@ -29,8 +29,13 @@ def admin(bootstrap: str) -> AdminClient:
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 1, config: dict[str, str] | None = None
 ) -> None:
+    """A topic that is there: Kafka's broker hears of it a moment after it was answered for."""
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config or {})
-    admin(bootstrap).create_topics([new])[topic].result(WAIT_SECONDS_MAX)
+    client = admin(bootstrap)
+    client.create_topics([new])[topic].result(WAIT_SECONDS_MAX)
+    limit = time.monotonic() + WAIT_SECONDS_MAX
+    while topic not in client.list_topics(timeout=WAIT_SECONDS_MAX).topics:
+        assert time.monotonic() < limit, f"topic {topic!r} is not listed"
 
 
 def set_config(bootstrap: str, kind: ResourceType, name: str, values: dict[str, str]) -> None:
