@@ -8,12 +8,14 @@ median and the worst of the rounds, in milliseconds.  Ways:
     each     fdatasync on every file
     syncfs   one syncfs
     pool     fdatasync on every file, from 8 threads
+    kernel   the kernel's queue, 64 files at a time (`sharegroup.storage.kernel_syncs`)
     journal  all appends into one preallocated file, one fdatasync; the files written, not synced
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shutil
 import statistics
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sharegroup.storage.files import RealFiles
+from sharegroup.storage.kernel_syncs import FILES_MAX, Errors, KernelSyncs
 
 APPENDS = ((1, 300), (10, 300), (100, 300), (1000, 300), (1, 65_536), (10, 65_536), (100, 65_536))
 LARGE_APPENDS = ((1, 1 << 20), (10, 1 << 20))
@@ -80,16 +83,31 @@ def sync_pool(root: str, fds: list[int], journal: int) -> None:
     list(POOL.map(os.fdatasync, fds))
 
 
+def sync_kernel(root: str, fds: list[int], journal: int) -> None:
+    for first in range(0, len(fds), FILES_MAX):
+        assert LOOP.run_until_complete(queued(fds[first : first + FILES_MAX])) == {}
+
+
+async def queued(fds: list[int]) -> Errors:
+    assert QUEUE is not None, "this system has no queue for syncs"
+    told: asyncio.Future[Errors] = LOOP.create_future()
+    QUEUE.begin(fds, told.set_result)
+    return await told
+
+
 def sync_journal(root: str, fds: list[int], journal: int) -> None:
     os.fdatasync(journal)
 
 
 FILES = RealFiles()
 POOL = ThreadPoolExecutor(max_workers=8)
+LOOP = asyncio.new_event_loop()
+QUEUE = KernelSyncs.take()
 WAYS: dict[str, Callable[[str, list[int], int], None]] = {
     "each": sync_each,
     "syncfs": sync_file_system,
     "pool": sync_pool,
+    "kernel": sync_kernel,
     "journal": sync_journal,
 }
 
