@@ -91,7 +91,7 @@ def sync_kernel(root: str, fds: list[int], journal: int) -> None:
 async def queued(fds: list[int]) -> Errors:
     assert QUEUE is not None, "this system has no queue for syncs"
     told: asyncio.Future[Errors] = LOOP.create_future()
-    QUEUE.begin(fds, told.set_result)
+    assert QUEUE.begin(fds, told.set_result)
     return await told
 
 

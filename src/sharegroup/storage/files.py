@@ -30,8 +30,11 @@ _SYNCFS_REPORTS_ERRORS_SINCE = (5, 8)
 class SyncQueue(Protocol):
     """Syncs some files at a time, for one event loop."""
 
-    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> None:
-        """Call ``done`` when all are synced, with what failed by its position in ``fds``."""
+    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> bool:
+        """Call ``done`` when all are synced, with what failed by its position in ``fds``.
+
+        False: nothing was begun, they have to be synced in another way.
+        """
         ...
 
     def close(self) -> None:

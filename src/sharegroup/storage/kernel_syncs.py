@@ -87,11 +87,11 @@ class KernelSyncs:
             return None
         return cls(calls, made.value)
 
-    def begin(self, fds: Sequence[int], done: Callable[[Errors], None]) -> None:
+    def begin(self, fds: Sequence[int], done: Callable[[Errors], None]) -> bool:
         """Sync all of these files, then call ``done`` in the event loop.
 
-        The descriptors may be closed meanwhile.  What the kernel does not take, because
-        others fill its queues, is synced here and now.
+        False: the kernel, an old one perhaps, takes none, and nothing was begun.  Where it takes
+        some, the others are synced here and now.  The descriptors may be closed meanwhile.
         """
         assert self._done is None, "one round at a time"
         assert 0 < len(fds) <= FILES_MAX
@@ -99,15 +99,16 @@ class KernelSyncs:
         if self._loop is None:
             self._loop = loop
             loop.add_reader(self._event_fd, self._ended)
-        self._done, self._errors = done, {}
         self._left = self._submit(fds)
+        if not self._left:
+            return False
+        self._done, self._errors = done, {}
         for position in range(self._left, len(fds)):
             try:
                 os.fdatasync(fds[position])
             except OSError as error:
                 self._errors[position] = error
-        if not self._left:
-            loop.call_soon(self._finish)
+        return True
 
     def close(self) -> None:
         """Wait for what is going on; nobody is told of it any more."""
@@ -133,7 +134,7 @@ class KernelSyncs:
                 self._calls.submit, ctypes.c_ulong(self._context), ctypes.c_long(len(fds)), places
             )
         except OSError:
-            return 0  # The files are synced one by one, and tell what is wrong with which.
+            return 0  # Whoever syncs them otherwise finds out what is wrong, and with which.
 
     def _ended(self) -> None:
         with contextlib.suppress(BlockingIOError):  # Counted by an earlier call already.

@@ -221,10 +221,9 @@ class Syncer:
         began = self.clock()
         is_quick = self._policy.is_quick(begun.unsynced_bytes)
         queue = self._found_queue() if begun.fits_queue and not is_quick else None
-        if queue is not None:
-            queue.begin(
-                begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
-            )
+        if queue is not None and queue.begin(
+            begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
+        ):
             return
         begun.tree = self._policy.use_tree(begun.file_count, now=began)
         if is_quick:

@@ -48,12 +48,14 @@ class Queue:
     """A queue of syncs that ends when it is told to."""
 
     def __init__(self) -> None:
+        self.takes = True
         self.fds: list[int] = []
         self.is_closed = False
         self._done: Callable[[dict[int, OSError]], None] = lambda _: None
 
-    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> None:
+    def begin(self, fds: Sequence[int], done: Callable[[dict[int, OSError]], None]) -> bool:
         self.fds, self._done = list(fds), done
+        return self.takes
 
     def end(self, *failed: int) -> None:
         self._done({position: OSError("lost") for position in failed})
@@ -150,6 +152,19 @@ def test_what_is_quick_and_what_is_many_files_is_not_left_to_a_queue(count: int,
         await syncer.drain()
         assert (disk.queue.fds, disk.syncs) == ([], 1)
         assert all(one.heard == ["synced"] for one in written)
+
+    run(main())
+
+
+def test_what_a_queue_does_not_take_is_synced_all_the_same() -> None:
+    async def main() -> None:
+        disk = QueueDisk()
+        disk.queue.takes = False
+        syncer, opened = made(disk)
+        large = InFolder(opened, "large", INLINE_BYTES_MAX + 1)
+        syncer.request(large)
+        await syncer.drain()
+        assert (large.heard, disk.syncs) == (["synced"], 1)
 
     run(main())
 
