@@ -191,7 +191,7 @@ def _in_flight(broker: Broker, log: Log, held: int) -> Cost:
         set_group(
             broker.bootstrap,
             group,
-            partition_max_record_locks=str(max(2_000, held + SMALL_BATCH)),
+            partition_max_record_locks=str(max(2_000, held)),
             record_lock_duration_ms=str(LOCK_MS),
         )
         member = Member(connection, group).join(topic)
