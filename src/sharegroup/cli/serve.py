@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from sharegroup import freed_memory
 from sharegroup.cli.properties import read_properties
 from sharegroup.errors import InvalidConfig
 
@@ -101,9 +102,8 @@ def _run(values: dict[str, str], *, insecure: bool) -> None:
 
     from sharegroup.broker.app import run_until
     from sharegroup.broker.configuration.config import Config
-    from sharegroup.broker.memory import keep_freed_memory
 
-    keep_freed_memory()
+    freed_memory.keep_for_requests()
     gc.freeze()
     gc.enable()
     try:

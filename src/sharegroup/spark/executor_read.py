@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from sharegroup import freed_memory
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.spark.background import LoopThread
 from sharegroup.spark.kept_records import Reader, opened
-from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.options import ReadOptions
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.record_fetch import RecordFetch
@@ -45,7 +45,7 @@ class _Process:
     """What tasks of one process share."""
 
     def __init__(self) -> None:
-        keep_freed_memory()
+        freed_memory.keep_for_answers()
         self.pid = os.getpid()
         self.thread = LoopThread("kafka-share-read")
         self.record_bytes: dict[tuple[TopicId, int], float] = {}

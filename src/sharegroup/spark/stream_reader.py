@@ -34,6 +34,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from sharegroup import freed_memory
 from sharegroup.client.config import ClientConfig, config_from
 from sharegroup.client.share_ranges import RECORDS_MAX, ShareRanges
 from sharegroup.errors import KafkaError
@@ -41,7 +42,6 @@ from sharegroup.spark.background import LoopThread
 from sharegroup.spark.decision_files import DecisionFiles, default_location
 from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
-from sharegroup.spark.memory import keep_freed_memory
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
 from sharegroup.spark.plan import plan
@@ -154,7 +154,7 @@ class _Member:
 
     def __init__(self, options: SourceOptions, load: str, query: str) -> None:
         exit_on_sigterm()
-        keep_freed_memory()
+        freed_memory.keep_for_answers()
         self._thread = LoopThread("kafka-share-driver")
         self.keeper = Keeper(options.kept_bytes_max)
         self._ranges = self._thread.call(_make_ranges(options, query, self.keeper))

@@ -1,4 +1,4 @@
-"""What a broker's process frees it has at hand for the next request."""
+"""What a process frees it has at hand for the next large message."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 MEASURE = """
 import resource, sys
-from sharegroup.broker.memory import keep_freed_memory
+from sharegroup import freed_memory
 if sys.argv[1] == "kept":
-    keep_freed_memory()
+    freed_memory.keep_for_requests()
 faults = []
 for _ in range(20):
     pieces = [bytes(256 * 1024) for _ in range(4)]
