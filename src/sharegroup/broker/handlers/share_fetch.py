@@ -16,7 +16,7 @@ it looks only where there may be records, in turn, until it has enough (`session
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -56,6 +56,10 @@ class Found:
     errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
 
 
+Find = Callable[[], Found | asyncio.Future[Found]]
+"""Says what there is, or what will come."""
+
+
 def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
     key = share_requests.session_key(request.group_id, request.member_id)
     mode = _acquire_mode(request, key)
@@ -78,13 +82,13 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
-        return reply.of(started, Found())
+        return reply.of(started, Found)
     session = outcome.partitions
     fetch = _Fetch(parts, context, request, key=key, mode=mode, session=session)
     if outcome.opened:
         reply.every_partition = tuple(session)
         parts.waiting.wake(key)  # What was in its place is over, and a fetch of that waits in vain.
-    return reply.of(started, fetch)
+    return reply.of(started, fetch.find)
 
 
 def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -350,25 +354,19 @@ class _Reply:
         self.every_partition: tuple[TopicPartition, ...] = ()
         """The reply that opens a session names all its partitions."""
 
-    def of(
-        self, started: share_requests.Started, fetch: _Fetch | Found
-    ) -> Awaitable[Encoded] | Encoded:
+    def of(self, started: share_requests.Started, find: Find) -> Awaitable[Encoded] | Encoded:
         """The response, later if there is anything to wait for."""
         if started.waiting:
-            return self._when_durable(started, fetch)
+            return self._when_durable(started, find)
         outcomes = share_requests.counted(self._parts, started.outcomes)
-        found = fetch if isinstance(fetch, Found) else fetch.find()
-        return (
-            self._build(outcomes, found)
-            if isinstance(found, Found)
-            else self._later(outcomes, found)
-        )
+        found = find()
+        if isinstance(found, Found):
+            return self._build(outcomes, found)
+        return self._later(outcomes, found)
 
-    async def _when_durable(
-        self, started: share_requests.Started, fetch: _Fetch | Found
-    ) -> Encoded:
+    async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
-        found = fetch if isinstance(fetch, Found) else fetch.find()
+        found = find()
         return self._build(outcomes, found if isinstance(found, Found) else await found)
 
     async def _later(
