@@ -27,6 +27,7 @@ from pyspark.sql.datasource import InputPartition
 from sharegroup import freed_memory
 from sharegroup.client.cluster import Cluster
 from sharegroup.client.config import ClientConfig, config_from
+from sharegroup.client.share_session import OFFSET_MAX
 from sharegroup.errors import CorruptMessage
 from sharegroup.ids import TopicId
 from sharegroup.spark.background import LoopThread
@@ -37,8 +38,6 @@ from sharegroup.spark.record_fetch import RecordFetch
 from sharegroup.spark.schema import arrow_batches
 from sharegroup.wire.batches import Buffer
 from sharegroup.wire.columns import Ranges, record_columns
-
-OFFSET_MAX = 2**63 - 1
 
 
 class _Process:

@@ -6,8 +6,8 @@ A sync in the event loop's thread stops everybody; one in a thread of Python's c
 switches, and its end has to wait for the interpreter lock.  Here nobody waits: the kernel has
 workers of its own, one for each file, so the flushes of several files become one (ADR 0001).
 
-There is no function for this in Python or in the C library, so the four system calls are made
-by number.  Where the kernel, the machine or a sandbox does not know them, `take` gives None.
+There is no function for this in Python or in the C library, so the three system calls are
+made by number.  Where the kernel, the machine or a sandbox does not know them, `take` gives None.
 
 A context, the kernel's queue, costs 0.04 ms to make and 30 ms to destroy, so the process keeps
 the contexts of those who closed for whoever comes next.
