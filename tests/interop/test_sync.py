@@ -38,6 +38,13 @@ def prepare(bootstrap: str, topic: str, group: str, *, partitions: int = 1) -> N
         assert admin.incremental_alter_configs({resource: [change]}) == {resource: None}
 
 
+def fill(bootstrap: str, topic: str, count: int) -> None:
+    """So many records, with their offsets as values."""
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number)
+
+
 def taken(consumer: ShareConsumer, count: int) -> list[Record]:
     """The next records, at least ``count``; implicit mode or a window."""
     records: list[Record] = []
@@ -83,9 +90,7 @@ def test_records_are_settled_in_other_threads_than_they_are_polled_in(
 ) -> None:
     """A pool works on what one thread polls: every record is accepted, and none comes again."""
     prepare(bootstrap, topic, group)
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(2_000):
-            producer.send(topic, b"%d" % number)
+    fill(bootstrap, topic, 2_000)
     options = {"bootstrap_servers": bootstrap, "group_id": group}
     with (
         ShareConsumer(
@@ -132,9 +137,7 @@ def test_iteration_accepts_a_record_when_the_next_is_asked_for(
     bootstrap: str, topic: str, group: str
 ) -> None:
     prepare(bootstrap, topic, group)
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(3):
-            producer.send(topic, b"%d" % number)
+    fill(bootstrap, topic, 3)
     values = []
 
     def fail_at_the_second() -> None:
@@ -156,9 +159,7 @@ def test_iteration_accepts_a_record_when_the_next_is_asked_for(
 def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str) -> None:
     """The first is strict: it takes no more than it asked for, and the rest is there for others."""
     prepare(bootstrap, topic, group)
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(5):
-            producer.send(topic, b"%d" % number)
+    fill(bootstrap, topic, 5)
     options = {
         "bootstrap_servers": bootstrap,
         "group_id": group,
@@ -214,9 +215,7 @@ def test_closing_reports_what_was_sent_and_what_went_back(
     bootstrap: str, topic: str, group: str
 ) -> None:
     prepare(bootstrap, topic, group)
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for number in range(3):
-            producer.send(topic, b"%d" % number)
+    fill(bootstrap, topic, 3)
     consumer = ShareConsumer(
         topic,
         bootstrap_servers=bootstrap,
