@@ -27,6 +27,7 @@ from tests.bench.document import ROOT
 from tests.bench.peers.brokers import FSYNC, Ours
 from tests.bench.peers.lines import Line, Measured, Scale, Workload
 from tests.bench.peers.ratios import pair_ratios
+from tests.bench.peers.run import measure
 from tests.bench.peers.workloads import WORKLOADS
 
 FOLDER = ROOT / "build" / "bench"
@@ -79,13 +80,13 @@ def _measure(workload: Workload, peers: list[Built], scale: Scale, rounds: int) 
         with _running(peer.source):
             workload.prepare(peer, scale)
             if FSYNC in workload.warms_up:
-                workload.measure(peer, scale)
+                measure(workload, peer, scale)
     pairs: list[Pairs] = [[] for _ in workload.lines]
     for number in range(rounds):
         found: dict[str, tuple[Measured | None, ...]] = {}
         for peer in peers if number % 2 == 0 else reversed(peers):
             with _running(peer.source):
-                found[peer.name] = workload.measure(peer, scale)
+                found[peer.name] = measure(workload, peer, scale)
         before, now = (found[peer.name] for peer in peers)
         for line, was, is_ in zip(pairs, before, now, strict=True):
             if was is not None and is_ is not None:
