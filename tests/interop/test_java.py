@@ -118,7 +118,12 @@ def test_kafka_dump_log_reads_our_segments_and_indexes(
     names = ",".join(str(path) for path in files)
     printed = run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names)
     batches = re.findall(r"baseOffset: (\d+) lastOffset: (\d+) .*isvalid: (\w+)", printed)
-    assert batches == [(str(11 * n), str(11 * n + 10), "true") for n in range(20)]
+    assert {valid for _, _, valid in batches} == {"true"}
+    firsts, ends = zip(*((int(first), int(last) + 1) for first, last, _ in batches), strict=True)
+    # A busy machine's producer may need two batches for one lot of eleven records, not more.
+    assert firsts == (0, *ends[:-1])
+    assert ends[-1] == 220
+    assert set(range(11, 221, 11)) <= set(ends)
     assert "Index Sanity check failed" not in printed
     assert "Found timestamp mismatch" not in printed
 
