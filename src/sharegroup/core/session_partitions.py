@@ -80,11 +80,6 @@ class SessionPartitions:
         return tuple(self._ready)
 
     @property
-    def next_turn(self) -> TopicPartition | None:
-        """Whose turn comes first, None where nothing is ready."""
-        return next(iter(self._ready), None)
-
-    @property
     def ready_count(self) -> int:
         """How many turns there are to be taken."""
         return len(self._ready)

@@ -2,9 +2,8 @@
 
 The two halves do not touch each other: a failed acknowledgement never fails the fetch.  What
 is acknowledged is decided at once, before the next request is looked at.  The reply waits for it
-to be durable.  A group that is behind has its records taken, read and put into that reply before
-the sync begins; otherwise they are taken after it: those that the same sync made durable go with
-this answer instead of the next.  If there are none, the reply waits for records to come (KIP-932
+to be durable, and only then are records taken: those that the same sync made durable go with this
+answer instead of the next.  If there are none, the reply waits for records to come (KIP-932
 «Fetching and acknowledging»).
 
 A request that renews locks fetches nothing: while it waited for records the locks that it
@@ -89,9 +88,6 @@ def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaita
     if outcome.opened:
         reply.every_partition = tuple(session)
         parts.waiting.wake(key)  # What was in its place is over, and a fetch of that waits in vain.
-    found = fetch.find_plenty() if started.waiting else None
-    if found is not None:
-        return reply.of_found(started, found)
     return reply.of(started, fetch.find)
 
 
@@ -193,16 +189,6 @@ class _Fetch:
         self._session = session
         for topic in self._counters.of_topic_ids(session.topic_ids):
             topic.fetch_count += 1
-
-    def find_plenty(self) -> Found | None:
-        """What there is, if that fills the answer: then nobody gains by waiting first."""
-        self._parts.waiting.serve_woken(self._session)
-        partition, records_max = self._session.next_turn, int(self._request.max_records)
-        if partition is None or records_max <= 0:
-            return None
-        key = SharePartitionKey(self._key.group_id, *partition)
-        live = self._parts.share_partitions.loaded(key)
-        return self.look() if live is not None and live.backlog >= records_max else None
 
     def find(self) -> Found | asyncio.Future[Found]:
         """What there is by now, or what will come."""
@@ -377,27 +363,6 @@ class _Reply:
         if isinstance(found, Found):
             return self._build(outcomes, found)
         return self._later(outcomes, found)
-
-    def of_found(self, started: share_requests.Started, found: Found) -> Awaitable[Encoded]:
-        """The response with records that were taken already, when it may be sent."""
-        expected = dict(started.outcomes)
-        return self._confirmed(started, expected, found, self._build(expected, found))
-
-    async def _confirmed(
-        self,
-        started: share_requests.Started,
-        expected: share_requests.Outcomes,
-        found: Found,
-        response: Encoded,
-    ) -> Encoded:
-        outcomes = await share_requests.durable(self._parts, started)
-        if outcomes == expected:
-            return response
-        for partition in outcomes:
-            if outcomes[partition] is not expected[partition]:
-                # Its acknowledgements were lost with all that memory held of it: the locks, too.
-                found.records.pop(partition, None)
-        return self._build(outcomes, found)
 
     async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)

@@ -62,11 +62,6 @@ class LiveSharePartition:
         self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
         self.swept_ms = -(1 << 62)  # When it last did; never, at first.
 
-    @property
-    def backlog(self) -> int:
-        """How many durable offsets there are that nobody has been given; holes count, too."""
-        return self.log.high_watermark - self.state.next_fetch_offset()
-
     def __str__(self) -> str:
         """As log lines and errors name it."""
         group_id, _, partition = self.key
