@@ -6,7 +6,16 @@ import subprocess
 import sys
 
 PROGRAM = """
-import asyncio, sys
+import asyncio, builtins, sys
+
+compiled, original = [], builtins.compile
+
+def counting(source, filename, *arguments, **options):
+    compiled.append(str(filename))
+    return original(source, filename, *arguments, **options)
+
+builtins.compile = counting
+
 from sharegroup.broker.preparing import REQUESTS
 from sharegroup.testing import ManualClock, broker
 
@@ -27,12 +36,14 @@ async def main():
     async with broker(clock=clock) as b:
         await asyncio.sleep(0)
         counts = [known()]
-        for _ in range(len(REQUESTS) + 3):
+        for _ in range(len(REQUESTS) + 10):
             clock.advance(0.2)
             for _ in range(3):
                 await asyncio.sleep(0)
             counts.append(known())
-    print(counts[0], counts[-1], max(after - before for before, after in zip(counts, counts[1:])))
+        records = sum(name.endswith(("Key>", "Value>")) for name in compiled)
+    most_at_once = max(after - before for before, after in zip(counts, counts[1:]))
+    print(records, counts[0], counts[-1], most_at_once)
 
 asyncio.run(main())
 """
@@ -43,6 +54,7 @@ def test_what_share_groups_need_is_prepared_piece_by_piece() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=30
     )
     assert done.stderr == ""
-    at_start, in_the_end, most_at_once = map(int, done.stdout.split())
+    records, at_start, in_the_end, most_at_once = map(int, done.stdout.split())
     assert (at_start, in_the_end) == (0, 14)
     assert most_at_once <= 4
+    assert records == 14, "keys and values of six kinds of group records, and of a state"
