@@ -140,6 +140,7 @@ class KafkaTierLog:
                 raise NetworkException("the consumer of the tiers was closed") from error
             except AiokafkaError as error:
                 raise _ours(error) from error
+            self._check_fetching()
             # What it returns belongs to what is assigned now, announced or not.
             generation = self._generation
             found = {TierPartition(*where): _records(some) for where, some in fetched.items()}
@@ -182,8 +183,14 @@ class KafkaTierLog:
         """Leave the group."""
         consumer, self._consumer = self._consumer, None
         self._forget()
-        if consumer is not None:
+        if consumer is None:
+            return
+        try:
             await consumer.stop()
+        except AiokafkaError as error:
+            # Its fetching had died, and it stops no further than there: left are its connections.
+            log.info("event=consumer_half_stopped group=%s error=%r", self._group_id, str(error))
+            await consumer._client.close()
 
     def assigned(self, partitions: Iterable[TierPartition]) -> None:
         """aiokafka says so; `read` announces it."""
@@ -196,6 +203,18 @@ class KafkaTierLog:
         self._forget()
         if self._owner is not None:
             await self._owner.revoked(all_of_them)
+
+    def _check_fetching(self) -> None:
+        """aiokafka fetches in a task; when that has died it waits for records that never come.
+
+        It dies of what a connection raises that is closed just now, a RuntimeError of uvloop's.
+        """
+        fetcher = self._consumer._fetcher
+        if fetcher is not None and fetcher.error_future.done():
+            raise NetworkException(
+                f"the consumer of group {self._group_id!r} has stopped fetching; aiokafka's log "
+                "says why"
+            )
 
     async def _assigned_within(self, seconds: float) -> bool:
         """Whether partitions are assigned now; a failure to agree on them is told by `getmany`."""

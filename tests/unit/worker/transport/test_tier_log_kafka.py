@@ -45,6 +45,7 @@ class Consumer:
         self.commits: list[Any] = []
         self.refusal: Exception | None = None
         self.is_stopped = False
+        self._fetcher = None
         self.listener: Any = None
         consumers.append(self)
 
