@@ -10,6 +10,8 @@ started has not compiled anything yet.  A query reads until the end of its topic
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import sys
@@ -27,10 +29,17 @@ def main(confs: str) -> None:
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    register_ours(session)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(run_query(session, **json.loads(line))), file=answers, flush=True)
     session.stop()
+
+
+def register_ours(session: SparkSession) -> None:
+    """Where there is ours.  Spark finds it by itself, but not from a path with a blank in it."""
+    with contextlib.suppress(ModuleNotFoundError):
+        session.dataSource.register(importlib.import_module("pyspark_sharegroup").DefaultSource)
 
 
 def run_query(
