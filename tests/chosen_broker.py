@@ -9,10 +9,11 @@ fixture's parameters from `BOTH`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
 
@@ -26,6 +27,10 @@ ON_KAFKA = [
 ]
 BOTH = [OURS, pytest.param(KAFKA, marks=ON_KAFKA)]
 """Parameters of a fixture that is there for either broker."""
+
+T = TypeVar("T")
+
+HEARD_SECONDS_MAX = 10.0
 
 SHORT_TIMES = {
     "group.share.min.record.lock.duration.ms": "1000",
@@ -56,6 +61,19 @@ class RunningBroker(NamedTuple):
 def chosen() -> str:
     """Which broker this run of the tests is about."""
     return os.environ.get("SHAREGROUP_INTEROP") or OURS
+
+
+def when_heard(read: Callable[[], T], is_news: Callable[[T], bool]) -> T:
+    """What ``read`` gives after a change that was answered.
+
+    Ours answers when it is to be seen, and is read once.  Apache Kafka's controller answers, and
+    its broker hears of it a moment later, so there it is read again for a while.
+    """
+    found = read()
+    limit = time.monotonic() + HEARD_SECONDS_MAX
+    while chosen() == KAFKA and not is_news(found) and time.monotonic() < limit:
+        found = read()
+    return found
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec, ResourceType
 
+from tests.chosen_broker import when_heard
 from tests.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
@@ -160,11 +161,10 @@ def test_partitions_are_never_taken_away(bootstrap: str, topic: str) -> None:
 def test_topic_config_is_altered_and_described(bootstrap: str, topic: str) -> None:
     create_topic(bootstrap, topic, config={"retention.ms": "3600000"})
     set_config(bootstrap, ResourceType.TOPIC, topic, {"segment.bytes": "2000000"})
-    limit = time.monotonic() + WAIT_SECONDS_MAX  # What Kafka's controller knows its broker hears.
-    while (described := configs(bootstrap, ResourceType.TOPIC, topic))[
-        "segment.bytes"
-    ] == "1073741824":
-        assert time.monotonic() < limit, "nothing has changed"
+    described = when_heard(
+        lambda: configs(bootstrap, ResourceType.TOPIC, topic),
+        lambda found: found["segment.bytes"] == "2000000",
+    )
     assert described["retention.ms"] == "3600000"
     assert described["segment.bytes"] == "2000000"
     assert described["cleanup.policy"] == "delete"
