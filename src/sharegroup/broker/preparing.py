@@ -2,7 +2,7 @@
 
 Messages and handlers are imported, and readers and writers of messages compiled, when the first
 request needs them: a start is short that way.  But a new share group needs many of them at once:
-of the 53 ms of CPU from its first request to its first record 50 go there.  So they are
+of the 53 ms of CPU from its first request to its first record 48 go there.  So they are
 prepared soon after the start, a piece at a time; a request that comes meanwhile waits for one
 piece at most.
 """

@@ -209,8 +209,7 @@ class KafkaTierLog:
 
         It dies of what a connection raises that is closed just now, a RuntimeError of uvloop's.
         """
-        fetcher = self._consumer._fetcher
-        if fetcher is not None and fetcher.error_future.done():
+        if self._consumer._fetcher.error_future.done():
             raise NetworkException(
                 f"the consumer of group {self._group_id!r} has stopped fetching; aiokafka's log "
                 "says why"

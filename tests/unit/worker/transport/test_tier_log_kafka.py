@@ -45,7 +45,8 @@ class Consumer:
         self.commits: list[Any] = []
         self.refusal: Exception | None = None
         self.is_stopped = False
-        self._fetcher = None
+        fetching = asyncio.get_running_loop().create_future()
+        self._fetcher = SimpleNamespace(error_future=fetching)
         self.listener: Any = None
         consumers.append(self)
 
