@@ -28,6 +28,6 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 9092
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5s \
-    CMD ["sharegroup", "topics", "list", "--bootstrap", "127.0.0.1:9092", "--timeout", "4000"]
+    CMD ["sharegroup", "topics", "list", "--bootstrap-server", "127.0.0.1:9092", "--timeout", "4000"]
 ENTRYPOINT ["sharegroup-entry"]
 CMD ["broker"]

@@ -13,9 +13,15 @@ install = if command -v uv >/dev/null 2>&1; then \
 			--constraint constraints.txt --editable '.[$(1)]'; \
 	fi
 
+# Tests start a thousand interpreters: each would compile all that it imports, wherever bytecode
+# is not written, as in many containers.
+COMPILED_ONCE = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/bytecode'
+
+FAST = tests/unit tests/model tests/transcripts tests/integration/testing
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format serve bench bench-peers kills sim spec-kafka interop interop-kafka kafka-tools \
-	worker-kafka chaos bench-worker mutants lock clean
+.PHONY: help setup demo unit fast test check format serve bench bench-peers bench-cluster kills sim explore damage spec-kafka interop interop-kafka kafka-tools \
+	worker-kafka cluster cluster-chaos interop-cluster cluster-groups chaos attacks fuzz soak bench-worker mutants lock clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
@@ -33,8 +39,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## Run the main job on real data and check that the counts add up.
 	@$(BIN)/python -m sharegroup demo
 
-test: setup ## Run the test suite, half of its files beside the other half.
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+unit: setup ## Run the pure tests: no broker, socket, process or waiting (45 seconds).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/unit
+
+fast: setup ## Run the pure tests, the models, the transcripts and a smoke test of a broker (90 seconds).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 2 --dist loadfile $(FAST)
+
+test: setup ## Run the test suite in three processes; much of it waits (10 minutes).
+	@$(COMPILED_ONCE) $(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 check: setup ## Lint, formatting, types, layers, tidiness.
 	@$(BIN)/ruff check .
@@ -57,10 +69,16 @@ bench-peers: setup ## Side by side with a real Apache Kafka and other queues; AR
 bench: bench-peers
 
 kills: setup ## Kill a Spark query and its broker KILLS=20 times; BROKER=kafka for a real one.
-	@$(BIN)/python -m tests.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)
+	@$(BIN)/python -m tests.integration.spark.kills --kills $(or $(KILLS),20) --broker $(or $(BROKER),ours)
 
 sim: setup ## Simulate the whole broker on SEEDS=1000 seeds, from seed FROM=1 on.
 	@$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)
+
+explore: setup ## Search every state of a share partition in a larger world than `make test` does.
+	@EXPLORE=all $(BIN)/python -m pytest -q tests/explore
+
+damage: setup ## Damage each file of a data directory in every way; `make test` flips fewer bits.
+	@DAMAGE=all $(BIN)/python -m pytest -q tests/faults/test_damaged_files.py
 
 spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4.4 (needs Java and Maven).
 	@SPEC_PEER=kafka $(BIN)/python -m pytest -q tests/spec
@@ -68,17 +86,43 @@ spec-kafka: setup ## Run the tests of docs/spec.md against a real Apache Kafka 4
 interop: setup ## Run all clients and tools of others against our broker and Kafka (needs a JDK and Maven).
 	@$(BIN)/python -m tests.interop
 
-interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka 4.4 (needs a JDK and Maven).
-	@$(BIN)/python -m tests.interop --kafka
+interop-kafka: setup ## Run our client, Spark source and CLI against a real Apache Kafka; VERSION=4.3.1 (needs a JDK and Maven).
+	@KAFKA_VERSION=$(VERSION) $(BIN)/python -m tests.interop --kafka
 
 kafka-tools: setup ## Make the scripts of Kafka's own tools in build/kafka-tools (needs a JDK and Maven).
-	@$(BIN)/python -m tests.kafka_tools build/kafka-tools
+	@$(BIN)/python -m tests.support.kafka_tools build/kafka-tools
 
-worker-kafka: setup ## Run the worker's tests against a real Apache Kafka 4.4 (needs Java and Maven).
-	@SHAREGROUP_INTEROP=kafka $(BIN)/python -m pytest -q tests/worker
+worker-kafka: setup ## Run the worker's tests against a real Apache Kafka; VERSION=4.3.1 (needs Java and Maven).
+	@KAFKA_VERSION=$(VERSION) SHAREGROUP_INTEROP=kafka $(BIN)/python -m pytest -q tests/integration/worker
+
+cluster: setup ## Start three real Kafka brokers; faults are typed in.  SECURE=1, SEPARATE=1, VERSION=4.3.1.
+	@$(BIN)/python -m tests.support.kafka_cluster_shell $(if $(VERSION),--version $(VERSION)) \
+		$(if $(SECURE),--secure) $(if $(SEPARATE),--separate-controllers)
+
+interop-cluster: setup ## Run everything that needs a real cluster; VERSION=4.3.1 for another release.
+	@CLUSTER=all CLUSTER_VERSION=$(VERSION) $(BIN)/python -m pytest -q tests/cluster
+
+cluster-groups: setup ## New groups around KILLS=10 deaths of brokers, beside the Java client; VERSION=4.3.1.
+	@$(BIN)/python -m tests.cluster.new_groups --kills $(or $(KILLS),10) $(if $(VERSION),--version $(VERSION))
+
+cluster-chaos: setup ## Break a real cluster under all our clients for SECONDS=600, from SEED, and account for each record.
+	@$(BIN)/python -m tests.cluster_chaos --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(REPORTS),--reports $(REPORTS))
 
 chaos: setup ## Kill workers and their broker over 50,000 records, and account for every one (4 minutes).
 	@$(BIN)/python -m tests.faults.worker_chaos
+
+attacks: setup ## Run every attack on a broker process, the slow ones too (10 minutes).
+	@ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
+
+fuzz: setup ## Fuzz the broker for SECONDS=600 from SEED; half of them through sockets to a broker process.
+	@$(BIN)/python -m tests.fuzz --seconds $$(( $(or $(SECONDS),600) / 2 )) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.fuzz --seconds $$(( $(or $(SECONDS),600) / 2 )) $(if $(SEED),--seed $(SEED)) --socket
+
+soak: setup ## Honest load beside ten attackers for MINUTES=30; the report is in build/soak.
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30)
+
+bench-cluster: setup ## Our share consumer beside confluent's and Java's on three real Kafka brokers (20 minutes).
+	@$(BIN)/python -m tests.bench.cluster $(ARGS)
 
 bench-worker: setup ## Measure what the worker framework costs, beside the bare client and loop.
 	@$(BIN)/python -m tests.bench.worker

@@ -36,7 +36,7 @@ class Invoice:
 @app.share_group(
     "invoices",
     topics="invoices",
-    retry=Retry(attempts=2, first="100ms"),
+    retry=Retry(max_attempts=2, initial_delay="100ms"),
     dead_letter=DeadLetter("invoices.dead"),
 )
 def split(invoice: Invoice, record: Record) -> None:

@@ -55,7 +55,9 @@ def close_database() -> None:
     "balances",
     topics="changes",
     order_by=lambda changed: changed.customer,
-    retry=Retry(attempts=20, first="50ms", factor=2, longest="5s", on=(TooEarly,)),
+    retry=Retry(
+        max_attempts=20, initial_delay="50ms", multiplier=2, max_delay="5s", retry_on=(TooEarly,)
+    ),
     dead_letter=DeadLetter("changes.dead"),
 )
 async def apply(changed: Changed) -> None:

@@ -58,7 +58,12 @@ async def close_client() -> None:
     concurrency=100,
     rate_limit=RateLimit(50, 1.0),
     max_handling="30s",
-    retry=Retry(attempts=6, first="500ms", factor=3, on=(httpx.TransportError, OSError)),
+    retry=Retry(
+        max_attempts=6,
+        initial_delay="500ms",
+        multiplier=3,
+        retry_on=(httpx.TransportError, OSError),
+    ),
     dead_letter=DeadLetter("places.dead"),
 )
 async def geocode(place: Place) -> None:

@@ -38,7 +38,7 @@ class Upload:
     topics="uploads",
     processes=os.cpu_count() or 1,
     max_handling="1m",
-    retry=Retry(attempts=3, first="500ms"),
+    retry=Retry(max_attempts=3, initial_delay="500ms"),
     dead_letter=DeadLetter("uploads.dead"),
 )
 def shrink(upload: Upload) -> None:

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from sharegroup.worker import App, DeadLetter, Record, Retry
 
-jobs = App("signups", bootstrap=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"))
+jobs = App("signups", bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9092"))
 
 
 @dataclass
@@ -44,7 +44,7 @@ async def connect() -> None:
 @jobs.share_group(
     "welcome",
     topics="signups",
-    retry=Retry(attempts=5, first="200ms", on=(ConnectionError,)),
+    retry=Retry(max_attempts=5, initial_delay="200ms", retry_on=(ConnectionError,)),
     dead_letter=DeadLetter("signups.dead"),
 )
 async def welcome(signup: Signup, record: Record) -> None:

@@ -1,7 +1,7 @@
-"""Found by Spark itself: it looks for packages named ``pyspark_…`` with a ``DefaultSource``.
+"""Registers the data source with Spark: it looks for ``DefaultSource`` in ``pyspark_…`` packages.
 
-So ``spark.readStream.format("kafka-share")`` works in every session that has sharegroup on its
-path, without a line of registration.
+So ``spark.readStream.format("kafka-share")`` works without registration in every session that has
+sharegroup on its path.
 """
 
 from sharegroup.spark.source import KafkaShareDataSource as DefaultSource

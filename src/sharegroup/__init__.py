@@ -1,3 +1,3 @@
-"""Share groups for Kafka, in Python: queues on topics, as KIP-932 describes them."""
+"""Share groups for Kafka (KIP-932) in Python: queues on topics."""
 
 __version__ = "0.1.0"

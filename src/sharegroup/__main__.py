@@ -1,4 +1,4 @@
-"""``python -m sharegroup`` and the console script ``sharegroup``."""
+"""Runs the command line of sharegroup, for ``python -m sharegroup``."""
 
 from sharegroup.cli.main import main
 

@@ -1,12 +1,12 @@
-"""Names of things: group, member, topic and partition ids, as types of their own.
+"""Types for the ids of groups, members, topics and partitions.
 
-Keys are named tuples because they are looked up on every request and a tuple's hash is
-computed in C.
+Keys are named tuples because every request looks them up and a tuple's hash is computed in C.
 """
 
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -17,16 +17,19 @@ TopicId = NewType("TopicId", UUID)
 
 _JAVA_INT_MIN = -(2**31)
 
+HASHES_MAX = 256
+"""Number of cached hashes. An id may have 32,767 characters, each of which takes 0.1 us."""
 
-class TopicPartition(NamedTuple):
-    """One partition of one incarnation of a topic; a topic made again gets another id."""
+
+class TopicIdPartition(NamedTuple):
+    """A partition of a topic, by topic id. A topic that is deleted and recreated has a new id."""
 
     topic_id: TopicId
     partition: int
 
 
 class SharePartitionKey(NamedTuple):
-    """One topic partition as one share group sees it."""
+    """The key of a share partition: a topic partition as one share group sees it."""
 
     group_id: GroupId
     topic_id: TopicId
@@ -34,31 +37,45 @@ class SharePartitionKey(NamedTuple):
 
 
 def topic_id_text(topic_id: TopicId) -> str:
-    """The id as Kafka writes it."""
+    """Return the topic id in Kafka's text form; see `uuid_text`."""
     return uuid_text(topic_id)
 
 
 def uuid_text(uuid: UUID) -> str:
-    """A UUID as Kafka writes it: 22 characters of url-safe base64 without padding."""
+    """Return a UUID in Kafka's text form: 22 characters of URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode("ascii")
 
 
 def group_partition(group_id: GroupId, partition_count: int) -> int:
-    """The partition of ``__consumer_offsets`` that holds this group."""
-    return _absolute_java_hash(group_id) % partition_count
+    """Return the partition of ``__consumer_offsets`` that holds this group."""
+    return _absolute(_java_hash(group_id)) % partition_count
 
 
 def share_state_partition(key: SharePartitionKey, partition_count: int) -> int:
-    """The partition of ``__share_group_state`` that holds this share partition."""
-    text = f"{key.group_id}:{topic_id_text(key.topic_id)}:{key.partition}"
-    return _absolute_java_hash(text) % partition_count
+    """Return the partition of ``__share_group_state`` that holds this share partition."""
+    beginning = _hash_of_topic(key.group_id, key.topic_id)
+    return _absolute(_java_hash_on(beginning, str(key.partition))) % partition_count
 
 
-def _absolute_java_hash(text: str) -> int:
-    """``abs`` of Java's ``String.hashCode``, with Kafka's exception: -2**31 becomes 0."""
+@lru_cache(maxsize=HASHES_MAX)
+def _hash_of_topic(group_id: GroupId, topic_id: TopicId) -> int:
+    return _java_hash_on(_java_hash(group_id), f":{topic_id_text(topic_id)}:")
+
+
+@lru_cache(maxsize=HASHES_MAX)
+def _java_hash(text: str) -> int:
+    return _java_hash_on(0, text)
+
+
+def _java_hash_on(value: int, text: str) -> int:
+    """Return Java's ``String.hashCode`` as an unsigned number, continuing from hash ``value``."""
     units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
     for index in range(0, len(units), 2):
         value = (value * 31 + (units[index] << 8) + units[index + 1]) & 0xFFFFFFFF
+    return value
+
+
+def _absolute(value: int) -> int:
+    """Return the absolute value of a hash as Kafka does: for -2**31 the result is 0."""
     signed = value - 2**32 if value >= 2**31 else value
     return 0 if signed == _JAVA_INT_MIN else abs(signed)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.bench.failure import BenchError
-from tests.processes import cpu_seconds
+from tests.support.processes import cpu_seconds
 
 CLIENT_SECONDS_MAX = 300.0
 

@@ -15,12 +15,18 @@ import statistics
 import time
 import tracemalloc
 
-from sharegroup.core.delivery import Ack, AckBatch, Limits, LogBatches, Wanted
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.delivery import (
+    Ack,
+    AckBatch,
+    AcquireRequest,
+    LogBatches,
+    SharePartitionLimits,
+)
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
 
 MEMBER = MemberId("a" * 22)
-LIMITS = Limits(in_flight_max=1_000_000, runs_max=1_000_000)
+LIMITS = SharePartitionLimits(in_flight_max=1_000_000, runs_max=1_000_000)
 
 
 def main() -> None:
@@ -37,8 +43,8 @@ def in_flight(records: int) -> SharePartition:
     """So many records, locked by one acquire."""
     partition = SharePartition(0)
     log = LogBatches(0, [0], [records])
-    wanted = Wanted(records, records)
-    partition.acquire(MEMBER, log, wanted=wanted, limits=LIMITS, now_ms=0)
+    wanted = AcquireRequest(records, records)
+    partition.acquire(MEMBER, log, request=wanted, limits=LIMITS, now_ms=0)
     return partition
 
 

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 
 from tests.bench.failure import BenchError
-from tests.confluent_calls import create_topic
+from tests.support.confluent_calls import create_topic
 
 IN_FLIGHT_MAX = 200
 SINGLE_IN_FLIGHT_MAX = 10_000
@@ -36,13 +36,14 @@ def fill(
     record_bytes: int,
     batch_records: int,
     partitions: int = 1,
+    replicas: int = 1,
 ) -> None:
     """Create the topic and write the records into it, as many into each partition."""
     if records % (batch_records * partitions):
         raise BenchError(
             f"{records} records don't divide into {partitions} times batches of {batch_records}"
         )
-    create_topic(bootstrap, topic, partitions=partitions)
+    create_topic(bootstrap, topic, partitions=partitions, replicas=replicas)
     if batch_records == 1:
         _send_singly(bootstrap, topic, records, partitions, record_bytes)
         return

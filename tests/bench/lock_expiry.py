@@ -15,12 +15,11 @@ import asyncio
 import statistics
 import time
 
-from sharegroup.broker.picture import EnginePicture, picture
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core.delivery import AcquireMode, Wanted
+from sharegroup.core.share_partition.delivery import AcquireMode, AcquireRequest
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
 from sharegroup.testing import broker
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 GROUP, TOPIC = GroupId("g"), TopicName("locks")
 ANSWER_BYTES_MAX = 1 << 20
@@ -47,7 +46,7 @@ async def measure(locks: int, partitions: int, lock_ms: int) -> None:
         await parts.topics.create(TOPIC, partitions=partitions, settings={})
         for number in range(partitions):
             topic, log = parts.topics.named(TOPIC, number)
-            batch = encode_batch([NewRecord(None, b"", 1)] * 500)
+            batch = encode_batch([SimpleRecord(None, b"", 1)] * 500)
             for _ in range(locks // partitions // 500):
                 await log.append(bytearray(batch), now_ms=1)
             key = SharePartitionKey(GROUP, topic.topic_id, number)
@@ -58,7 +57,7 @@ async def measure(locks: int, partitions: int, lock_ms: int) -> None:
         began = time.monotonic()
         take_all(parts.share_partitions, locks)
         print(f"{locks} locks taken in {time.monotonic() - began:.1f} s")
-        ends = ends_of(picture(parts, runs_max=locks))
+        ends = ends_of(parts.share_partitions)
         late, busy = await take_back(parts.share_partitions, ends)
         cuts = statistics.quantiles(late, n=100)
         print(
@@ -70,7 +69,7 @@ async def measure(locks: int, partitions: int, lock_ms: int) -> None:
 def take_all(share_partitions: SharePartitions, locks: int) -> None:
     """Lock everything, a record at a time."""
     members = MemberId("a"), MemberId("b")
-    wanted = Wanted(1, 1, AcquireMode.RECORD_LIMIT)
+    wanted = AcquireRequest(1, 1, AcquireMode.RECORD_LIMIT)
     every = list(share_partitions)
     for number in range(locks // len(every)):
         for live in every:
@@ -79,15 +78,13 @@ def take_all(share_partitions: SharePartitions, locks: int) -> None:
             assert fetched is not None
 
 
-def ends_of(taken: EnginePicture) -> dict[tuple[int, int], int]:
+def ends_of(share_partitions: SharePartitions) -> dict[tuple[int, int], int]:
     """When each lock ends, by partition and offset."""
-    assert taken.runs_left_out == 0
     return {
-        (one.key.partition, offset): run.lock_until_ms or 0
-        for group in taken.groups
-        for one in group.share_partitions
-        for run in one.runs
-        for offset in range(run.first, run.end)
+        (live.key.partition, offset): value.lock_deadline_ms
+        for live in share_partitions
+        for first, end, value in live.state.runs()
+        for offset in range(first, end)
     }
 
 
@@ -97,7 +94,7 @@ async def take_back(
     """Take every record again as soon as it is there: how late each was; the longest pause."""
     late: list[int] = []
     busy = 0.0
-    wanted = Wanted(10_000, 10_000)
+    wanted = AcquireRequest(10_000, 10_000)
     member = MemberId("c")
     while len(late) < len(ends):
         began = time.monotonic()

@@ -12,8 +12,8 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.bench.spark_process import RIVAL_VERSION
-from tests.kafka_peer import KAFKA_VERSION, installed_libs, java
-from tests.kafka_tools import TOOLS_VERSION
+from tests.support.kafka_peer import KAFKA_VERSION, installed_libs, java
+from tests.support.kafka_tools import TOOLS_VERSION
 
 
 def machine() -> dict[str, str]:

@@ -20,13 +20,13 @@ import time
 from pathlib import Path
 
 from sharegroup.client import AdminClient, Producer
-from sharegroup.client.admin_types import NewTopic
+from sharegroup.client.admin.types import NewTopic
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
-from sharegroup.worker.decisions.reasons import ATTEMPTS_EXHAUSTED
+from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.records.story import Attempt, Story
-from tests.processes import ServeProcess
-from tests.worker.dead import Given, NoAnswer
+from tests.integration.worker.dead import Given, NoAnswer
+from tests.support.processes import ServeProcess
 
 DEAD = "orders.dead"
 GROUP = "billing"
@@ -42,7 +42,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="sharegroup-redrive-") as folder,
         ServeProcess(Path(folder) / "data") as broker,
     ):
-        asyncio.run(fill(broker.bootstrap, options.letters, options.attempts))
+        asyncio.run(fill(broker.bootstrap_servers, options.letters, options.attempts))
         for _ in range(options.rounds):
             print(measured(broker, options.letters))
 
@@ -50,7 +50,15 @@ def main() -> None:
 def measured(broker: ServeProcess, letters: int) -> str:
     """One run of the command: records by second, and CPU time of both sides for each."""
     used, brokers, began = children_seconds(), broker.cpu_seconds(), time.perf_counter()
-    words = ["dlq", "redrive", DEAD, "--again", "--json", "--bootstrap-server", broker.bootstrap]
+    words = [
+        "dlq",
+        "redrive",
+        DEAD,
+        "--again",
+        "--json",
+        "--bootstrap-server",
+        broker.bootstrap_servers,
+    ]
     printed = subprocess.run(
         [sys.executable, "-m", "sharegroup", *words], check=True, capture_output=True
     ).stdout
@@ -80,7 +88,9 @@ async def fill(bootstrap: str, letters: int, attempts: int) -> None:
         Attempt(number, 1_700_000_000_000 + number, "builtins.TimeoutError", "no answer in 3 s",
                 "worker-1-6f1c2f52") for number in range(1, attempts + 1)
     )  # fmt: skip
-    step = Bury(Story(failures=attempts, attempts=tried), ATTEMPTS_EXHAUSTED, raised())
+    step = Bury(
+        Story(failures=attempts, attempts=tried), DeadLetterReason.ATTEMPTS_EXHAUSTED, raised()
+    )
     by = Buried(GROUP, "bill", "worker-1-6f1c2f52")
     value = b'{"order":12345678,"customer":"c-1234","total":99.5,"country":"DE","text":"%s"}' % (
         b"x" * 20

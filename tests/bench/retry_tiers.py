@@ -19,15 +19,15 @@ import time
 from pathlib import Path
 
 from sharegroup.client import Producer
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig
-from sharegroup.worker.dead_letters.log_reading import spans_of
-from sharegroup.worker.records.story import Attempt, Origin, Story
+from sharegroup.client.fetch.record_reading import partition_ranges
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
 from sharegroup.worker.records.story_headers import story_headers, story_of
-from tests.processes import ServeProcess, pss_bytes
-from tests.worker.conftest import SETTINGS
-from tests.worker.dead import lying_in
-from tests.worker.scheduling import make_tiers, postponing, process, scheduling
+from tests.integration.worker.conftest import SETTINGS
+from tests.integration.worker.dead import lying_in
+from tests.integration.worker.scheduling import make_tiers, postponing, process, scheduling
+from tests.support.processes import ServeProcess, pss_bytes
 
 TIERS = (5.0, 3_600.0)
 SETTLE_SECONDS = 8.0
@@ -49,11 +49,11 @@ def main() -> None:
         ServeProcess(Path(folder) / "data", durability="os", settings=SETTINGS) as broker,
     ):
         for count in options.waiting:
-            measure_memory(broker.bootstrap, count)
+            measure_memory(broker.bootstrap_servers, count)
         if options.due:
-            asyncio.run(measure_moved(broker.bootstrap, options.due))
+            asyncio.run(measure_moved(broker.bootstrap_servers, options.due))
         if options.takeover:
-            measure_takeover(broker.bootstrap)
+            measure_takeover(broker.bootstrap_servers)
 
 
 def measure_memory(bootstrap: str, count: int) -> None:
@@ -122,7 +122,7 @@ async def fill(bootstrap: str, group: str, tier: str, count: int, *, due_in_ms: 
     """So many records in a tier, written now."""
     await make_tiers(bootstrap, group, delays=TIERS)
     now_ms = time.time_ns() // 1_000_000
-    origin = Origin("orders", 3, 123_456, now_ms)
+    origin = RecordOrigin("orders", 3, 123_456, now_ms)
     story = Story(origin, len(ATTEMPTS), ATTEMPTS, now_ms + due_in_ms)
     headers = (
         ("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
@@ -140,7 +140,7 @@ async def end_of(bootstrap: str, topic: str) -> int:
     """How many records were written to a topic."""
     cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
     try:
-        return sum(span.end - span.first for span in await spans_of(cluster, topic))
+        return sum(span.end - span.first for span in await partition_ranges(cluster, topic))
     finally:
         cluster.close()
 

@@ -24,10 +24,16 @@ from sharegroup.broker import app
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
-from sharegroup.core.delivery import Ack, AckBatch, Limits, LogBatches, Wanted
-from sharegroup.core.share_partition import SharePartition
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName, TopicPartition
-from sharegroup.storage.folders import folder_name
+from sharegroup.core.share_partition.delivery import (
+    Ack,
+    AckBatch,
+    AcquireRequest,
+    LogBatches,
+    SharePartitionLimits,
+)
+from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicIdPartition, TopicName
+from sharegroup.storage.disk.folders import folder_name
 from sharegroup.wire.records import encode_batch
 
 GROUPS = 10
@@ -123,7 +129,7 @@ async def settle(
         held[key] = offsets
         offset = offsets.pop()
         ack = AckBatch(offset, offset + 1, (Ack.ACCEPT,))
-        delta = states[key].acknowledge(MEMBER, [ack], limits=Limits(), now_ms=0)
+        delta = states[key].acknowledge(MEMBER, [ack], limits=SharePartitionLimits(), now_ms=0)
         assert delta is not None
         ticket = coordinator.write(key, 1, delta)
         if number % WRITES_AT_ONCE == 0:
@@ -134,8 +140,8 @@ def taken(state: SharePartition, chance: random.Random) -> list[int]:
     """The offsets of what is locked next, in the order in which they will settle."""
     first = state.snapshot().end_offset
     batch = LogBatches(first, [first], [first + IN_FLIGHT])
-    wanted = Wanted(records_max=IN_FLIGHT, batch_records=IN_FLIGHT)
-    acquired = state.acquire(MEMBER, batch, wanted=wanted, limits=Limits(), now_ms=0)
+    wanted = AcquireRequest(records_max=IN_FLIGHT, batch_records=IN_FLIGHT)
+    acquired = state.acquire(MEMBER, batch, request=wanted, limits=SharePartitionLimits(), now_ms=0)
     offsets = [offset for one in acquired.ranges for offset in range(one.first, one.end)]
     chance.shuffle(offsets)
     return offsets
@@ -154,7 +160,7 @@ def mebibytes(running: app.Running) -> float:
     root = running.parts.config.server.log_dirs
     topic = topics.catalog.topic(SHARE_GROUP_STATE)
     names = (
-        folder_name(TopicPartition(topic.topic_id, partition))
+        folder_name(TopicIdPartition(topic.topic_id, partition))
         for partition in range(topic.partition_count)
     )
     files = (file for name in names for file in Path(root, name).glob("*.log"))

@@ -2,15 +2,14 @@
 
 Ours is the project's own PySpark with the source ``kafka-share``.  The rival is Spark 4.0.0
 with its own Kafka source, the newest release whose source and everything that it needs can be
-had from Maven; it gets an environment of its own in the cache of `tests.kafka_peer`, made once.
-Both get the same settings and the same Java.
+had from Maven; it gets an environment of its own in the cache of `tests.support.kafka_peer`, made
+once.  Both get the same settings and the same Java.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,8 @@ import psutil
 
 from tests.bench import spark_job
 from tests.bench.failure import BenchError
-from tests.kafka_peer import cache_libs, fetch_jars
+from tests.support.kafka_peer import cache_libs, fetch_jars
+from tests.support.processes import readable
 
 RIVAL_VERSION = "4.0.0"
 INSTALL_SECONDS_MAX = 900.0
@@ -136,7 +136,7 @@ class SparkProcess:
         assert self._process is not None
         assert self._process.stdout is not None
         limit = time.monotonic() + seconds
-        if not select.select([self._process.stdout], [], [], limit - time.monotonic())[0]:
+        if not readable([self._process.stdout.fileno()], limit - time.monotonic()):
             raise BenchError(f"Spark gave no answer in {seconds} s: {self._log_tail()}")
         line = self._process.stdout.readline().decode()
         if not line.endswith("\n"):

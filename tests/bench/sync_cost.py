@@ -8,7 +8,7 @@ median and the worst of the rounds, in milliseconds.  Ways:
     each     fdatasync on every file
     syncfs   one syncfs
     pool     fdatasync on every file, from 8 threads
-    kernel   the kernel's queue, 64 files at a time (`sharegroup.storage.kernel_syncs`)
+    kernel   the kernel's queue, 64 files at a time (`sharegroup.storage.disk.kernel_syncs`)
     journal  all appends into one preallocated file, one fdatasync; the files written, not synced
 """
 
@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from sharegroup.storage.files import RealFiles
-from sharegroup.storage.kernel_syncs import FILES_MAX, Errors, KernelSyncs
+from sharegroup.storage.disk.files import RealFiles
+from sharegroup.storage.disk.kernel_syncs import FILES_MAX, Errors, KernelSyncs
 
 APPENDS = ((1, 300), (10, 300), (100, 300), (1000, 300), (1, 65_536), (10, 65_536), (100, 65_536))
 LARGE_APPENDS = ((1, 1 << 20), (10, 1 << 20))

@@ -12,7 +12,7 @@ from tests.bench.failure import BenchError
 from tests.bench.first_answer import wait_for_metadata
 from tests.bench.peers.workloads import WORKLOADS
 from tests.bench.peers.workloads.share_consume import Coverage
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 
 class Message:
@@ -93,6 +93,6 @@ def test_a_log_of_equal_batches_and_the_first_answer(tmp_path: Path) -> None:
         assert wait_for_metadata(broker.port, 5.0) < 5.0
         with pytest.raises(TimeoutError):
             wait_for_metadata(broker.port, 0.1, "absent")
-        fill(broker.bootstrap, "log", records=2_000, record_bytes=100, batch_records=500)
+        fill(broker.bootstrap_servers, "log", records=2_000, record_bytes=100, batch_records=500)
         assert wait_for_metadata(broker.port, 5.0, "log") < 5.0
         assert describe_log(broker.data) == "4 x 55,433 B of 500 records"

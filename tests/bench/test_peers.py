@@ -29,7 +29,7 @@ from tests.bench.peers.run import Stage, run
 from tests.bench.peers.workloads.java_tools import after_the_join
 from tests.bench.peers.workloads.log import Log
 from tests.bench.peers.workloads.share_consume import consume
-from tests.confluent_calls import admin
+from tests.support.confluent_calls import admin
 
 ABOUT: dict[str, Any] = {"commit": "c", "date": "d", "machine": {"processor": "2 x m"}}
 SLOWED = "ours slowed"
@@ -106,7 +106,7 @@ class Losing(Consume):
         note = super().prepare(peer, scale)
         with peer.awake() as broker:
             gone = TopicPartition(LOG.topic, 0, 100)
-            admin(broker.bootstrap).delete_records([gone])[gone].result(10)
+            admin(broker.bootstrap_servers).delete_records([gone])[gone].result(10)
         return note
 
 

@@ -34,7 +34,7 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from tests.bench.client_process import in_process
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 RECORDS = 300_000
 ROUNDS = 3
@@ -97,7 +97,7 @@ def worker(*, bootstrap: str, group: str, records: int, wait: bool) -> dict[str,
 
     async def run() -> dict[str, float]:
         collect_seldom()  # As `sharegroup worker` does.
-        app = App("bench", bootstrap=bootstrap)
+        app = App("bench", bootstrap_servers=bootstrap)
         seen, span, warm, done = 0, None, 0, asyncio.Event()
 
         async def handle(value: bytes) -> None:
@@ -144,13 +144,13 @@ def held(*, bootstrap: str, group: str, records: int) -> dict[str, float]:
     from sharegroup.worker import App, Holding, Retry
 
     async def run() -> dict[str, float]:
-        app = App("bench", bootstrap=bootstrap)
+        app = App("bench", bootstrap_servers=bootstrap)
         app.share_group(
             group,
             topics="held",
             handler=fail,
             concurrency=64,
-            retry=Retry(attempts=3, first="60s", longest="60s"),
+            retry=Retry(max_attempts=3, initial_delay="60s", max_delay="60s"),
             holding=Holding(longest_seconds=120.0, records=records),
         )
         async with app:
@@ -265,8 +265,8 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="sharegroup-bench-") as folder,
         ServeProcess(Path(folder) / "data") as broker,
     ):
-        uvloop.run(_fill(broker.bootstrap, given.records))
-        lines = Lines(broker.bootstrap, given.records, given.rounds)
+        uvloop.run(_fill(broker.bootstrap_servers, given.records))
+        lines = Lines(broker.bootstrap_servers, given.records, given.rounds)
         for name in given.lines:
             getattr(lines, name)()
 

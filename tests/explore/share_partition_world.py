@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from pickle import dumps, loads
 from typing import NamedTuple
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     TERMINAL,
     Ack,
     AckBatch,
     AcquireMode,
-    Delivery,
+    AcquireRequest,
     Delta,
-    Limits,
+    InFlightState,
     LogBatches,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
-    Wanted,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 
@@ -34,7 +34,7 @@ Durable = tuple[int, int, dict[int, tuple[RecordState, int]]]
 class World(NamedTuple):
     """How large it is.  ``may_vanish``: offsets whose record a read may not find any more."""
 
-    limits: Limits
+    limits: SharePartitionLimits
     batches: tuple[tuple[int, int], ...]
     members: tuple[MemberId, ...]
     may_vanish: tuple[int, ...] = ()
@@ -48,9 +48,9 @@ class State(NamedTuple):
     """What tells two states apart: every record's delivery, its lock by the time it has left."""
 
     start: int
-    cells: tuple[Delivery, ...]
+    cells: tuple[InFlightState, ...]
 
-    def at(self, offset: int) -> Delivery | None:
+    def at(self, offset: int) -> InFlightState | None:
         """None for what is settled for good, and for what was never seen."""
         index = offset - self.start
         return self.cells[index] if 0 <= index < len(self.cells) else None
@@ -75,7 +75,7 @@ def state_of(world: World, partition: SharePartition, now_ms: int) -> State:
     isolates = world.limits.delivery_count_max > 2
     cells = tuple(
         value._replace(
-            lock_until_ms=max(0, value.lock_until_ms - now_ms) if value.member_id else 0,
+            lock_deadline_ms=max(0, value.lock_deadline_ms - now_ms) if value.member_id else 0,
             told_apart=value.told_apart and isolates,
         )
         for first, end, value in partition.runs()
@@ -107,7 +107,7 @@ def steps(world: World, partition: SharePartition, now_ms: int) -> Iterator[Step
         yield Step("copied", after, now_ms, after.archived([(first, first + 1)]))
     start, _, batches = partition.checkpoint()
     yield Step("restart", SharePartition.restore(start, batches, log_end=world.log_end), now_ms)
-    if any(cell.lock_until_ms > 0 for cell in state_of(world, partition, now_ms).cells):
+    if any(cell.lock_deadline_ms > 0 for cell in state_of(world, partition, now_ms).cells):
         yield Step("tick", loads(frozen), now_ms + 1)
 
 
@@ -125,7 +125,7 @@ def acquisitions(world: World, frozen: bytes, member_id: MemberId, now_ms: int) 
                 acquisition = partition.acquire(
                     member_id,
                     log,
-                    wanted=Wanted(records_max, batch_records=1, mode=mode),
+                    request=AcquireRequest(records_max, batch_records=1, mode=mode),
                     limits=world.limits,
                     now_ms=now_ms,
                 )
@@ -164,7 +164,7 @@ def acknowledged(
     for offset in range(max(ack.first, before.start), ack.end):
         cell = before.cells[offset - before.start]
         assert cell.member_id == member_id, f"{member_id} settled what {cell.member_id!r} held"
-        assert cell.lock_until_ms > 0, "a lock that has ended was honoured"
+        assert cell.lock_deadline_ms > 0, "a lock that has ended was honoured"
     if ack.types == (Ack.RENEW,):
         check_renewed(world, before, ack, state_of(world, partition, now_ms))
     return Step(Ack(ack.types[0]).name.lower(), partition, now_ms, delta)
@@ -173,7 +173,9 @@ def acknowledged(
 def check_renewed(world: World, before: State, ack: AckBatch, after: State) -> None:
     """The locks named have their whole time again; nothing else is different."""
     expected = tuple(
-        cell._replace(lock_until_ms=world.limits.lock_ms) if ack.first <= offset < ack.end else cell
+        cell._replace(lock_deadline_ms=world.limits.lock_ms)
+        if ack.first <= offset < ack.end
+        else cell
         for offset, cell in enumerate(before.cells, before.start)
     )
     assert after == State(before.start, expected)
@@ -194,7 +196,7 @@ def check_never(world: World, before: State, step: Step, after: State) -> None:
             assert old.member_id == new.member_id, "a lock went from one member to another"
     for cell in after.cells:
         assert cell.delivery_count <= world.limits.delivery_count_max
-        assert cell.lock_until_ms <= world.limits.lock_ms
+        assert cell.lock_deadline_ms <= world.limits.lock_ms
         is_spent = cell.delivery_count == world.limits.delivery_count_max
         assert not (cell.state is AVAILABLE and is_spent)
     for offset in step.taken if world.limits.delivery_count_max > 2 else ():

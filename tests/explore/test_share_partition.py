@@ -3,14 +3,20 @@
 A search over the real class: whatever can be asked is asked in every state that was found, until
 no new one comes up.  «Never» is asserted at each step; «sometimes» at the end, as the exact set
 of transitions that were seen, because a rule that forbids everything never does anything wrong.
+
+The bounds are small enough for every run, and still reach every transition; ``EXPLORE=all``, which
+is `make explore`, searches a larger world.
 """
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
-from sharegroup.core.delivery import Limits
-from sharegroup.core.share_partition import SharePartition
+import pytest
+
+from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from tests.explore.share_partition_world import (
     State,
@@ -28,6 +34,10 @@ Transition = tuple[str, str, str, int]
 """From, event, to, and by how much the delivery count changes."""
 
 RECORD_BY_RECORD = ((0, 1), (1, 2), (2, 3))
+LARGE = os.environ.get("EXPLORE") == "all"
+RECORDS_MEMBERS_STATES = [(3, (A, B), 1_000)] if LARGE else [(3, (A,), 400), (2, (A, B), 100)]
+"""How many records and which members there are, and how many states are reached at least."""
+RECORDS_OF_A_BATCH = 3 if LARGE else 2
 
 ALWAYS: set[Transition] = {
     ("unseen", "acquire", "ACQUIRED", 1),
@@ -103,17 +113,22 @@ def explored(world: World) -> Found:
     return found
 
 
-def test_every_transition_without_a_dead_letter_queue() -> None:
-    limits = Limits(lock_ms=1, delivery_count_max=2, in_flight_max=3)
-    world = World(limits, RECORD_BY_RECORD, (A, B))
+@pytest.mark.parametrize(("records", "members", "states_min"), RECORDS_MEMBERS_STATES)
+def test_every_transition_without_a_dead_letter_queue(
+    records: int, members: tuple[MemberId, ...], states_min: int
+) -> None:
+    limits = SharePartitionLimits(lock_ms=1, delivery_count_max=2, in_flight_max=records)
+    world = World(limits, RECORD_BY_RECORD[:records], members)
     found = explored(world)
     assert found.transitions == ALWAYS | failed_into("ARCHIVED")
-    assert any(state.start == 3 for state in found.states), "nothing was ever settled as a whole"
-    assert len(found.states) > 1_000, "most states were not reached"
+    assert any(state.start == records for state in found.states), "nothing was settled as a whole"
+    assert len(found.states) > states_min, "most states were not reached"
 
 
 def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> None:
-    limits = Limits(lock_ms=2, delivery_count_max=2, in_flight_max=2, dead_letters=True)
+    limits = SharePartitionLimits(
+        lock_ms=2, delivery_count_max=2, in_flight_max=2, dead_letters=True
+    )
     world = World(limits, ((0, 1), (1, 2)), (A, B), may_vanish=(0, 1))
     found = explored(world)
     assert found.transitions == (
@@ -128,8 +143,8 @@ def test_every_transition_with_a_dead_letter_queue_and_records_that_vanish() -> 
 
 def test_every_state_of_a_batch_whose_records_are_isolated() -> None:
     """Three permitted deliveries: what came back twice goes out in portions, then alone."""
-    limits = Limits(lock_ms=1, delivery_count_max=3, in_flight_max=3)
-    found = explored(World(limits, ((0, 3),), (A,), may_vanish=(1,)))
+    limits = SharePartitionLimits(lock_ms=1, delivery_count_max=3, in_flight_max=3)
+    found = explored(World(limits, ((0, RECORDS_OF_A_BATCH),), (A,), may_vanish=(1,)))
     counts = {tuple(cell.delivery_count for cell in state.cells) for state in found.states}
-    assert (3, 2, 2) in counts, "no record was ever delivered alone"
+    assert (3, *[2] * (RECORDS_OF_A_BATCH - 1)) in counts, "no record was ever delivered alone"
     assert found.transitions == ALWAYS | VANISHED | failed_into("ARCHIVED")

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -27,7 +28,9 @@ from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.dispatch import dispatch
-from sharegroup.storage.files import Files
+from sharegroup.broker.handler_table import handler_of
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.apis import response_class, response_header_version
 from sharegroup.wire.decoder import decode
@@ -81,18 +84,35 @@ class Broker:
         self.clock = clock
 
     @classmethod
-    async def start(cls, files: Files | None, data: str = DATA, **settings: str) -> Broker:
-        """``settings`` have ``_`` for the dots of Kafka's names."""
-        clock = ManualClock()
+    async def start(
+        cls,
+        files: Files | None,
+        data: str = DATA,
+        *,
+        clock: ManualClock | None = None,
+        probe_seconds: float = 0.0,
+        **settings: str,
+    ) -> Broker:
+        """``settings`` have ``_`` for the dots of Kafka's names.
+
+        A log that a failed disk has fenced looks at the disk again after ``probe_seconds``: by
+        default at every append, because tests have no time to wait.
+        """
+        clock = clock or ManualClock()
         values = {key.replace("_", "."): value for key, value in settings.items()}
         values |= {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data}
-        return cls(await app.start(Config.parse(values), clock=clock, files=files), clock)
+        syncer = partial(Syncer, probe_seconds=probe_seconds)
+        running = await app.start(Config.parse(values), clock=clock, files=files, syncer=syncer)
+        return cls(running, clock)
 
-    async def ask(self, message: Any, connection_id: int = 1) -> Any:
+    async def ask(
+        self, message: Any, connection_id: int = 1, *, client_id: str = "in-process"
+    ) -> Any:
         """The decoded answer to a request."""
-        request = b"".join(encode_request(1, "in-process", message))[4:]
+        request = b"".join(encode_request(1, client_id, message))[4:]
         reply = dispatch(
             self.running.parts,
+            handler_of,
             memoryview(request),
             connection_id=connection_id,
             peer_host="127.0.0.1",

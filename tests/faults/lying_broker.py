@@ -98,7 +98,7 @@ class LyingBroker:
         self._server: asyncio.Server | None = None
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> Self:

@@ -22,6 +22,8 @@ class RawConnection:
 
     def __init__(self, port: int, *, seconds: float = ANSWER_SECONDS_MAX) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+        # As clients do: or the end of a large request waits for a delayed acknowledgement.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = self.socket.getsockname()
         self.address = f"{host}:{port}"
         """As the broker's log names this peer."""

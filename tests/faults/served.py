@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.faults.raw_connection import RawConnection
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 
 class ServedBroker:

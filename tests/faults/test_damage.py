@@ -17,25 +17,24 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.delivery import AckBatch
+from sharegroup.core.share_partition.delivery import AckBatch
 from sharegroup.errors import CorruptMessage, KafkaStorageError
 from sharegroup.ids import (
     GroupId,
     MemberId,
     SharePartitionKey,
     TopicId,
-    TopicPartition,
+    TopicIdPartition,
     share_state_partition,
 )
-from sharegroup.storage import fence
-from sharegroup.storage.folders import folder_name
+from sharegroup.storage.disk.folders import folder_name
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
-from tests.confluent_calls import admin, create_topic
-from tests.confluent_calls import produce as produce_to
 from tests.faults.in_process import ACCEPT, DATA, RELEASE, Broker, ShareMember
 from tests.faults.served import ServedBroker
-from tests.processes import ServeProcess
+from tests.support.confluent_calls import admin, create_topic
+from tests.support.confluent_calls import produce as produce_to
+from tests.support.processes import ServeProcess
 
 TOPIC = "orders"
 GROUP = "billing"
@@ -48,11 +47,6 @@ SETTINGS = {
     "share_coordinator_state_topic_num_partitions": "1",
     "group_share_delivery_count_limit": "2",
 }
-
-
-@pytest.fixture(autouse=True)
-def _probe_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
 
 
 def batch(*values: bytes) -> bytearray:
@@ -97,7 +91,7 @@ def accepting(*settled: int) -> dict[int, list[tuple[int, int]]]:
 
 
 def log_file(data: Path, topic_id: UUID) -> Path:
-    folder = folder_name(TopicPartition(TopicId(topic_id), 0))
+    folder = folder_name(TopicIdPartition(TopicId(topic_id), 0))
     return data / folder / "00000000000000000000.log"
 
 
@@ -345,6 +339,7 @@ def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durabl
         assert await offsets(one, broker, 1) == [0]
         broker.clock.advance(LOCK_SECONDS + 1)
         assert await offsets(other, broker, 1) == [0]
+        await broker.running.directory.drain()  # The sync that fails is that of the release.
         disk.fail_next_sync()
         archived, accepted = await asyncio.gather(
             other.acknowledge(broker, {0: [(0, RELEASE)]}), one.acknowledge(broker, accepting(0))
@@ -502,10 +497,10 @@ def test_a_broker_that_was_stopped_frees_no_lock_early_and_takes_no_late_acknowl
 
         async def scenario() -> None:
             one, other = member(1), member(2)
-            create_topic(broker.bootstrap, TOPIC)
+            create_topic(broker.bootstrap_servers, TOPIC)
             for each in (one, other):
                 assert await each.heartbeat(asks) == 0
-            produce_to(broker.bootstrap, TOPIC, [b"zero"])
+            produce_to(broker.bootstrap_servers, TOPIC, [b"zero"])
             taken, _ = await one.fetch(asks, records_max=1)
             assert [record.offset for record in taken] == [0]
             assert await other.fetch(asks, records_max=1) == ([], {})

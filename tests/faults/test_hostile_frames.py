@@ -36,7 +36,7 @@ from sharegroup.wire.headers import encode_request_header
 from sharegroup.wire.schema import message_fields
 from tests.faults.raw_connection import Bystander, RawConnection
 from tests.faults.tokens import Kind, full_message, joined, lies_about, tokens_of, uvarint
-from tests.processes import ServeProcess, rss_bytes
+from tests.support.processes import ServeProcess, readable, rss_bytes
 
 REQUEST_BYTES_MAX = 104_857_600
 CONNECTIONS_MAX = 250
@@ -194,7 +194,7 @@ def test_frames_that_trickle_are_given_up(closings: Closings) -> None:
         limit = time.monotonic() + GONE_SECONDS_MAX
         while trickling:
             assert time.monotonic() < limit, f"{len(trickling)} peers still trickle"
-            gone, _, _ = select.select([peer.socket for peer in trickling], [], [], 0.05)
+            gone = readable([peer.socket for peer in trickling], 0.05)
             for peer in [peer for peer in trickling if peer.socket in gone]:
                 assert peer.answer() is None
                 closings.expected[peer.address] += 1

@@ -31,13 +31,13 @@ from kio.schema.describe_share_group_offsets.v1 import request as describe_offse
 
 from sharegroup import client
 from sharegroup.errors import KafkaError
-from tests.confluent_calls import admin, create_topic, read_partition, set_group
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, ShareMember
 from tests.faults.kill9_history import Delivered, Event, Produced, Sent, Settled, problems
 from tests.faults.raw_connection import RawConnection
 from tests.faults.served import ServedBroker
-from tests.kafka_peer import free_ports
-from tests.processes import ServeProcess
+from tests.support.confluent_calls import admin, create_topic, read_partition, set_group
+from tests.support.kafka_peer import free_ports
+from tests.support.processes import ServeProcess
 
 TOPIC = "orders"
 GROUP = "billing"
@@ -114,7 +114,7 @@ class Trial:
         """Numbers, as long as not too many of them wait."""
         producer = Producer(
             {
-                "bootstrap.servers": self.broker.bootstrap,
+                "bootstrap.servers": self.broker.bootstrap_servers,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
@@ -147,7 +147,7 @@ class Trial:
         chance = random.Random(name)
         consumer = ShareConsumer(
             {
-                "bootstrap.servers": self.broker.bootstrap,
+                "bootstrap.servers": self.broker.bootstrap_servers,
                 "group.id": GROUP,
                 "share.acknowledgement.mode": "explicit" if explicit else "implicit",
                 **RECONNECT,
@@ -194,7 +194,7 @@ class Trial:
         chance = random.Random(name)
         async with client.ShareConsumer(
             TOPIC,
-            bootstrap_servers=self.broker.bootstrap,
+            bootstrap_servers=self.broker.bootstrap_servers,
             group_id=GROUP,
             share_acknowledgement_mode="explicit",
         ) as consumer:
@@ -289,11 +289,15 @@ class Trial:
         """Every value of every partition."""
         logs = {}
         for partition in range(PARTITIONS):
-            consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "none"})
+            consumer = Consumer(
+                {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "none"}
+            )
             where = TopicPartition(TOPIC, partition)
             _, end = consumer.get_watermark_offsets(where, timeout=10)
             consumer.close()
-            read = read_partition(self.broker.bootstrap, TOPIC, count=end, partition=partition)
+            read = read_partition(
+                self.broker.bootstrap_servers, TOPIC, count=end, partition=partition
+            )
             assert [message.offset() for message in read] == list(range(end))
             logs[partition] = [message.value() or b"" for message in read]
         return logs
@@ -306,8 +310,8 @@ def test_nothing_confirmed_is_lost_or_done_twice(
     chance = random.Random(durability)
     (port,) = free_ports(1)
     with ServeProcess(tmp_path / "data", port=port, durability=durability) as broker:
-        create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
-        set_group(broker.bootstrap, GROUP, auto_offset_reset="earliest")
+        create_topic(broker.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        set_group(broker.bootstrap_servers, GROUP, auto_offset_reset="earliest")
         trial = Trial(broker)
         trial.producing.set()
         trial.consuming.set()

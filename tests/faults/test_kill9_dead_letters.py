@@ -21,8 +21,8 @@ from sharegroup.client import (
     ShareConsumer,
     TopicPartition,
 )
-from tests.confluent_calls import admin, end_offset, read_partition
-from tests.processes import ServeProcess
+from tests.support.confluent_calls import admin, end_offset, read_partition
+from tests.support.processes import ServeProcess
 
 RECORDS = 4_000
 KILLS = 8
@@ -57,12 +57,12 @@ async def work(broker: ServeProcess) -> dict[int, bool]:
     kills = 0
     async with ShareConsumer(
         WHERE.topic,
-        bootstrap_servers=broker.bootstrap,
+        bootstrap_servers=broker.bootstrap_servers,
         group_id="billing",
         share_acknowledgement_mode="explicit",
         max_poll_records=100,
     ) as consumer:
-        while await lag(broker.bootstrap) != 0:
+        while await lag(broker.bootstrap_servers) != 0:
             records = await consumer.poll(0.5)
             for record in records:
                 assert record.offset not in confirmed, f"{record.offset} comes again"
@@ -87,13 +87,13 @@ async def lag(bootstrap: str) -> int | None:
 def test_no_letter_is_lost_however_often_the_broker_is_killed(tmp_path: Path) -> None:
     async def scenario(broker: ServeProcess) -> dict[int, bool]:
         async with asyncio.timeout(SECONDS_MAX):
-            await set_up(broker.bootstrap)
+            await set_up(broker.bootstrap_servers)
             return await work(broker)
 
     with ServeProcess(tmp_path / "data", settings=SETTINGS) as broker:
         confirmed = asyncio.run(scenario(broker))
-        count = end_offset(broker.bootstrap, "dlq.billing")
-        letters = read_partition(broker.bootstrap, "dlq.billing", count=count)
+        count = end_offset(broker.bootstrap_servers, "dlq.billing")
+        letters = read_partition(broker.bootstrap_servers, "dlq.billing", count=count)
         admin.cache_clear()
     found = Counter(int(dict(letter.headers())["__dlq.errors.offset"]) for letter in letters)
     for letter in letters:

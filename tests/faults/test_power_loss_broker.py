@@ -30,7 +30,6 @@ from sharegroup.broker.share import state_pruning
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.errors import KafkaError
-from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Acks, Broker, ShareMember, Taken
@@ -368,11 +367,6 @@ async def live_and_die(seed: int, disk: PowerLossDisk, settings: dict[str, str])
     finally:
         await world.crash()
     return world.history
-
-
-@pytest.fixture(autouse=True)
-def _probe_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

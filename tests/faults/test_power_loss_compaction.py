@@ -23,19 +23,19 @@ from uuid import UUID
 import pytest
 
 from sharegroup.errors import KafkaError
-from sharegroup.ids import TopicId, TopicPartition
-from sharegroup.storage.compaction import CompactionLimits
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.segment import SegmentLimits
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log.compaction import CompactionLimits
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import scan
 from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import NewRecord, batch_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, batch_records, encode_batch
 
 SEEDS = int(os.environ.get("SHAREGROUP_COMPACTION_SEEDS", "1"))
 TOPIC = TopicId(UUID(int=5))
-KEY = TopicPartition(TOPIC, 0)
+KEY = TopicIdPartition(TOPIC, 0)
 SEGMENT_BYTES = 400
 DELETE_RETENTION_MS = 1_000
 PRODUCER = 31
@@ -84,7 +84,7 @@ class Life:
             value = None if is_deleted else b"value-%d" % number
             is_aborted = number % 8 in (5, 6)
             batch = encode_batch(
-                [NewRecord(key, value, self.now_ms)],
+                [SimpleRecord(key, value, self.now_ms)],
                 **(transactional(sequence) if is_aborted else {}),
             )
             sequence += is_aborted
@@ -100,7 +100,7 @@ class Life:
             await ticket
         self.written.end = log.end_offset
         log.roll()
-        await log.append(encode_batch([NewRecord(b"z", b"z", 1)]), now_ms=self.now_ms)
+        await log.append(encode_batch([SimpleRecord(b"z", b"z", 1)]), now_ms=self.now_ms)
         self.written.records[self.written.end] = (b"z", b"z")
         await directory.checkpoint()
 

@@ -24,11 +24,10 @@ import pytest
 
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.errors import KafkaError
-from sharegroup.storage import fence
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import ACCEPT, REJECT, RELEASE, Broker, ShareMember
-from tests.unit.broker.dead_letter_scene import Scene
+from tests.integration.broker.dead_letter_scene import Scene
 
 DISKS = 40
 DISKS_FOR_SECOND_LETTERS = 12
@@ -128,7 +127,9 @@ class Life:
         """The values say at which offset they must be."""
         values = await self.broker.read_all("orders", 0)
         assert values == {offset: value_of(offset) for offset in range(len(values))}
-        batch = encode_batch([NewRecord(None, value_of(len(values) + n), 1) for n in range(count)])
+        batch = encode_batch(
+            [SimpleRecord(None, value_of(len(values) + n), 1) for n in range(count)]
+        )
         await self.broker.produce("orders", 0, batch)
 
 
@@ -167,11 +168,6 @@ async def live_and_die(seed: int) -> Counter[int]:
             return Counter(life.scene.origins())
         finally:
             await broker.stop()
-
-
-@pytest.fixture(autouse=True)
-def _probe_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(DISKS))

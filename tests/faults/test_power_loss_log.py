@@ -24,13 +24,13 @@ import pytest
 
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId
-from sharegroup.storage import fence
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.segment import SegmentLimits
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import parse_header
 from sharegroup.wire.records import encode_batch
+from tests.unit.storage.logs import probing_at_once
 
 SEEDS = 300
 ENDS = 4
@@ -56,9 +56,7 @@ class Promised:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_nothing_that_was_promised_is_lost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
-
+def test_nothing_that_was_promised_is_lost(seed: int) -> None:
     async def limited() -> None:
         async with asyncio.timeout(20):
             await live_and_die(seed)
@@ -103,7 +101,9 @@ async def live(disk: PowerLossDisk, promised: Promised, chance: random.Random) -
 
 
 def opened(disk: PowerLossDisk) -> tuple[LogDirectory, list[PartitionLog]]:
-    directory = LogDirectory.open("/top/data", files=disk, wall_ms=lambda: 1)
+    directory = LogDirectory.open(
+        "/top/data", files=disk, wall_ms=lambda: 1, syncer=probing_at_once
+    )
     return directory, [directory.create(topic, 0, limits=LIMITS) for topic in TOPICS]
 
 

@@ -18,11 +18,11 @@ from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
-from sharegroup.core.delivery import Ack
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.core.share_partition.delivery import Ack
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, ShareMember
 from tests.faults.served import ServedBroker
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 LATE_SECONDS_MAX = 1.0
 """A lock ends within a tenth of a second; a machine that is busy with other tests gets more."""
@@ -46,7 +46,7 @@ async def member_with_a_record(broker: ServedBroker) -> ShareMember:
     member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
     assert await member.heartbeat(broker) == 0
     assert await member.fetch(broker, records_max=10) == ([], {})
-    batch = bytes(encode_batch([NewRecord(None, b"x", 1)]))
+    batch = bytes(encode_batch([SimpleRecord(None, b"x", 1)]))
     one = produce.PartitionProduceData(index=0, records=batch)
     data = produce.TopicProduceData(name="orders", partition_data=(one,))
     message = produce.ProduceRequest(

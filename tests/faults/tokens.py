@@ -154,6 +154,8 @@ def _field_tokens(field: MessageField, value: Any, path: str) -> list[Token]:
     path = f"{path}.{field.name}".lstrip(".")
     if not field.is_array:
         return _value_tokens(field, value, path, nullable=field.nullable)
+    if value is None:
+        return [_null_token(field, path, is_short=False)]
     tokens = [_length_token(field, len(value), path, is_short=False, nullable=field.nullable)]
     for element in value:
         tokens += _value_tokens(field, element, path + "[]", nullable=False)
@@ -162,9 +164,13 @@ def _field_tokens(field: MessageField, value: Any, path: str) -> list[Token]:
 
 def _value_tokens(field: MessageField, value: Any, path: str, *, nullable: bool) -> list[Token]:
     if field.entity is not None:
+        if value is None:
+            return [Token(Kind.CONTENT, b"\xff", path)]
         here = [Token(Kind.CONTENT, b"\1", path)] if nullable else []
         return here + tokens_of(value, path)
     if field.kafka_type in ("string", "bytes", "records"):
+        if value is None:
+            return [_null_token(field, path, is_short=field.kafka_type == "string")]
         raw = value.encode() if field.kafka_type == "string" else value
         is_short = field.kafka_type == "string"
         length = _length_token(field, len(raw), path, is_short=is_short, nullable=nullable)
@@ -182,10 +188,17 @@ def _length_token(
     return Token(Kind.LONG, struct.pack(">i", count), path, nullable)
 
 
+def _null_token(field: MessageField, path: str, *, is_short: bool) -> Token:
+    if field.compact:
+        return Token(Kind.COMPACT, b"\0", path, nullable=True)
+    raw = b"\xff" * (2 if is_short else 4)
+    return Token(Kind.SHORT if is_short else Kind.LONG, raw, path, nullable=True)
+
+
 def _fixed(field: MessageField, value: Any) -> bytes:
     match field.kafka_type:
         case "uuid":
-            return bytes(value.bytes)
+            return bytes(16) if value is None else bytes(value.bytes)
         case "timedelta_i32":
             return struct.pack(">i", value // timedelta(milliseconds=1))
         case "timedelta_i64":

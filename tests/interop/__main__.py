@@ -18,12 +18,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import kafka_peer, kafka_tools
-from tests.chosen_broker import KAFKA, OURS
+from tests.support import kafka_peer, kafka_tools
+from tests.support.chosen_broker import KAFKA, OURS
 
 ON_BOTH = ["tests/interop/test_java.py", "tests/interop/test_java_client.py"]
 """What Kafka's own tools and client show, which must be the same with Kafka."""
-PAGE = "tests/test_kafka_tools_page.py"
+PAGE = "tests/docs/test_kafka_tools_page.py"
 
 
 def using(folder: str, *fixtures: str) -> list[str]:
@@ -35,10 +35,10 @@ def using(folder: str, *fixtures: str) -> list[str]:
 def our_clients() -> list[list[str]]:
     """The suites of `make interop-kafka`; each has a node of its own, one at a time."""
     return [
-        using("tests/unit/client", "group_on_a_broker"),
-        using("tests/unit/cli", "bootstrap: str", "run: Run"),
-        ["tests/interop"],
-        ["tests/spark"],
+        using("tests/integration/client", "group_on_a_broker"),
+        using("tests/integration/cli", "bootstrap: str", "run: Run"),
+        ["tests/interop", "tests/docs/test_clusters_page.py", "tests/docs/test_kubernetes.py"],
+        ["tests/integration/spark"],
     ]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import confluent_calls
-from tests.chosen_broker import RunningBroker, chosen, running
+from tests.support import confluent_calls
+from tests.support.chosen_broker import RunningBroker, chosen, running
 
 _names = count(1)
 
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 @pytest.fixture(scope="session")
 def bootstrap(broker: RunningBroker) -> str:
     """Where the broker listens."""
-    return broker.bootstrap
+    return broker.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

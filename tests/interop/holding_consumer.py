@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from tests.confluent_calls import share_consumer, take_shared
+from tests.support.confluent_calls import share_consumer, take_shared
 
 
 def main(bootstrap: str, group: str, topic: str) -> None:

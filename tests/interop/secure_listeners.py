@@ -11,9 +11,10 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.kafka_peer import KafkaPeer, free_ports
+from tests.support.kafka_peer import KafkaPeer, free_ports
 
 USER, PASSWORD = "billing", "correct, horse=staple"
 KEY_PASSWORD = "battery"
@@ -30,9 +31,9 @@ def why_no_certificates() -> str | None:
 
 
 class Certificates:
-    """The files, in one folder."""
+    """The files, in one folder; the broker's certificate is for 127.0.0.1 and these names."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.authority, self.other_authority = folder / "ca.pem", folder / "other-ca.pem"
@@ -40,7 +41,8 @@ class Certificates:
             self._openssl(
                 "req", "-x509", *self._new_key(name), "-subj", f"/CN={name}", "-days", "2"
             )
-        self._signed("broker", "subjectAltName=IP:127.0.0.1")
+        hosts = ",".join(["IP:127.0.0.1", *(f"DNS:{name}" for name in names)])
+        self._signed("broker", f"subjectAltName={hosts}")
         self._signed("client", "subjectAltName=DNS:client")
         self.client, self.client_key = folder / "client.pem", folder / "client-locked.key"
         plain = folder / "client.key"
@@ -52,6 +54,22 @@ class Certificates:
         both = (folder / "broker.key").read_text() + (folder / "broker.pem").read_text()
         self.broker = folder / "broker-both.pem"
         self.broker.write_text(both)
+
+    def client_named(self, name: str, *, authority: str = "ca", days: int = 2) -> Path:
+        """A client's key and certificate in one file; with ``days`` -1 it is out of date."""
+        signed, both = self.folder / f"{name}.pem", self.folder / f"{name}-both.pem"
+        request = self.folder / f"{name}.csr"
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+        key_file = self.folder / f"{name}.key"
+        self._openssl(
+            *("req", *key, "-subj", f"/CN={name}", "-keyout", str(key_file), "-out", str(request))
+        )
+        self._openssl(
+            *("x509", "-req", "-in", str(request), "-out", str(signed), "-days", str(days)),
+            *("-CA", f"{self.folder}/{authority}.pem", "-CAkey", f"{self.folder}/{authority}.key"),
+        )
+        both.write_text(key_file.read_text() + signed.read_text())
+        return both
 
     def _signed(self, name: str, extension: str) -> None:
         self._openssl(

@@ -41,7 +41,7 @@ from sharegroup.errors import (
     UnknownMemberId,
     UnknownTopicOrPartition,
 )
-from tests.kafka_peer import KafkaPeer, why_missing
+from tests.support.kafka_peer import KafkaPeer, why_missing
 
 WAIT_SECONDS = 30.0
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def test_consumer_group_is_described_and_moved(
     request: pytest.FixtureRequest, where_to: str, protocol: str
 ) -> None:
     found = request.getfixturevalue(where_to)
-    bootstrap: str = found if isinstance(found, str) else found.bootstrap
+    bootstrap: str = found if isinstance(found, str) else found.bootstrap_servers
     topic, group = f"read-{protocol}", f"readers-{protocol}"
     where = TopicPartition(topic, 0)
 
@@ -272,4 +272,4 @@ class TestOnKafka:
             same = {"share.version": FeatureUpdate(now)}
             assert await admin.update_features(same, validate_only=True) == {"share.version": None}
 
-        administer(kafka.bootstrap, scenario)
+        administer(kafka.bootstrap_servers, scenario)

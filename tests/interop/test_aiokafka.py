@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
-from tests.chosen_broker import KAFKA, chosen
 from tests.interop.foreign_clients import LEAVES_SOCKETS
+from tests.support.chosen_broker import KAFKA, chosen
 
 pytestmark = LEAVES_SOCKETS
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sharegroup.cli.main import main
-from tests import confluent_calls
 from tests.interop.secure_listeners import (
     KEY_PASSWORD,
     PASSWORD,
@@ -18,9 +17,10 @@ from tests.interop.secure_listeners import (
     unsecured_token,
     why_no_certificates,
 )
-from tests.kafka_peer import why_missing
-from tests.kafka_tools import run_tool
-from tests.kafka_tools import why_missing as why_no_tools
+from tests.support import confluent_calls
+from tests.support.kafka_peer import why_missing
+from tests.support.kafka_tools import run_tool
+from tests.support.kafka_tools import why_missing as why_no_tools
 
 missing = why_missing() or why_no_tools() or why_no_certificates()
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import confluent_calls, kafka_peer, kafka_tools
-from tests.confluent_calls import create_topic, set_group
-from tests.kafka_peer import KafkaPeer
-from tests.kafka_tools import run_tool
+from tests.support import confluent_calls, kafka_peer, kafka_tools
+from tests.support.confluent_calls import create_topic, set_group
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.kafka_tools import run_tool
 
 pytestmark = [
     pytest.mark.kafka,
@@ -45,7 +45,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class Cluster(NamedTuple):
     """A broker and where its files are."""
 
-    bootstrap: str
+    bootstrap_servers: str
     data: Path
 
 
@@ -56,14 +56,14 @@ def cluster(
     """A broker: ours, and then a real Apache Kafka."""
     if request.param == "sharegroup":
         broker = request.getfixturevalue("broker")
-        yield Cluster(broker.bootstrap, broker.data)
+        yield Cluster(broker.bootstrap_servers, broker.data)
         return
     if kafka_peer.why_missing() is not None:
         pytest.skip(str(kafka_peer.why_missing()))
     folder: Path = tmp_path_factory.mktemp("cli-data")
     settings = {"log.segment.bytes": "1048576"}
     with KafkaPeer(folder, settings, heap="512m") as kafka:
-        yield Cluster(kafka.bootstrap, folder / "data")
+        yield Cluster(kafka.bootstrap_servers, folder / "data")
         confluent_calls.admin.cache_clear()
 
 
@@ -71,7 +71,7 @@ def command(cluster: Cluster, words: str, *more: str) -> list[str]:
     """``sharegroup WORDS...`` for a process of its own."""
     return [
         *(sys.executable, "-m", "sharegroup", *words.split(), *more),
-        *("--bootstrap-server", cluster.bootstrap),
+        *("--bootstrap-server", cluster.bootstrap_servers),
     ]
 
 
@@ -100,12 +100,14 @@ def logs(cluster: Cluster, words: str) -> list[Any]:
 
 
 def kafka_tool(cluster: Cluster, name: str, words: str) -> str:
-    return run_tool(f"{TOOLS}.{name}", "--bootstrap-server", cluster.bootstrap, *words.split())
+    return run_tool(
+        f"{TOOLS}.{name}", "--bootstrap-server", cluster.bootstrap_servers, *words.split()
+    )
 
 
 def earliest(cluster: Cluster, *groups: str) -> None:
     for group in groups:
-        set_group(cluster.bootstrap, group, auto_offset_reset="earliest")
+        set_group(cluster.bootstrap_servers, group, auto_offset_reset="earliest")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,7 @@ def consumed(cluster: Cluster) -> tuple[list[str], list[str]]:
     The records were written by our `produce`, one run for each codec.
     """
     topic = "cli.printed"
-    create_topic(cluster.bootstrap, topic)
+    create_topic(cluster.bootstrap_servers, topic)
     earliest(cluster, "cli.ours", "cli.theirs")
     for codec in CODECS:
         text = "".join(f"codec:{codec},null:NULL\tkey{n}\tvälue {n}\n" for n in range(20))
@@ -195,7 +197,7 @@ def test_logs_and_kafkas_dump_find_the_same_batches(cluster: Cluster) -> None:
 
 def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
     topic = "cli.perf"
-    create_topic(cluster.bootstrap, topic, partitions=2)
+    create_topic(cluster.bootstrap_servers, topic, partitions=2)
     earliest(cluster, "cli.perf.ours", "cli.perf.theirs")
     sent = run(cluster, f"perf produce --topic {topic} --num-records 5000 --record-size 100")
     assert sent.startswith(b"5000 records sent, ")
@@ -219,7 +221,7 @@ def test_nothing_is_lost_or_accepted_twice_through_a_broken_pipe_and_a_signal(
 ) -> None:
     """A reader goes away in the middle of a record; the next one is stopped by Ctrl-C."""
     topic, group = "cli.pipe", "cli.pipes"
-    create_topic(cluster.bootstrap, topic)
+    create_topic(cluster.bootstrap_servers, topic)
     earliest(cluster, group)
     run(cluster, f"produce {topic}", stdin=b"x" * 500_000 + b"\nlast\n")
     words = f"consume {topic} --group {group} --format %V,%c,%v{{hex}}\\n"

@@ -15,8 +15,9 @@ import pytest
 from confluent_kafka import Consumer
 
 from sharegroup.cli.main import main
-from tests import confluent_calls, kafka_peer, kafka_tools
-from tests.confluent_calls import (
+from tests.integration.cli.conftest import Printed
+from tests.support import confluent_calls, kafka_peer, kafka_tools
+from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     create_topic,
     produce,
@@ -24,9 +25,8 @@ from tests.confluent_calls import (
     share_consumer,
     take_shared,
 )
-from tests.kafka_peer import KafkaPeer
-from tests.kafka_tools import run_tool
-from tests.unit.cli.conftest import Printed
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.kafka_tools import run_tool
 
 pytestmark = [
     pytest.mark.kafka,
@@ -62,7 +62,7 @@ def cluster(
     if kafka_peer.why_missing() is not None:
         pytest.skip(str(kafka_peer.why_missing()))
     with KafkaPeer(tmp_path_factory.mktemp("cli"), heap="512m") as kafka:
-        yield kafka.bootstrap
+        yield kafka.bootstrap_servers
         confluent_calls.admin.cache_clear()
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from sharegroup.cli.main import main
-from tests.confluent_calls import produce
-from tests.kafka_tools import run_tool, why_missing
-from tests.unit.cli.conftest import Printed
+from tests.integration.cli.conftest import Printed
+from tests.support.confluent_calls import produce
+from tests.support.kafka_tools import run_tool, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
@@ -96,4 +96,4 @@ def test_failure_names_what_is_missing_and_the_next_step(
     refused = run(words.format(topic=topic))
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith(f"Error: {error.format(topic=topic)}")
-    assert "; see wh" in refused.err
+    assert "; list the " in refused.err

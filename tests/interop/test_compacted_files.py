@@ -14,13 +14,13 @@ from kafka import KafkaConsumer, TopicPartition
 
 from sharegroup.client import ShareConsumer
 from sharegroup.ids import TopicName
-from sharegroup.storage.compaction import CompactionLimits
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.log.compaction import CompactionLimits
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import TestBroker, broker
 from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.interop.foreign_clients import LEAVES_SOCKETS
-from tests.kafka_tools import run_tool, why_missing
+from tests.support.kafka_tools import run_tool, why_missing
 
 pytestmark = LEAVES_SOCKETS
 
@@ -46,11 +46,11 @@ async def compacted(running: TestBroker) -> PartitionLog:
     for number in range(ROUNDS):
         for key in range(KEYS):
             is_numbered = (number, key) in ((0, 0), (0, 1))
-            record = NewRecord(b"key-%d" % key, b"round-%d" % number, NOW_MS + number)
+            record = SimpleRecord(b"key-%d" % key, b"round-%d" % number, NOW_MS + number)
             numbers = {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": key}
             log.append(encode_batch([record], **(numbers if is_numbered else {})), now_ms=NOW_MS)
     aborted = encode_batch(
-        [NewRecord(b"key-0", b"aborted", NOW_MS)],
+        [SimpleRecord(b"key-0", b"aborted", NOW_MS)],
         producer_id=FORGOTTEN,
         producer_epoch=0,
         base_sequence=0,
@@ -63,7 +63,7 @@ async def compacted(running: TestBroker) -> PartitionLog:
     )
     log.append(marker, now_ms=NOW_MS)
     log.roll()
-    await log.append(encode_batch([NewRecord(b"end", b"end", NOW_MS)]), now_ms=NOW_MS)
+    await log.append(encode_batch([SimpleRecord(b"end", b"end", NOW_MS)]), now_ms=NOW_MS)
     await running.running.directory.checkpoint()
     found = log.compactable(now_ms=NOW_MS, lag_ms=0)
     await topics.compact(log, found, CompactionLimits(1 << 20, 1_000, 1 << 20))
@@ -104,7 +104,7 @@ def test_consumers_read_a_compacted_log(
     async def main() -> None:
         async with broker() as running:
             await compacted(running)
-            found = await asyncio.to_thread(read, running.bootstrap, level)
+            found = await asyncio.to_thread(read, running.bootstrap_servers, level)
             assert found == [*EXPECTED, (b"end", b"end")]
 
     asyncio.run(main())
@@ -120,7 +120,7 @@ def test_a_share_group_reads_a_compacted_log_and_settles_all_of_it() -> None:
             )
             consumer = ShareConsumer(
                 TOPIC,
-                bootstrap_servers=running.bootstrap,
+                bootstrap_servers=running.bootstrap_servers,
                 group_id="readers",
                 share_acknowledgement_mode="explicit",
             )
@@ -180,7 +180,7 @@ def test_the_console_consumer_reads_a_compacted_log() -> None:
             printed = await asyncio.to_thread(
                 run_tool,
                 "org.apache.kafka.tools.consumer.ConsoleConsumer",
-                *("--bootstrap-server", running.bootstrap, "--topic", TOPIC),
+                *("--bootstrap-server", running.bootstrap_servers, "--topic", TOPIC),
                 *("--partition", "0", "--offset", "earliest"),
                 *("--max-messages", str(KEYS + 1), "--timeout-ms", "20000"),
                 *("--isolation-level", "read_committed", "--formatter-property", "print.key=true"),

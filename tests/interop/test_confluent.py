@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec, ResourceType
 
-from tests.chosen_broker import when_heard
-from tests.confluent_calls import (
+from tests.support.chosen_broker import when_heard
+from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
     configs,

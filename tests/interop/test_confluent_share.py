@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer, TopicPartition
 
-from tests.confluent_calls import (
+from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     admin,
     create_topic,

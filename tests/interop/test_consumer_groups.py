@@ -18,14 +18,6 @@ from confluent_kafka import (
 )
 
 from sharegroup.ids import GroupId, group_partition
-from tests.confluent_calls import (
-    admin,
-    create_topic,
-    produce,
-    set_group,
-    share_consumer,
-    take_shared,
-)
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 from tests.interop.group_members import (
     AiokafkaMember,
@@ -35,8 +27,16 @@ from tests.interop.group_members import (
     poll_until,
     read,
 )
-from tests.kafka_tools import formatted, run_tool, tool_in_background, why_missing
-from tests.processes import ServeProcess
+from tests.support.confluent_calls import (
+    admin,
+    create_topic,
+    produce,
+    set_group,
+    share_consumer,
+    take_shared,
+)
+from tests.support.kafka_tools import formatted, run_tool, tool_in_background, why_missing
+from tests.support.processes import ServeProcess
 
 pytestmark = LEAVES_SOCKETS
 
@@ -105,20 +105,20 @@ def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
 def test_consumer_goes_on_where_it_was_after_kill_9(tmp_path: Path, make: Make) -> None:
     """The broker is killed between a commit and the next read; the consumer just goes on."""
     with ServeProcess(tmp_path / "data") as broker:
-        create_topic(broker.bootstrap, "t", partitions=4)
-        spread(broker.bootstrap, "t", HUNDRED)
-        member = make(broker.bootstrap, "t", "g")
+        create_topic(broker.bootstrap_servers, "t", partitions=4)
+        spread(broker.bootstrap_servers, "t", HUNDRED)
+        member = make(broker.bootstrap_servers, "t", "g")
         got = read(100, member)
         member.commit()
         broker.kill9()
         broker.start()
-        spread(broker.bootstrap, "t", [b"after %d" % number for number in range(100)])
+        spread(broker.bootstrap_servers, "t", [b"after %d" % number for number in range(100)])
         got += read(100, member)
         assert len(got) == len(set(got)) == 200, "nothing lost, nothing twice"
         member.commit()
         member.close()
-        again = make(broker.bootstrap, "t", "g")
-        spread(broker.bootstrap, "t", [b"last"])
+        again = make(broker.bootstrap_servers, "t", "g")
+        spread(broker.bootstrap_servers, "t", [b"last"])
         assert [one.value for one in read(1, again)] == [b"last"]
         again.close()
     admin.cache_clear()
@@ -195,23 +195,23 @@ class TestJava:
     def test_java_consumer_goes_on_where_it_was_after_kill_9(self, tmp_path: Path) -> None:
         """It runs through the kill; what it commits by itself, a second one does not read again."""
         with ServeProcess(tmp_path / "data") as broker:
-            create_topic(broker.bootstrap, "t")
-            produce(broker.bootstrap, "t", HUNDRED)
+            create_topic(broker.bootstrap_servers, "t")
+            produce(broker.bootstrap_servers, "t", HUNDRED)
             more = [b"after %d" % number for number in range(100)]
             with tool_in_background(
                 CONSOLE_CONSUMER,
-                *("--bootstrap-server", broker.bootstrap, "--topic", "t", "--group", "g"),
+                *("--bootstrap-server", broker.bootstrap_servers, "--topic", "t", "--group", "g"),
                 *("--from-beginning", "--max-messages", "200"),
                 *("--command-property", "auto.commit.interval.ms=100"),
             ) as java:
                 assert [java.line() for _ in range(100)] == HUNDRED
                 broker.kill9()
                 broker.start()
-                produce(broker.bootstrap, "t", more)
+                produce(broker.bootstrap_servers, "t", more)
                 assert [java.line() for _ in range(100)] == more
                 java.wait()
-            produce(broker.bootstrap, "t", [b"last"])
-            assert read_by_java(broker.bootstrap, "t", "g", count=1) == [b"last"]
+            produce(broker.bootstrap_servers, "t", [b"last"])
+            assert read_by_java(broker.bootstrap_servers, "t", "g", count=1) == [b"last"]
         admin.cache_clear()
 
 

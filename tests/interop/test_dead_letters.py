@@ -16,8 +16,8 @@ from confluent_kafka import AcknowledgeType, Message, Producer
 from confluent_kafka.admin import ResourceType
 
 from sharegroup.client import AdminClient, TopicPartition
-from tests.chosen_broker import KAFKA, chosen
-from tests.confluent_calls import (
+from tests.support.chosen_broker import KAFKA, chosen
+from tests.support.confluent_calls import (
     WAIT_SECONDS_MAX,
     configs,
     create_topic,
@@ -39,26 +39,28 @@ PREFIX = "__dlq.errors."
 class Queue(NamedTuple):
     """A group that works on a topic, and the name of its dead-letter topic."""
 
-    bootstrap: str
+    bootstrap_servers: str
     topic: str
     group: str
     dead: str
 
     def set_up(self, *, partitions: int = 1, copies: bool = True, **group: str) -> None:
-        create_topic(self.bootstrap, self.topic, partitions=partitions)
-        set_group(self.bootstrap, self.group, auto_offset_reset="earliest", **group)
+        create_topic(self.bootstrap_servers, self.topic, partitions=partitions)
+        set_group(self.bootstrap_servers, self.group, auto_offset_reset="earliest", **group)
         values = {
             "errors.deadletterqueue.topic.name": self.dead,
             "errors.deadletterqueue.copy.record.enable": str(copies).lower(),
         }
-        set_config(self.bootstrap, ResourceType.GROUP, self.group, values)
+        set_config(self.bootstrap_servers, ResourceType.GROUP, self.group, values)
 
     def make(self, partitions: int = 1) -> None:
-        create_topic(self.bootstrap, self.dead, partitions=partitions, config=ENABLED)
+        create_topic(self.bootstrap_servers, self.dead, partitions=partitions, config=ENABLED)
 
     def settle(self, count: int, how: Callable[[Message], AcknowledgeType]) -> None:
         """One member takes records until ``count`` deliveries were settled."""
-        with share_consumer(self.bootstrap, self.group, self.topic, explicit=True) as consumer:
+        with share_consumer(
+            self.bootstrap_servers, self.group, self.topic, explicit=True
+        ) as consumer:
             while count > 0:
                 taken = take_shared(consumer, 1)
                 for message in taken:
@@ -68,13 +70,13 @@ class Queue(NamedTuple):
                 count -= len(taken)
 
     def letters(self, count: int, partition: int = 0) -> list[Message]:
-        return read_partition(self.bootstrap, self.dead, count=count, partition=partition)
+        return read_partition(self.bootstrap_servers, self.dead, count=count, partition=partition)
 
     def lag(self) -> int | None:
         """What partition 0 has for the group that is not settled."""
 
         async def ask() -> int | None:
-            async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+            async with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
                 listed = await admin.list_share_group_offsets({self.group: None})
                 return listed[self.group][TopicPartition(self.topic, 0)].lag
 
@@ -104,7 +106,7 @@ def about(letter: Message) -> list[tuple[str, bytes]]:
 def test_letter_has_key_and_value_and_says_where_and_why(queue: Queue) -> None:
     queue.set_up(delivery_count_limit="2")
     queue.make()
-    producer = Producer({"bootstrap.servers": queue.bootstrap, "linger.ms": 200})
+    producer = Producer({"bootstrap.servers": queue.bootstrap_servers, "linger.ms": 200})
     for number in range(3):
         headers = [("trace", b"t%d" % number)]
         producer.produce(queue.topic, b"value %d" % number, b"key %d" % number, headers=headers)
@@ -140,7 +142,7 @@ def test_letter_has_key_and_value_and_says_where_and_why(queue: Queue) -> None:
 def test_letter_has_no_record_unless_the_group_has_records_copied(queue: Queue) -> None:
     queue.set_up(copies=False)
     queue.make()
-    produce(queue.bootstrap, queue.topic, [b"first", b"second"])
+    produce(queue.bootstrap_servers, queue.topic, [b"first", b"second"])
     queue.settle(2, reject)
     letters = queue.letters(2)
     assert [(letter.key(), letter.value()) for letter in letters] == [(None, None)] * 2
@@ -152,7 +154,7 @@ def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(queue
     queue.set_up(partitions=3)
     queue.make(partitions=2)
     for partition in range(3):
-        produce(queue.bootstrap, queue.topic, [b"%d" % partition], partition=partition)
+        produce(queue.bootstrap_servers, queue.topic, [b"%d" % partition], partition=partition)
     queue.settle(3, reject)
     assert sorted(letter.value() for letter in queue.letters(2)) == [b"0", b"2"]
     assert [letter.value() for letter in queue.letters(1, partition=1)] == [b"1"]
@@ -160,16 +162,16 @@ def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(queue
 
 def test_dead_letter_topic_is_made_where_that_is_allowed(queue: Queue) -> None:
     queue.set_up()
-    produce(queue.bootstrap, queue.topic, [b"bad"])
-    set_config(queue.bootstrap, ResourceType.BROKER, "1", {AUTO_CREATE: "true"})
+    produce(queue.bootstrap_servers, queue.topic, [b"bad"])
+    set_config(queue.bootstrap_servers, ResourceType.BROKER, "1", {AUTO_CREATE: "true"})
     try:
         queue.settle(1, reject)
         queue.settles()
     finally:
-        set_config(queue.bootstrap, ResourceType.BROKER, "1", {AUTO_CREATE: "false"})
+        set_config(queue.bootstrap_servers, ResourceType.BROKER, "1", {AUTO_CREATE: "false"})
     [letter] = queue.letters(1)
     assert letter.value() == b"bad"
-    made = configs(queue.bootstrap, ResourceType.TOPIC, queue.dead)
+    made = configs(queue.bootstrap_servers, ResourceType.TOPIC, queue.dead)
     assert made["errors.deadletterqueue.group.enable"] == "true"
     assert made["message.timestamp.type"] == "CreateTime"
 
@@ -178,7 +180,7 @@ def test_thousand_letters_are_all_there_in_order(queue: Queue) -> None:
     queue.set_up()
     queue.make()
     values = [b"%d" % number for number in range(1_000)]
-    produce(queue.bootstrap, queue.topic, values)
+    produce(queue.bootstrap_servers, queue.topic, values)
     queue.settle(1_000, reject)
     assert [letter.value() for letter in queue.letters(1_000)] == values
     queue.settles()
@@ -188,15 +190,15 @@ def test_queue_that_takes_no_letters_loses_them_in_kafka_and_keeps_them_in_ours(
     queue: Queue,
 ) -> None:
     queue.set_up()
-    create_topic(queue.bootstrap, queue.dead)
-    produce(queue.bootstrap, queue.topic, [b"bad"])
+    create_topic(queue.bootstrap_servers, queue.dead)
+    produce(queue.bootstrap_servers, queue.topic, [b"bad"])
     queue.settle(1, reject)
     if IS_KAFKA:
         queue.settles()
-        assert end_offset(queue.bootstrap, queue.dead) == 0
+        assert end_offset(queue.bootstrap_servers, queue.dead) == 0
         return
     assert queue.lag() == 1
-    set_config(queue.bootstrap, ResourceType.TOPIC, queue.dead, ENABLED)
+    set_config(queue.bootstrap_servers, ResourceType.TOPIC, queue.dead, ENABLED)
     [letter] = queue.letters(1)
     assert letter.value() == b"bad"
     queue.settles()

@@ -10,8 +10,8 @@ import subprocess
 
 import pytest
 
-from tests import kafka_peer
-from tests.java_shell import NO_COMPILER, java_command, javac
+from tests.support import kafka_peer
+from tests.support.java_shell import NO_COMPILER, java_command, javac
 
 WHY_NOT = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 pytestmark = [

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from sharegroup.testing import run_broker
-from tests.kafka_peer import KafkaPeerError
-from tests.kafka_tools import run_tool, why_missing
+from tests.support.kafka_peer import KafkaPeerError
+from tests.support.kafka_tools import run_tool, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
@@ -26,7 +26,7 @@ FEATURES = "org.apache.kafka.tools.FeatureCommand"
 def own_broker() -> Iterator[str]:
     """A broker for this test alone: a level of a feature holds for the whole of it."""
     with run_broker() as broker:
-        yield broker.bootstrap
+        yield broker.bootstrap_servers
 
 
 def test_kafka_features_lowers_and_switches_off(own_broker: str) -> None:

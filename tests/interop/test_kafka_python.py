@@ -10,8 +10,8 @@ from kafka.admin import NewPartitions, NewTopic
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import TopicAlreadyExistsError
 
-from tests.chosen_broker import when_heard
 from tests.interop.foreign_clients import LEAVES_SOCKETS
+from tests.support.chosen_broker import when_heard
 
 pytestmark = LEAVES_SOCKETS
 

@@ -11,9 +11,15 @@ from pathlib import Path
 from confluent_kafka import AcknowledgeType
 
 from sharegroup.testing import run_broker
-from tests.confluent_calls import create_topic, produce, set_group, share_consumer, take_shared
 from tests.interop.test_confluent_share import acknowledge, committed
-from tests.scraping import scrape
+from tests.support.confluent_calls import (
+    create_topic,
+    produce,
+    set_group,
+    share_consumer,
+    take_shared,
+)
+from tests.support.scraping import scrape
 
 METRICS_SERVED = re.compile(r"event=metrics_served url=http://127\.0\.0\.1:(\d+)/metrics\n")
 STOP_SECONDS_MAX = 10.0
@@ -26,10 +32,12 @@ def test_a_scrape_says_what_the_consumer_did() -> None:
     with run_broker({"sharegroup.metrics.port": "0"}) as broker:
         assert broker.running.metrics is not None
         port = broker.running.metrics.port
-        create_topic(broker.bootstrap, "orders")
-        set_group(broker.bootstrap, "billing", auto_offset_reset="earliest")
-        produce(broker.bootstrap, "orders", [b"%d" % number for number in range(10)])
-        with share_consumer(broker.bootstrap, "billing", "orders", explicit=True) as consumer:
+        create_topic(broker.bootstrap_servers, "orders")
+        set_group(broker.bootstrap_servers, "billing", auto_offset_reset="earliest")
+        produce(broker.bootstrap_servers, "orders", [b"%d" % number for number in range(10)])
+        with share_consumer(
+            broker.bootstrap_servers, "billing", "orders", explicit=True
+        ) as consumer:
             taken = take_shared(consumer, 10)
             before = scrape(port)
             assert before("kafka_server_share_partition_in_flight_messages", **ORDERS) == 10

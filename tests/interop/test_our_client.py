@@ -32,7 +32,7 @@ from sharegroup.errors import (
     NonEmptyGroup,
     TopicAlreadyExists,
 )
-from tests.chosen_broker import BOTH, SHORT_TIMES, RunningBroker, running
+from tests.support.chosen_broker import BOTH, SHORT_TIMES, RunningBroker, running
 
 WAIT_SECONDS = 30.0
 
@@ -48,7 +48,7 @@ def there(
 
 async def prepare(there: RunningBroker, topic: str, group: str, *, partitions: int = 1) -> None:
     """A topic, and a group that reads it from the beginning."""
-    async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
+    async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
         assert await admin.create_topics([NewTopic(topic, partitions)]) == {topic: None}
         resource = ConfigResource(ResourceType.GROUP, group)
         change = AlterConfig("share.auto.offset.reset", "earliest")
@@ -56,7 +56,7 @@ async def prepare(there: RunningBroker, topic: str, group: str, *, partitions: i
 
 
 async def produce(there: RunningBroker, topic: str, *values: bytes) -> None:
-    async with Producer(bootstrap_servers=there.bootstrap) as producer:
+    async with Producer(bootstrap_servers=there.bootstrap_servers) as producer:
         for value in values:
             await producer.send(topic, value)
 
@@ -64,7 +64,7 @@ async def produce(there: RunningBroker, topic: str, *values: bytes) -> None:
 def consumer(there: RunningBroker, topic: str, group: str) -> ShareConsumer:
     return ShareConsumer(
         topic,
-        bootstrap_servers=there.bootstrap,
+        bootstrap_servers=there.bootstrap_servers,
         group_id=group,
         share_acknowledgement_mode="explicit",
     )
@@ -104,7 +104,7 @@ def test_records_are_accepted_and_the_group_is_described(there: RunningBroker) -
         await prepare(there, "accepted", "g-accepted")
         await produce(there, "accepted", *(b"%d" % number for number in range(100)))
         async with (
-            AdminClient(bootstrap_servers=there.bootstrap) as admin,
+            AdminClient(bootstrap_servers=there.bootstrap_servers) as admin,
             consumer(there, "accepted", "g-accepted") as member,
         ):
             records = await first(100, member, Record.accept)
@@ -176,7 +176,7 @@ def test_implicit_mode_iterates_and_accepts_what_was_asked_past(there: RunningBr
         await prepare(there, "implicit", "g-implicit")
         await produce(there, "implicit", b"a", b"b", b"c")
         async with ShareConsumer(
-            "implicit", bootstrap_servers=there.bootstrap, group_id="g-implicit"
+            "implicit", bootstrap_servers=there.bootstrap_servers, group_id="g-implicit"
         ) as member:
             seen = []
             async for record in member:
@@ -184,7 +184,7 @@ def test_implicit_mode_iterates_and_accepts_what_was_asked_past(there: RunningBr
                 if len(seen) == 2:
                     break
         assert seen == [b"a", b"b"]
-        async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
+        async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
             # The third was fetched with the others, never handed out, and is still to come.
             assert await lag(admin, "g-implicit", where) == 1
 
@@ -195,7 +195,9 @@ def test_the_producer_writes_with_every_codec_and_knows_where(there: RunningBrok
     async def scenario() -> None:
         await prepare(there, "codecs", "g-codecs", partitions=3)
         for offset, codec in enumerate((None, "gzip", "snappy", "lz4", "zstd")):
-            async with Producer(bootstrap_servers=there.bootstrap, compression=codec) as producer:
+            async with Producer(
+                bootstrap_servers=there.bootstrap_servers, compression=codec
+            ) as producer:
                 written = await producer.send_and_wait(
                     "codecs", b"v" * 1000, partition=2, headers=[("codec", b"x"), ("none", None)]
                 )
@@ -213,7 +215,7 @@ def test_offsets_of_a_group_are_moved_and_forgotten(there: RunningBroker) -> Non
         where = TopicPartition("moved", 0)
         await prepare(there, "moved", "g-moved")
         await produce(there, "moved", b"0", b"1", b"2")
-        async with AdminClient(bootstrap_servers=there.bootstrap) as admin:
+        async with AdminClient(bootstrap_servers=there.bootstrap_servers) as admin:
             again = await admin.create_topics([NewTopic("moved")])
             assert isinstance(again["moved"], TopicAlreadyExists)
             assert await admin.alter_share_group_offsets("g-moved", {where: 2}) == {where: None}
@@ -233,7 +235,7 @@ def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(there: Run
     async def scenario() -> None:
         await prepare(there, "killed", "g-killed")
         async with (
-            Producer(bootstrap_servers=there.bootstrap) as producer,
+            Producer(bootstrap_servers=there.bootstrap_servers) as producer,
             consumer(there, "killed", "g-killed") as member,
         ):
             for number in range(50):

@@ -16,10 +16,10 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, TopicPartition
 
 from sharegroup.ids import TopicName
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing import TestBroker, broker
 from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.interop.foreign_clients import LEAVES_SOCKETS
 
 pytestmark = LEAVES_SOCKETS
@@ -32,7 +32,7 @@ A, B, C = 71, 72, 73
 
 def written(producer: int, *values: bytes, sequence: int = 0) -> bytearray:
     return encode_batch(
-        [NewRecord(None, value, NOW_MS) for value in values],
+        [SimpleRecord(None, value, NOW_MS) for value in values],
         producer_id=producer,
         producer_epoch=0,
         base_sequence=sequence,
@@ -47,7 +47,7 @@ def marker(producer: int, *, is_commit: bool) -> bytearray:
 
 
 def plain(value: bytes) -> bytearray:
-    return encode_batch([NewRecord(None, value, NOW_MS)])
+    return encode_batch([SimpleRecord(None, value, NOW_MS)])
 
 
 TRANSACTIONS = [
@@ -114,10 +114,12 @@ def test_only_committed_records_are_handed_out(
         async with broker() as running:
             await fill(running, *TRANSACTIONS)
             values, end = await asyncio.to_thread(
-                read, running.bootstrap, len(COMMITTED), "read_committed"
+                read, running.bootstrap_servers, len(COMMITTED), "read_committed"
             )
             assert (values, end) == (COMMITTED, 8)
-            values, end = await asyncio.to_thread(read, running.bootstrap, 8, "read_uncommitted")
+            values, end = await asyncio.to_thread(
+                read, running.bootstrap_servers, 8, "read_uncommitted"
+            )
             assert values == [b"a0", b"a1", b"p2", b"b3", b"a4", b"p7", b"c8", b"p9"]
             assert end == 10
 
@@ -129,7 +131,7 @@ def test_a_waiting_consumer_gets_what_a_marker_decides() -> None:
         async with broker() as running:
             await fill(running, *TRANSACTIONS)
             consumer = AIOKafkaConsumer(
-                bootstrap_servers=running.bootstrap,
+                bootstrap_servers=running.bootstrap_servers,
                 isolation_level="read_committed",
                 auto_offset_reset="earliest",
                 fetch_max_wait_ms=60_000,

@@ -30,7 +30,6 @@ from sharegroup.errors import (
     SaslAuthenticationFailed,
     TlsHandshakeFailed,
 )
-from tests import confluent_calls
 from tests.interop.secure_listeners import (
     KEY_PASSWORD,
     LOGIN_MS,
@@ -41,7 +40,8 @@ from tests.interop.secure_listeners import (
     unsecured_token,
     why_no_certificates,
 )
-from tests.kafka_peer import why_missing
+from tests.support import confluent_calls
+from tests.support.kafka_peer import why_missing
 
 missing = why_missing() or why_no_certificates()
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
@@ -61,7 +61,7 @@ def kafka(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[SecureKafka]:
     with SecureKafka(tmp_path_factory.mktemp("kafka"), certificates) as peer:
-        admin = confluent_calls.admin(peer.bootstrap)
+        admin = confluent_calls.admin(peer.bootstrap_servers)
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             information = ScramCredentialInfo(mechanism, 4096)
             upsertion = UserScramCredentialUpsertion(USER, information, PASSWORD.encode())
@@ -253,7 +253,7 @@ def test_client_without_a_login_is_told(kafka: SecureKafka) -> None:
 def test_client_that_speaks_tls_to_a_plain_listener_is_told(
     kafka: SecureKafka, certificates: Certificates
 ) -> None:
-    options = {**tls(kafka, certificates), "bootstrap_servers": kafka.bootstrap}
+    options = {**tls(kafka, certificates), "bootstrap_servers": kafka.bootstrap_servers}
     text = refusal({**options, "default_api_timeout_ms": 1_500}, KafkaError)
     assert f"broker 127.0.0.1:{kafka.port}" in text
 

@@ -23,9 +23,9 @@ from kio.schema.share_group_heartbeat.v1 import request as heartbeat
 from kio.static.primitive import i8
 
 from sharegroup.errors import NotLeaderOrFollower, UnknownTopicOrPartition
-from sharegroup.wire.records import NewRecord, encode_batch
-from tests.confluent_calls import WAIT_SECONDS_MAX, create_topic, set_group
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.raw_connection import RawConnection
+from tests.support.confluent_calls import WAIT_SECONDS_MAX, create_topic, set_group
 
 ACCEPT, RELEASE, RENEW = 1, 2, 4
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
@@ -177,7 +177,7 @@ def wait_until_assigned(connection: RawConnection, group: str, topic: str, name:
 
 
 def _produce(connection: RawConnection, topic: str, size: int) -> None:
-    batch = bytes(encode_batch([NewRecord(None, b"x", 1)] * size))
+    batch = bytes(encode_batch([SimpleRecord(None, b"x", 1)] * size))
     data = produce.PartitionProduceData(index=0, records=batch)
     request = produce.ProduceRequest(
         transactional_id=None,

@@ -24,7 +24,7 @@ from sharegroup.client import (
     ShareConsumer,
 )
 from sharegroup.errors import NetworkException, NotLeaderOrFollower, ShareSessionNotFound
-from tests.kafka_peer import KafkaPeer, why_missing
+from tests.support.kafka_peer import KafkaPeer, why_missing
 
 pytestmark = [
     pytest.mark.kafka,
@@ -108,7 +108,7 @@ def test_a_node_that_goes_takes_its_locks_and_nothing_else(
     first, second = nodes
 
     async def scenario() -> None:
-        bootstrap = f"{first.bootstrap},{second.bootstrap}"
+        bootstrap = f"{first.bootstrap_servers},{second.bootstrap_servers}"
         await prepare(bootstrap)
         await produce(bootstrap, range(4))
         heard: list[AcknowledgementResult] = []
@@ -134,7 +134,7 @@ def test_a_node_that_goes_takes_its_locks_and_nothing_else(
             refused = [one for one in heard if one.error is not None]
             assert all(isinstance(one.error, LOST) for one in refused), refused
             assert sum(len(one.offsets) for one in refused) == 2, "what the second node held"
-            await produce(first.bootstrap, range(8, 12))
+            await produce(first.bootstrap_servers, range(8, 12))
             again = await take(member, {int(r.value) for r in held if _is_in(r, refused)})
             more = {8, 9, 10, 11} - {int(record.value) for record in again}
             later = await take(member, more) if more else []

@@ -39,7 +39,7 @@ class Scene:
     """A topic, and a group that reads it from the beginning with short locks."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self.bootstrap = bootstrap
+        self.bootstrap_servers = bootstrap
         self.topic = topic
         self.group = group
         self.where = TopicPartition(topic, 0)
@@ -50,7 +50,7 @@ class Scene:
             "share.record.lock.duration.ms": str(LOCK_MS),
             **{name.replace("_", "."): value for name, value in configs.items()},
         }
-        async with AdminClient(bootstrap_servers=self.bootstrap) as admin:
+        async with AdminClient(bootstrap_servers=self.bootstrap_servers) as admin:
             assert await admin.create_topics([NewTopic(self.topic, 1)]) == {self.topic: None}
             group = ConfigResource(ResourceType.GROUP, self.group)
             changes = [AlterConfig(name, value) for name, value in names.items()]
@@ -58,7 +58,7 @@ class Scene:
         await self.produce(range(records))
 
     async def produce(self, numbers: range) -> None:
-        async with Producer(bootstrap_servers=self.bootstrap) as producer:
+        async with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
             for number in numbers:
                 await producer.send(self.topic, b"%d" % number)
 
@@ -66,7 +66,7 @@ class Scene:
     async def member(self, **options: Any) -> AsyncIterator[ShareConsumer]:
         options = {"share_acknowledgement_mode": "explicit", **options}
         async with ShareConsumer(
-            self.topic, bootstrap_servers=self.bootstrap, group_id=self.group, **options
+            self.topic, bootstrap_servers=self.bootstrap_servers, group_id=self.group, **options
         ) as made:
             yield made
 

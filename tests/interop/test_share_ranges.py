@@ -18,16 +18,17 @@ from sharegroup.client import (
     Producer,
     ResourceType,
 )
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig
-from sharegroup.client.offset_set import OffsetSet
-from sharegroup.client.share_ranges import Acquisition, ShareRanges
-from sharegroup.client.share_requests import FetchLimits
-from sharegroup.client.share_session import AcquiredRange, ShareSession
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.share_ranges.share_ranges import Acquisition, ShareRanges
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.client.share_sessions.share_requests import FetchLimits
+from sharegroup.client.share_sessions.share_session import ShareSession
 from sharegroup.errors import InvalidRecordState, KafkaError
-from sharegroup.ids import TopicPartition
-from tests.chosen_broker import BOTH, OURS, running
+from sharegroup.ids import TopicIdPartition
+from tests.support.chosen_broker import BOTH, OURS, running
 
 ACCEPT, RELEASE = 1, 2
 WAIT_MS = 10_000
@@ -38,7 +39,7 @@ def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     with running(request.param, tmp_path_factory.mktemp("ranges")) as there:
-        yield there.bootstrap
+        yield there.bootstrap_servers
 
 
 async def prepare(bootstrap: str, topic: str, group: str, *, records: int = 0) -> None:
@@ -71,10 +72,10 @@ class Successor:
 
     def __init__(self, before: ShareRanges) -> None:
         self.cluster = Cluster(before._cluster.config)
-        self.topics = before._membership.subscription
+        self.topics = before._group.membership.subscription
         self.session = ShareSession(0, self.cluster, before.member, request_timeout_ms=10_000)
 
-    async def acknowledge(self, key: TopicPartition, first: int, end: int) -> KafkaError | None:
+    async def acknowledge(self, key: TopicIdPartition, first: int, end: int) -> KafkaError | None:
         await self.cluster.refresh(self.topics)
         (self.session.node_id,) = self.cluster.nodes
         limits = FetchLimits(max_records=1, max_bytes=1_000, max_wait_ms=0)
@@ -114,12 +115,12 @@ def test_a_closed_connection_takes_the_locks_with_it_whatever_the_member_id(
             ClientConfig(bootstrap_servers=bootstrap), group_id=group, topics=[topic]
         )
         (key,) = (await acquired(before)).ranges
-        await before._heartbeats.leave()  # Else the one partition stays assigned to it.
+        await before._group.heartbeats.leave()  # Else the one partition stays assigned to it.
         before._cluster.close()
         other = ShareRanges(
             ClientConfig(bootstrap_servers=bootstrap), group_id=group, topics=[topic]
         )
-        again = {key: (AcquiredRange(0, 10, 2),)}
+        again = {key: (AcquiredRecords.of_range(0, 10, 2),)}
         assert (await acquired(other)).ranges == again
         after = Successor(before)
         assert isinstance(await after.acknowledge(key, 0, 10), InvalidRecordState)
@@ -145,7 +146,7 @@ def test_transaction_markers_are_settled_as_gaps(
         )
         acquisition = await acquired(ranges)
         (key,) = acquisition.ranges
-        assert [tuple(one) for one in acquisition.ranges[key]] == [(0, 6, 1)]
+        assert acquisition.ranges[key] == (AcquiredRecords.of_range(0, 6, 1),)
         (node,) = ranges._nodes.values()
         assert node._gaps == {key: OffsetSet(((3, 4), (5, 6)))}
         assert await ranges.acknowledge({key: [AckRun(0, 6, ACCEPT)]}) == {}

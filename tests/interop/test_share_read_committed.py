@@ -14,8 +14,8 @@ import pytest
 
 from sharegroup.client import AdminClient, ShareConsumer
 from sharegroup.testing import TestBroker, broker
-from tests.confluent_calls import set_group, share_consumer, take_shared
 from tests.interop.test_read_committed import TOPIC, A, B, fill, marker, plain, written
+from tests.support.confluent_calls import set_group, share_consumer, take_shared
 
 GROUP = "workers"
 LOG = [
@@ -41,7 +41,7 @@ Consumed = list[tuple[int, bytes | None]]
 async def with_ours(running: TestBroker, count: int) -> Consumed:
     found: Consumed = []
     async with ShareConsumer(
-        TOPIC, bootstrap_servers=running.bootstrap, group_id=GROUP
+        TOPIC, bootstrap_servers=running.bootstrap_servers, group_id=GROUP
     ) as consumer:
         while len(found) < count:
             found += [(one.offset, one.value) for one in await consumer.poll(5)]
@@ -51,7 +51,7 @@ async def with_ours(running: TestBroker, count: int) -> Consumed:
 
 async def with_confluent(running: TestBroker, count: int) -> Consumed:
     def consume() -> Consumed:
-        with share_consumer(running.bootstrap, GROUP, TOPIC) as consumer:
+        with share_consumer(running.bootstrap_servers, GROUP, TOPIC) as consumer:
             found = [(one.offset(), one.value()) for one in take_shared(consumer, count)]
             consumer.commit_sync()
             return found
@@ -69,13 +69,13 @@ def test_share_consumer_gets_what_its_group_wants_and_leaves_no_lag(
             log = await fill(running, *LOG)
             await asyncio.to_thread(
                 set_group,
-                running.bootstrap,
+                running.bootstrap_servers,
                 GROUP,
                 isolation_level=level,
                 auto_offset_reset="earliest",
             )
             assert await consume(running, len(EXPECTED[level])) == EXPECTED[level]
-            async with AdminClient(bootstrap_servers=running.bootstrap) as admin:
+            async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
                 listed = (await admin.list_share_group_offsets({GROUP: None}))[GROUP]
             assert not isinstance(listed, Exception)
             [found] = listed.values()

@@ -11,16 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests import confluent_calls
-from tests.confluent_calls import create_topic, produce, set_group, share_consumer, take_shared
-from tests.kafka_tools import formatted, run_tool, why_missing
-from tests.processes import ServeProcess
+from tests.support import confluent_calls
+from tests.support.confluent_calls import (
+    create_topic,
+    produce,
+    set_group,
+    share_consumer,
+    take_shared,
+)
+from tests.support.kafka_tools import formatted, run_tool, why_missing
+from tests.support.processes import ServeProcess
 
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
 ]
 RECORDS = 800
+ONE_BATCH_MS = 60_000
+"""How long confluent's producer waits for more records: a flush ends it.  The first poll is then
+all of them, as `take_shared` needs it, also on a machine that is slow at producing."""
 PRUNED_SECONDS_MAX = 15.0
 FIRST_SEGMENT_STEM = "0" * 20
 FIRST_SEGMENT = f"{FIRST_SEGMENT_STEM}.log"
@@ -42,10 +51,10 @@ def test_kafkas_tools_read_the_state_topic_after_a_prune(
     pruning: ServeProcess, topic: str, group: str, tmp_path: Path
 ) -> None:
     """Every second record is accepted by a write of its own, so the state is long and scattered."""
-    create_topic(pruning.bootstrap, topic)
-    set_group(pruning.bootstrap, group, auto_offset_reset="earliest")
-    produce(pruning.bootstrap, topic, [b"x"] * RECORDS, linger_ms=50)
-    with share_consumer(pruning.bootstrap, group, topic, explicit=True) as consumer:
+    create_topic(pruning.bootstrap_servers, topic)
+    set_group(pruning.bootstrap_servers, group, auto_offset_reset="earliest")
+    produce(pruning.bootstrap_servers, topic, [b"x"] * RECORDS, linger_ms=ONE_BATCH_MS)
+    with share_consumer(pruning.bootstrap_servers, group, topic, explicit=True) as consumer:
         for message in take_shared(consumer, RECORDS):
             if message.offset() % 2:
                 consumer.acknowledge(message)
@@ -57,7 +66,9 @@ def test_kafkas_tools_read_the_state_topic_after_a_prune(
         )
         assert "isvalid: false" not in dumped
         assert re.findall(rf'"type":"(\d)","data":{{"groupId":"{group}"', dumped)[0] == "0"
-        records = formatted(pruning.bootstrap, "__share_group_state", FORMATTER, partition=0)
+        records = formatted(
+            pruning.bootstrap_servers, "__share_group_state", FORMATTER, partition=0
+        )
     first = records[0]
     assert first["key"] == {
         "type": 0,

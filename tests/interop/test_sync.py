@@ -20,9 +20,9 @@ from sharegroup.client import (
     TopicPartition,
     WakeupError,
 )
-from sharegroup.client.sync import AdminClient, Delivery, Producer, ShareConsumer
+from sharegroup.client.sync import AdminClient, Producer, SendFuture, ShareConsumer
 from sharegroup.errors import NetworkException, ShareSessionNotFound, TopicAlreadyExists
-from tests.chosen_broker import RunningBroker, chosen, running
+from tests.support.chosen_broker import RunningBroker, chosen, running
 
 WAIT_SECONDS = 30.0
 LOST = (NetworkException, ShareSessionNotFound)
@@ -73,14 +73,14 @@ def test_records_of_many_threads_arrive_in_each_threads_order(
 ) -> None:
     prepare(bootstrap, topic, group)
 
-    def send(producer: Producer, name: int) -> list[Delivery]:
+    def send(producer: Producer, name: int) -> list[SendFuture]:
         return [producer.send(topic, b"%d %d" % (name, number)) for number in range(500)]
 
     with Producer(bootstrap_servers=bootstrap) as producer, ThreadPoolExecutor(4) as threads:
         sent = list(threads.map(lambda name: send(producer, name), range(4)))
         producer.flush()
-        assert all(delivery.done() for deliveries in sent for delivery in deliveries)
-        offsets = [[delivery.result().offset for delivery in one] for one in sent]
+        assert all(future.done() for futures in sent for future in futures)
+        offsets = [[future.result().offset for future in one] for one in sent]
     assert all(one == sorted(one) for one in offsets)
     assert sorted(offset for one in offsets for offset in one) == list(range(2_000))
 
@@ -112,6 +112,27 @@ def test_records_are_settled_in_other_threads_than_they_are_polled_in(
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         lag = admin.list_share_group_offsets({group: None})[group]
         assert [one.lag for one in lag.values()] == [0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("topics", [(), ([],)], ids=["no topics", "an empty list"])
+def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(
+    bootstrap: str, topic: str, group: str, topics: tuple[list[str], ...]
+) -> None:
+    prepare(bootstrap, topic, group)
+    fill(bootstrap, topic, 2)
+    with ShareConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        share_acknowledgement_mode="explicit",
+    ) as consumer:
+        taken(consumer, 2)
+        consumer.subscribe(*topics)
+        assert consumer.subscription == frozenset()
+        with pytest.raises(IllegalStateError, match="is not subscribed to any topics"):
+            consumer.poll()
+        consumer.subscribe([topic])
+        assert [record.delivery_count for record in taken(consumer, 2)] == [2, 2]
 
 
 def test_outcomes_are_told_in_the_thread_that_commits(
@@ -256,16 +277,16 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
 def test_clients_go_on_after_a_killed_broker(tmp_path: Path) -> None:
     """What was accepted before stays so; what was held when the broker died comes again."""
     with running(chosen(), tmp_path) as broker:
-        prepare(broker.bootstrap, "t", "g")
+        prepare(broker.bootstrap_servers, "t", "g")
         outlive(broker)
 
 
 def outlive(broker: RunningBroker) -> None:
     with (
-        Producer(bootstrap_servers=broker.bootstrap) as producer,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
         ShareConsumer(
             "t",
-            bootstrap_servers=broker.bootstrap,
+            bootstrap_servers=broker.bootstrap_servers,
             group_id="g",
             share_acknowledgement_mode="explicit",
         ) as consumer,

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka_tools import SCRIPTS, RunningTool, tool_in_background, tools
+from tests.support.kafka_tools import SCRIPTS, RunningTool, tool_in_background, tools
 
 ADDRESS = "localhost:9092"
 WAIT_SECONDS_MAX = 20.0

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import ceil
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
     AcquireMode,
+    AcquireRequest,
     Delta,
-    Limits,
     LogBatches,
     Reason,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
-    Wanted,
 )
 from sharegroup.errors import InvalidRecordState, InvalidRequest, KafkaError
 
@@ -34,7 +34,7 @@ class Cell:
     state: RecordState
     count: int
     member_id: str = ""
-    lock_until_ms: int = 0
+    lock_deadline_ms: int = 0
     told_apart: bool = False
     reason: Reason | None = None
 
@@ -58,10 +58,15 @@ class PartitionModel:
 
     def next_expiry_ms(self) -> int | None:
         locked = self.in_state(ACQUIRED)
-        return min((self.cells[offset].lock_until_ms for offset in locked), default=None)
+        return min((self.cells[offset].lock_deadline_ms for offset in locked), default=None)
 
     def acquire(
-        self, member_id: str, log: LogBatches, limits: Limits, wanted: Wanted, now_ms: int
+        self,
+        member_id: str,
+        log: LogBatches,
+        limits: SharePartitionLimits,
+        wanted: AcquireRequest,
+        now_ms: int,
     ) -> list[tuple[int, int]]:
         """The offsets that are locked now, each with its delivery count."""
         batch_of = {
@@ -104,7 +109,11 @@ class PartitionModel:
         self.advance()
 
     def from_waiting(
-        self, waiting: list[int], log: LogBatches, limits: Limits, wanted: Wanted
+        self,
+        waiting: list[int],
+        log: LogBatches,
+        limits: SharePartitionLimits,
+        wanted: AcquireRequest,
     ) -> tuple[list[int], bool]:
         """What is taken of the records that wait, and whether new ones may join it."""
         taken: list[int] = []
@@ -133,7 +142,7 @@ class PartitionModel:
         self.cells[offset] = Cell(ACQUIRED, cell.count + 1, member_id, until, cell.told_apart)
 
     def refusal(
-        self, member_id: str, acks: list[AckBatch], limits: Limits, now_ms: int
+        self, member_id: str, acks: list[AckBatch], limits: SharePartitionLimits, now_ms: int
     ) -> type[KafkaError] | None:
         """Why a request is refused as a whole; None when it is not."""
         reached = None
@@ -157,13 +166,13 @@ class PartitionModel:
                     continue
                 cell = self.cells[offset]
                 held = cell.state is ACQUIRED and cell.member_id == member_id
-                if not held or cell.lock_until_ms <= now_ms:
+                if not held or cell.lock_deadline_ms <= now_ms:
                     return InvalidRecordState
                 if kind == 4 and not limits.renewal:
                     return InvalidRecordState
         return InvalidRecordState if twice else None
 
-    def acknowledge(self, acks: list[AckBatch], limits: Limits, now_ms: int) -> None:
+    def acknowledge(self, acks: list[AckBatch], limits: SharePartitionLimits, now_ms: int) -> None:
         told_apart = any(kind in (1, 3) for ack in acks for kind in ack.types)
         for ack in acks:
             for offset, kind in types_by_offset(ack):
@@ -171,7 +180,7 @@ class PartitionModel:
                     continue
                 if kind == 4:
                     until = now_ms + limits.lock_ms
-                    self.cells[offset] = replace(self.cells[offset], lock_until_ms=until)
+                    self.cells[offset] = replace(self.cells[offset], lock_deadline_ms=until)
                 else:
                     known = told_apart or self.cells[offset].told_apart
                     if kind == 3:
@@ -181,14 +190,14 @@ class PartitionModel:
                         self.settle(offset, state, limits, known)
         self.advance()
 
-    def release_member(self, member_id: str, limits: Limits) -> None:
+    def release_member(self, member_id: str, limits: SharePartitionLimits) -> None:
         for offset in self.in_state(ACQUIRED):
             if self.cells[offset].member_id == member_id:
                 self.settle(offset, AVAILABLE, limits)
         self.advance()
 
     def release_unreadable(
-        self, member_id: str, ranges: list[tuple[int, int]], limits: Limits
+        self, member_id: str, ranges: list[tuple[int, int]], limits: SharePartitionLimits
     ) -> None:
         for offset in self.in_state(ACQUIRED):
             is_named = any(first <= offset < end for first, end in ranges)
@@ -196,7 +205,7 @@ class PartitionModel:
                 self.settle(offset, AVAILABLE, limits, failure=Reason.UNREADABLE)
         self.advance()
 
-    def dead_letters(self, limits: Limits) -> dict[int, tuple[int, Reason]]:
+    def dead_letters(self, limits: SharePartitionLimits) -> dict[int, tuple[int, Reason]]:
         """Delivery count and reason of everything that waits for its copy."""
         return {
             offset: (cell.count, cell.reason or inferred(cell.count, limits))
@@ -213,9 +222,9 @@ class PartitionModel:
     def due(self, now_ms: int) -> list[int]:
         """What is locked and should not be any more."""
         locked = self.in_state(ACQUIRED)
-        return [offset for offset in locked if self.cells[offset].lock_until_ms <= now_ms]
+        return [offset for offset in locked if self.cells[offset].lock_deadline_ms <= now_ms]
 
-    def expire(self, limits: Limits, offsets: Iterable[int]) -> None:
+    def expire(self, limits: SharePartitionLimits, offsets: Iterable[int]) -> None:
         for offset in offsets:
             self.settle(offset, AVAILABLE, limits)
         self.advance()
@@ -230,7 +239,7 @@ class PartitionModel:
         self,
         offset: int,
         state: RecordState,
-        limits: Limits,
+        limits: SharePartitionLimits,
         told_apart: bool = False,
         failure: Reason = Reason.EXHAUSTED,
     ) -> None:
@@ -241,7 +250,7 @@ class PartitionModel:
             told_apart = told_apart and state is AVAILABLE
             self.cells[offset] = Cell(state, count, told_apart=told_apart)
 
-    def fail(self, offset: int, reason: Reason, limits: Limits) -> None:
+    def fail(self, offset: int, reason: Reason, limits: SharePartitionLimits) -> None:
         count = self.cells[offset].count
         if limits.dead_letters:
             self.cells[offset] = Cell(ARCHIVING, count, reason=reason)
@@ -269,12 +278,12 @@ class PartitionModel:
         }
 
 
-def inferred(count: int, limits: Limits) -> Reason:
+def inferred(count: int, limits: SharePartitionLimits) -> Reason:
     """What is made of a record that a restart found waiting for its copy."""
     return Reason.EXHAUSTED if count >= limits.delivery_count_max else Reason.REJECTED
 
 
-def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: Wanted) -> bool:
+def is_enough(taken: list[int], offset: int, log: LogBatches, wanted: AcquireRequest) -> bool:
     """Whether ``offset`` is more than was asked for: exactly, or by the log batch."""
     if len(taken) < wanted.records_max:
         return False

@@ -15,17 +15,17 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.storage.compaction import CompactionLimits
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.segment import SegmentLimits
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log.compaction import CompactionLimits
+from sharegroup.storage.segment.segment import SegmentLimits
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import scan
 from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import NewRecord, batch_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, batch_records, encode_batch
 from tests.unit.storage.logs import TOPIC
 
 SEGMENT_BYTES = 350
@@ -98,14 +98,14 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule(records=records)
     def put(self, records: list[tuple[bytes, bytes | None]]) -> None:
         self.remember(records, None)
-        self.append(encode_batch([NewRecord(*one, self.now_ms) for one in records]))
+        self.append(encode_batch([SimpleRecord(*one, self.now_ms) for one in records]))
 
     @rule(records=records, producer=st.sampled_from(PRODUCERS))
     def put_in_transaction(self, records: list[tuple[bytes, bytes | None]], producer: int) -> None:
         self.open_since.setdefault(producer, self.end)
         self.remember(records, producer)
         batch = encode_batch(
-            [NewRecord(*one, self.now_ms) for one in records],
+            [SimpleRecord(*one, self.now_ms) for one in records],
             producer_id=producer,
             producer_epoch=0,
             base_sequence=self.sequences[producer],
@@ -225,7 +225,5 @@ class CompactionMachine(RuleBasedStateMachine):
 CompactionMachine.TestCase.settings = settings(
     max_examples=100,
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestCompaction = CompactionMachine.TestCase

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sharegroup.core import offset_runs
-from sharegroup.core.offset_runs import OffsetRuns, Run
+from sharegroup.core.share_partition import offset_runs
+from sharegroup.core.share_partition.offset_runs import OffsetRuns, Run
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 VALUES = st.sampled_from("abc")
@@ -106,7 +106,6 @@ SETTINGS = settings(
     max_examples=int(EXAMPLES or 150),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
-    deadline=None,
     database=None,
 )
 TestOffsetRuns = OffsetRunsMachine.TestCase

@@ -9,18 +9,17 @@ offset that it was written at.
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import dataclass
-from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sharegroup.errors import KafkaStorageError, OffsetOutOfRange
-from sharegroup.storage import fence, syncer
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.sync.syncer import Syncer
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import parse_header
 from tests.unit.storage.logs import NOW_MS, batch, open_log
@@ -38,20 +37,17 @@ class Written:
     ticket: Ticket
 
 
+def timeless(files: Files, root: str) -> Syncer:
+    """A syncer whose clock stands still: nothing may depend on how long things take."""
+    return Syncer(files, root, clock=lambda: 0.0, probe_seconds=0.0)
+
+
 class LogMachine(RuleBasedStateMachine):
     """See the module's text."""
 
     @initialize(seed=st.integers(0, 2**16))
     def start(self, seed: int) -> None:
         self.loop = asyncio.new_event_loop()
-        # Nothing may depend on how long things take.
-        self.patches = [
-            mock.patch.object(fence, "PROBE_SECONDS", 0.0),
-            mock.patch.object(syncer, "INLINE_SECONDS_MAX", math.inf),
-            mock.patch.object(syncer, "TREE_SLOW_SECONDS", math.inf),
-        ]
-        for patch in self.patches:
-            patch.start()
         self.disk = PowerLossDisk(seed)
         self.model: list[Written] = []
         self.failed: list[Written] = []
@@ -59,14 +55,12 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.directory, self.log = open_log(self.disk, segment_bytes=SEGMENT_BYTES)
+        self.directory, self.log = open_log(self.disk, segment_bytes=SEGMENT_BYTES, syncer=timeless)
 
     def teardown(self) -> None:
         self.loop.run_until_complete(asyncio.sleep(0))
         self.directory.abandon()
         self.loop.close()
-        for patch in self.patches:
-            patch.stop()
 
     def in_loop(self, call):
         async def called():
@@ -167,7 +161,5 @@ class LogMachine(RuleBasedStateMachine):
 LogMachine.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 TestPartitionLog = LogMachine.TestCase

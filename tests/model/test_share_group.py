@@ -18,44 +18,51 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.share_group import (
-    GroupLimits,
-    HeartbeatReply,
-    HeartbeatRequest,
-    ShareGroups,
-    TopicPicture,
-)
-from sharegroup.core.share_group_records import (
+from sharegroup.core.share_group.records import (
     Records,
-    RecordType,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
     ShareGroupRecord,
+    ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
+from sharegroup.core.share_group.share_groups import (
+    HeartbeatReply,
+    HeartbeatRequest,
+    ShareGroupLimits,
+    ShareGroups,
+    TopicMetadata,
+)
 from sharegroup.errors import FencedMemberEpoch, GroupIdNotFound, NonEmptyGroup, UnknownMemberId
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName, TopicPartition
+from sharegroup.ids import (
+    GroupId,
+    MemberId,
+    SharePartitionKey,
+    TopicId,
+    TopicIdPartition,
+    TopicName,
+)
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 GROUP = GroupId("orders")
 WALL_MS = 1_700_000_000_000
-LIMITS = GroupLimits(session_timeout_ms=10_000, assignment_interval_ms=2_000)
+LIMITS = ShareGroupLimits(session_timeout_ms=10_000, assignment_interval_ms=2_000)
 
 member_ids = st.sampled_from([MemberId(name) for name in ("m", "n", "o", "p", "q")])
 topic_names = st.sampled_from([TopicName(name) for name in ("a", "b", "c")])
 subscriptions = st.lists(topic_names, min_size=1, max_size=3).map(tuple)
 
 TYPE_OF = {
-    ShareGroupMemberMetadata: RecordType.MEMBER_METADATA,
-    ShareGroupMetadata: RecordType.METADATA,
-    ShareGroupTargetAssignmentMetadata: RecordType.TARGET_ASSIGNMENT_METADATA,
-    ShareGroupTargetAssignmentMember: RecordType.TARGET_ASSIGNMENT_MEMBER,
-    ShareGroupCurrentMemberAssignment: RecordType.CURRENT_MEMBER_ASSIGNMENT,
-    ShareGroupStatePartitionMetadata: RecordType.STATE_PARTITION_METADATA,
+    ShareGroupMemberMetadata: ShareGroupRecordType.MEMBER_METADATA,
+    ShareGroupMetadata: ShareGroupRecordType.METADATA,
+    ShareGroupTargetAssignmentMetadata: ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA,
+    ShareGroupTargetAssignmentMember: ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
+    ShareGroupCurrentMemberAssignment: ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT,
+    ShareGroupStatePartitionMetadata: ShareGroupRecordType.STATE_PARTITION_METADATA,
 }
 
 
@@ -69,7 +76,7 @@ class Client:
     wants: tuple[TopicName, ...]
     epoch: int = 0
     says_all: bool = False
-    has: frozenset[TopicPartition] = frozenset()
+    has: frozenset[TopicIdPartition] = frozenset()
 
 
 def compacted(log: list[ShareGroupRecord]) -> list[ShareGroupRecord]:
@@ -96,7 +103,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.groups = ShareGroups()
         self.log: list[ShareGroupRecord] = []
         self.ends = [0]  # The log's length after each command: its records are one batch.
-        self.topics: dict[TopicName, TopicPicture] = {}
+        self.topics: dict[TopicName, TopicMetadata] = {}
         self.topics_made = 0
         self.clients: dict[MemberId, Client] = {}
         self.now_ms = 0
@@ -168,9 +175,9 @@ class ShareGroupMachine(RuleBasedStateMachine):
             assert reply.assignment is not None
             assert bool(client.has) == bool(self.partitions_of(client.wants))
 
-    def partitions_of(self, names: tuple[TopicName, ...]) -> frozenset[TopicPartition]:
+    def partitions_of(self, names: tuple[TopicName, ...]) -> frozenset[TopicIdPartition]:
         return frozenset(
-            TopicPartition(self.topics[name].topic_id, partition)
+            TopicIdPartition(self.topics[name].topic_id, partition)
             for name in names
             if name in self.topics
             for partition in range(self.topics[name].partition_count)
@@ -218,7 +225,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         topic = self.topics.get(name)
         if topic is None:
             self.topics_made += 1
-            topic = TopicPicture(name, TopicId(UUID(int=self.topics_made)), 0)
+            topic = TopicMetadata(name, TopicId(UUID(int=self.topics_made)), 0)
         self.topics[name] = topic._replace(partition_count=max(count, topic.partition_count))
 
     @precondition(lambda self: self.topics)
@@ -249,7 +256,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         before = self.groups.describe(GROUP).epoch if GROUP in self.groups else 1
         try:
             records, altered = self.groups.alter_offsets(
-                GROUP, {TopicPartition(topic.topic_id, 0): 5}, self.topics
+                GROUP, {TopicIdPartition(topic.topic_id, 0): 5}, self.topics
             )
         except NonEmptyGroup:
             assert self.groups.describe(GROUP).members
@@ -362,6 +369,5 @@ TestShareGroup.settings = settings(
     max_examples=int(EXAMPLES or 150),
     stateful_step_count=30,
     derandomize=EXAMPLES is None,
-    deadline=None,
     database=None,
 )

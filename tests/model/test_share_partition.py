@@ -16,15 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
     AcquireMode,
-    Limits,
+    AcquireRequest,
     LogBatches,
     RecordState,
-    Wanted,
+    SharePartitionLimits,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
 from tests.model.share_partition_model import (
     Cell,
@@ -37,7 +37,7 @@ from tests.model.share_partition_model import (
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 MEMBERS = st.sampled_from([MemberId("a"), MemberId("b"), MemberId("c")])
 LIMITS = st.builds(
-    Limits,
+    SharePartitionLimits,
     lock_ms=st.sampled_from([5, 10]),
     delivery_count_max=st.integers(1, 6),
     in_flight_max=st.integers(1, 20),
@@ -46,7 +46,9 @@ LIMITS = st.builds(
     dead_letters=st.booleans(),
 )
 TYPES = st.integers(0, 4)
-WANTED = st.builds(Wanted, st.integers(1, 10), st.integers(0, 6), st.sampled_from(AcquireMode))
+WANTED = st.builds(
+    AcquireRequest, st.integers(1, 10), st.integers(0, 6), st.sampled_from(AcquireMode)
+)
 LOG = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.integers(1, 4)), min_size=3, max_size=8
 )
@@ -71,7 +73,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.partition = SharePartition(0)
         self.model = PartitionModel()
         self.state_log = StateLogModel()
-        self.limits = Limits(lock_ms=10, delivery_count_max=2, in_flight_max=12)
+        self.limits = SharePartitionLimits(lock_ms=10, delivery_count_max=2, in_flight_max=12)
         self.now_ms = 0
         self.batches: list[tuple[int, int]] = []
         self.log_end = 0
@@ -100,7 +102,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.now_ms += ms
 
     @rule(limits=LIMITS)
-    def configure(self, limits: Limits) -> None:
+    def configure(self, limits: SharePartitionLimits) -> None:
         self.limits = limits
 
     @rule(batches_max=st.integers(1, 8), withheld=st.sets(st.integers(0, 7)))
@@ -117,7 +119,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.pending_read = LogBatches(position, firsts, ends, looked_until=looked_until)
 
     @rule(member_id=MEMBERS, wanted=WANTED)
-    def acquire(self, member_id: MemberId, wanted: Wanted) -> None:
+    def acquire(self, member_id: MemberId, wanted: AcquireRequest) -> None:
         if self.pending_read is None:
             self.read(8)
         log, self.pending_read = self.pending_read, None
@@ -126,7 +128,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         acquisition = self.partition.acquire(
             member_id,
             log,
-            wanted=wanted,
+            request=wanted,
             limits=self.limits,
             now_ms=self.now_ms,
         )
@@ -174,7 +176,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self, offsets: list[int], types: list[int], owner: MemberId, claimed_by: MemberId
     ) -> None:
         cells = self.model.cells
-        in_time = all(self.now_ms < cells[offset].lock_until_ms for offset in offsets)
+        in_time = all(self.now_ms < cells[offset].lock_deadline_ms for offset in offsets)
         acks = [
             AckBatch(offset, offset + 1, (kind,))
             for offset, kind in zip(offsets, types, strict=True)
@@ -313,7 +315,9 @@ def one_step(machine: SharePartitionMachine, chance: random.Random) -> None:
     match chance.choices(range(10), weights=(30, 30, 12, 10, 4, 4, 3, 3, 2, 3))[0]:
         case 0:
             mode = chance.choice(list(AcquireMode))
-            machine.acquire(member_id, Wanted(chance.randint(1, 10), chance.randint(0, 6), mode))
+            machine.acquire(
+                member_id, AcquireRequest(chance.randint(1, 10), chance.randint(0, 6), mode)
+            )
         case 1 if locked:
             owner = chance.choice(sorted(locked))
             chosen = sorted(chance.sample(locked[owner], chance.randint(1, len(locked[owner]))))
@@ -348,7 +352,9 @@ def test_long_busy_history_agrees_with_the_model(seed: int) -> None:
     machine = SharePartitionMachine()
     count_max, in_flight_max = chance.randint(2, 8), chance.randint(4, 20)
     runs_max, dead_letters = chance.choice([4, 12, 100]), chance.choice([False, True])
-    machine.configure(Limits(10, count_max, in_flight_max, runs_max, dead_letters=dead_letters))
+    machine.configure(
+        SharePartitionLimits(10, count_max, in_flight_max, runs_max, dead_letters=dead_letters)
+    )
     machine.produce([(chance.choice([0, 0, 0, 2]), chance.randint(1, 4)) for _ in range(15)])
     for _ in range(150):
         one_step(machine, chance)
@@ -361,6 +367,5 @@ TestSharePartition.settings = settings(
     max_examples=int(EXAMPLES or 200),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
-    deadline=None,
     database=None,
 )

@@ -8,6 +8,7 @@ that would be a wake-up that was missed.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -16,8 +17,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sharegroup.core.session_partitions import SessionPartitions
-from sharegroup.core.share_session import EPOCH_MAX, Closed, Fetching, SessionKey, ShareSessions
+from sharegroup.core.sessions.session_partitions import SessionPartitions
+from sharegroup.core.sessions.share_session import (
+    EPOCH_MAX,
+    Closed,
+    Fetching,
+    SessionKey,
+    ShareSessions,
+)
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
@@ -25,16 +32,19 @@ from sharegroup.errors import (
     ShareSessionLimitReached,
     ShareSessionNotFound,
 )
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
+from sharegroup.steps import run_to_end
 
 EXAMPLES = os.environ.get("MODEL_EXAMPLES")
 SESSIONS_MAX = 3
+PARTITIONS_MAX = 7
+"""Of all sessions; one names up to 5."""
 KEYS = st.sampled_from(
     [SessionKey(GroupId(group), MemberId(member)) for group in "gh" for member in "abc"]
 )
-CONNECTIONS = st.sampled_from(["c1", "c2"])
+CONNECTIONS = st.sampled_from(["c1", "c2", "c3"])
 TOPIC = TopicId(UUID(int=1))
-PARTITION = st.integers(0, 4).map(lambda number: TopicPartition(TOPIC, number))
+PARTITION = st.integers(0, 4).map(lambda number: TopicIdPartition(TOPIC, number))
 PARTITIONS = st.lists(PARTITION, max_size=4)
 GROUPS = st.sampled_from([GroupId("g"), GroupId("h")])
 
@@ -44,16 +54,16 @@ class Session:
     connection_id: str
     found: SessionPartitions
     expected: int = 1
-    doubtful: list[TopicPartition] = field(default_factory=list)
-    ready: list[TopicPartition] = field(default_factory=list)
-    quiet: list[TopicPartition] = field(default_factory=list)
-    watched: set[TopicPartition] = field(default_factory=set)
+    doubtful: list[TopicIdPartition] = field(default_factory=list)
+    ready: list[TopicIdPartition] = field(default_factory=list)
+    quiet: list[TopicIdPartition] = field(default_factory=list)
+    watched: set[TopicIdPartition] = field(default_factory=set)
 
     @property
-    def all(self) -> list[TopicPartition]:
+    def all(self) -> list[TopicIdPartition]:
         return self.doubtful + self.ready + self.quiet
 
-    def move(self, partition: TopicPartition, to: list[TopicPartition] | None) -> None:
+    def move(self, partition: TopicIdPartition, to: list[TopicIdPartition] | None) -> None:
         for kind in (self.doubtful, self.ready, self.quiet):
             if partition in kind:
                 kind.remove(partition)
@@ -61,15 +71,16 @@ class Session:
             to.append(partition)
 
 
-def unique(partitions: list[TopicPartition]) -> list[TopicPartition]:
+def unique(partitions: list[TopicIdPartition]) -> list[TopicIdPartition]:
     return list(dict.fromkeys(partitions))
 
 
 class ShareSessionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.sessions = ShareSessions(SESSIONS_MAX)
+        self.sessions = ShareSessions(SESSIONS_MAX, partitions_max=PARTITIONS_MAX)
         self.model: dict[SessionKey, Session] = {}
+        self.fetch_count = 0
         self.records: set[SharePartitionKey] = set()
         """Where there is something to fetch."""
 
@@ -86,11 +97,51 @@ class ShareSessionMachine(RuleBasedStateMachine):
         session.expected = 1 if session.expected == EPOCH_MAX else session.expected + 1
         return session
 
+    def has_room(self, key: SessionKey, size: int) -> bool:
+        """Whether the session may have ``size`` partitions beside the others."""
+        return sum(len(s.all) for k, s in self.model.items() if k != key) + size <= PARTITIONS_MAX
+
+    def may_push(self, key: SessionKey, size: int) -> bool:
+        """Whether it may have them in another's place: up to an equal share for each."""
+        return size * len({*self.model, key}) <= PARTITIONS_MAX
+
+    def check_evicted(
+        self, key: SessionKey, evicted: tuple[Closed, ...], *, had_room: bool
+    ) -> None:
+        """Exactly one session went, and none was larger; or none, as there was room."""
+        assert len(evicted) == (not had_room)
+        for closed in evicted:
+            assert closed.key != key
+            gone = self.pop_closed(closed)
+            assert len(gone.all) == max(
+                len(s.all) for k, s in [*self.model.items(), (closed.key, gone)] if k != key
+            )
+
+    def pop_closed(self, closed: Closed) -> Session:
+        gone = self.model.pop(closed.key)
+        assert gone.found.is_over
+        assert sorted(closed.partitions) == sorted(gone.all)
+        return gone
+
+    def crowded_out(self) -> SessionKey:
+        """The oldest session of the connection with most of them; with three no two have most."""
+        counts = Counter(session.connection_id for session in self.model.values())
+        (crowded, _), *_ = counts.most_common(1)
+        return next(k for k, session in self.model.items() if session.connection_id == crowded)
+
     @rule(key=KEYS, connection_id=CONNECTIONS, named=PARTITIONS, has_acks=st.booleans())
     def open(
-        self, key: SessionKey, connection_id: str, named: list[TopicPartition], has_acks: bool
+        self, key: SessionKey, connection_id: str, named: list[TopicIdPartition], has_acks: bool
     ) -> None:
-        is_too_much = key not in self.model and len(self.model) >= SESSIONS_MAX
+        size = len(unique(named))
+        is_full = key not in self.model and len(self.model) >= SESSIONS_MAX
+        # An equal share of three is one, or all for the only connection.
+        is_refused = is_full and connection_id in {s.connection_id for s in self.model.values()}
+        gone = key if not is_full else self.crowded_out()
+        others = [len(s.all) for k, s in self.model.items() if k not in (key, gone)]
+        had_room = sum(others) + size <= PARTITIONS_MAX
+        may_push = size * (len(others) + 1) <= PARTITIONS_MAX
+        is_too_much = is_refused or not (had_room or may_push)
         refusal = InvalidRequest if has_acks else ShareSessionLimitReached if is_too_much else None
         if refusal is not None:
             with pytest.raises(refusal):
@@ -99,8 +150,13 @@ class ShareSessionMachine(RuleBasedStateMachine):
         found = self.fetch(key, 0, connection_id, named, [], has_acks)
         assert isinstance(found, Fetching)
         assert (tuple(found.partitions), found.opened) == (tuple(unique(named)), True)
+        for_place, for_partitions = found.evicted[:is_full], found.evicted[is_full:]
+        if is_full:
+            assert [closed.key for closed in for_place] == [gone]
+            self.pop_closed(for_place[0])
+        self.check_evicted(key, for_partitions, had_room=had_room)
         if key in self.model:
-            assert self.model[key].found.is_over
+            assert self.model.pop(key).found.is_over
         self.model[key] = Session(connection_id, found.partitions, doubtful=unique(named))
 
     @rule(
@@ -113,14 +169,21 @@ class ShareSessionMachine(RuleBasedStateMachine):
         self,
         key: SessionKey,
         ahead: int,
-        named: list[TopicPartition],
-        forgotten: list[TopicPartition],
+        named: list[TopicIdPartition],
+        forgotten: list[TopicIdPartition],
     ) -> None:
         expected = self.model[key].expected if key in self.model else 1
         epoch = max(1, expected + ahead)
         refusal = self.refusal(key, epoch)
         if refusal is not None:
             with pytest.raises(refusal):
+                self.fetch(key, epoch, "c1", named, forgotten, True)
+            return
+        size = len({*self.model[key].all, *named}.difference(forgotten))
+        grows = size > len(self.model[key].all)
+        had_room = not grows or self.has_room(key, size)
+        if not had_room and not self.may_push(key, size):
+            with pytest.raises(ShareSessionLimitReached):
                 self.fetch(key, epoch, "c1", named, forgotten, True)
             return
         session = self.advance(key)
@@ -130,7 +193,10 @@ class ShareSessionMachine(RuleBasedStateMachine):
             session.watched.discard(partition)
         if session.quiet:
             session.move(session.quiet[0], session.ready)
-        assert self.fetch(key, epoch, "c1", named, forgotten, True) == (session.found, False)
+        found = self.fetch(key, epoch, "c1", named, forgotten, True)
+        assert isinstance(found, Fetching)
+        assert found[:2] == (session.found, False)
+        self.check_evicted(key, found.evicted, had_room=had_room)
 
     @rule(key=KEYS, ahead=st.sampled_from([0, 0, 1]))
     def acknowledge(self, key: SessionKey, ahead: int) -> None:
@@ -149,7 +215,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
             self.sessions.acknowledge(key, 0)
 
     @rule(key=KEYS, by_fetch=st.booleans(), named=PARTITIONS)
-    def close(self, key: SessionKey, by_fetch: bool, named: list[TopicPartition]) -> None:
+    def close(self, key: SessionKey, by_fetch: bool, named: list[TopicIdPartition]) -> None:
         if key not in self.model:
             with pytest.raises(ShareSessionNotFound):
                 self.sessions.acknowledge(key, -1)
@@ -164,10 +230,10 @@ class ShareSessionMachine(RuleBasedStateMachine):
         assert self.model.pop(key).found.is_over
 
     @rule(group_id=GROUPS, partition=PARTITION, to_all=st.booleans())
-    def records_come(self, group_id: GroupId, partition: TopicPartition, to_all: bool) -> None:
+    def records_come(self, group_id: GroupId, partition: TopicIdPartition, to_all: bool) -> None:
         self.come(group_id, partition, to_all=to_all)
 
-    def come(self, group_id: GroupId, partition: TopicPartition, *, to_all: bool) -> None:
+    def come(self, group_id: GroupId, partition: TopicIdPartition, *, to_all: bool) -> None:
         """New ones for all groups, or given back ones for one."""
         groups = [GroupId("g"), GroupId("h")] if to_all else [group_id]
         self.records |= {SharePartitionKey(one, *partition) for one in groups}
@@ -208,7 +274,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
             session.watched.add(partition)
             self.look_at(key, partition, data)
 
-    def look_at(self, key: SessionKey, partition: TopicPartition, data: st.DataObject) -> None:
+    def look_at(self, key: SessionKey, partition: TopicIdPartition, data: st.DataObject) -> None:
         session, share_partition = self.model[key], SharePartitionKey(key.group_id, *partition)
         what = data.draw(st.sampled_from(["found", "given back", "unusable"]))
         if what == "unusable":
@@ -233,7 +299,8 @@ class ShareSessionMachine(RuleBasedStateMachine):
                 session.found.quieten(partition)
                 session.move(partition, session.quiet)
             session.watched.add(partition)
-        session.found.watch_ready()
+        for partition in session.found.ready:
+            session.found.watch(partition)
 
     @rule(connection_id=CONNECTIONS)
     def connection_is_gone(self, connection_id: str) -> None:
@@ -256,30 +323,38 @@ class ShareSessionMachine(RuleBasedStateMachine):
         key: SessionKey,
         epoch: int,
         connection_id: str,
-        named: list[TopicPartition],
-        forgotten: list[TopicPartition],
+        named: list[TopicIdPartition],
+        forgotten: list[TopicIdPartition],
         has_acks: bool,
     ) -> Fetching | Closed:
-        return self.sessions.fetch(
+        """Accept a fetch, each second one as if it were large."""
+        self.fetch_count += 1
+        fills_later = self.fetch_count % 2 == 0
+        outcome = self.sessions.fetch(
             key,
             epoch,
             connection_id=connection_id,
             partitions=named,
             forgotten=forgotten,
             has_acks=has_acks,
+            fills_later=fills_later,
         )
+        if fills_later and isinstance(outcome, Fetching):
+            run_to_end(outcome.partitions.fill(dict.fromkeys(named), forgotten))
+        return outcome
 
     @invariant()
     def sessions_are_the_model(self) -> None:
         assert len(self.sessions) == len(self.model)
-        assert self.sessions.partition_count() == sum(len(s.all) for s in self.model.values())
+        total = sum(len(s.all) for s in self.model.values())
+        assert self.sessions.partition_count() == total <= PARTITIONS_MAX
         for group_id in (GroupId("g"), GroupId("h")):
             size = sum(key.group_id == group_id for key in self.model)
             assert self.sessions.group_size(group_id) == size
             assert self.sessions.group_has_sessions(group_id) == (size > 0)
         for key, session in self.model.items():
             assert key in self.sessions
-            for connection_id in ("c1", "c2"):
+            for connection_id in ("c1", "c2", "c3"):
                 is_there = self.sessions.is_on_connection(key, connection_id)
                 assert is_there == (connection_id == session.connection_id)
             assert session.found.doubtful == tuple(session.doubtful)
@@ -302,6 +377,5 @@ TestShareSession.settings = settings(
     max_examples=int(EXAMPLES or 100),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
-    deadline=None,
     database=None,
 )

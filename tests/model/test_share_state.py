@@ -20,14 +20,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sharegroup.core.delivery import RecordState, StateBatch
-from sharegroup.core.share_state import ShareStates, StateSummary
-from sharegroup.core.share_state_records import (
+from sharegroup.core.share_partition.delivery import RecordState, StateBatch
+from sharegroup.core.share_state.records import (
     Records,
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
 )
+from sharegroup.core.share_state.share_states import ShareStates, StateSummary
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
 
@@ -330,6 +330,5 @@ TestShareState.settings = settings(
     max_examples=int(EXAMPLES or 200),
     stateful_step_count=30,
     derandomize=EXAMPLES is None,
-    deadline=None,
     database=None,
 )

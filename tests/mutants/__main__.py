@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CORE = Path("src/sharegroup/core")
 TESTS = ("tests/unit/core", "tests/model", "tests/transcripts")
-COPIED = ("src", "tests/__init__.py", "tests/unit/__init__.py", *TESTS)
+COPIED = ("src", "tests/__init__.py", "tests/conftest.py", "tests/unit/__init__.py", *TESTS)
 LEFT_OUT = (
     # About storage, too.
     "tests/model/test_compaction.py",
@@ -90,7 +90,7 @@ def report(fates: dict[str, str]) -> None:
     """One line for each module, then every change that nobody noticed."""
     by_module: dict[str, Counter[str]] = {}
     for name, fate in fates.items():
-        by_module.setdefault(name.split(".")[2], Counter())[fate] += 1
+        by_module.setdefault(".".join(name.split(".")[2:4]), Counter())[fate] += 1
     for module, counts in sorted(by_module.items()):
         print(f"{module:28} {counts.total():5}", dict(counts.most_common()))
     for name, fate in fates.items():
@@ -100,7 +100,8 @@ def report(fates: dict[str, str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("modules", nargs="*", help="names of core's modules; all of them if none")
+    names = "modules of core, as in share_partition/delivery; all of them if none"
+    parser.add_argument("modules", nargs="*", help=names)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "mutants")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()

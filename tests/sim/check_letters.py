@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from sharegroup.wire.records import Record
+from sharegroup.wire.records import DecodedRecord
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import Report, ShareChecks
 from tests.sim.messages import Partition
@@ -29,7 +29,7 @@ class Letter(NamedTuple):
     value: bytes | None
 
 
-def letter_of(record: Record) -> Letter:
+def letter_of(record: DecodedRecord) -> Letter:
     """What a record of a dead-letter topic says."""
     headers = {name: value or b"" for name, value in record.headers}
     value = None if NOT_COPIED in headers else bytes(record.value or b"")

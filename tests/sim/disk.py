@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sharegroup.storage.files import Buffer
+from sharegroup.storage.disk.files import Buffer, Identity
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.sim.loop import Process, SimLoop
 
@@ -29,7 +29,7 @@ class DiskSpeed:
 
 
 class ProcessDisk:
-    """Implements `sharegroup.storage.files.Files` for one life of one process."""
+    """Implements `sharegroup.storage.disk.files.Files` for one life of one process."""
 
     __slots__ = ("_chance", "_disk", "_loop", "_process", "_speed", "is_in_thread")
 
@@ -91,8 +91,11 @@ class ProcessDisk:
     def exists(self, path: str) -> bool:
         return self._live().exists(path)
 
-    def make_directory(self, path: str) -> None:
-        self._live().make_directory(path)
+    def identity(self, file: int | str) -> Identity | None:
+        return self._live().identity(file)
+
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
+        self._live().make_directory(path, parents=parents)
 
     def rename(self, source: str, target: str) -> None:
         self._live().rename(source, target)
@@ -105,6 +108,9 @@ class ProcessDisk:
 
     def lock(self, path: str) -> int:
         return self._live().lock(path)
+
+    def release(self) -> None:
+        self._disk.release()
 
     def sync_seconds(self) -> float:
         return self._chance.randint(*self._speed.sync_us) / 1e6

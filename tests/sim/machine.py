@@ -7,11 +7,11 @@ import random
 
 from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
-from sharegroup.core.delivery import Delta, RecordState
+from sharegroup.core.share_partition.delivery import Delta, RecordState
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
-from sharegroup.storage.files import Files
-from sharegroup.storage.syncer import Syncer
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.sim.client import PORT
 from tests.sim.clock import SimClock
@@ -92,6 +92,9 @@ class Machine:
             self._end(silently=False)
             self.disk.release_locks()
             return False
+        # Slices of time end by the virtual clock, so a seed decides them, too.
+        self.running.parts.waiting.seconds = self._loop.time
+        self.running.server.budgets.turns.clock = self._loop.time
         self.started_us = self._loop.now_us
         return True
 

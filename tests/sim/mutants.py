@@ -15,17 +15,19 @@ from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.lock_expiry import LockExpiry
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core import share_group, share_group_heartbeat, share_partition
-from sharegroup.core.delivery import Ack, Acquired, Delta, RecordState
-from sharegroup.core.share_partition import SharePartition
-from sharegroup.core.share_session import ShareSessions
-from sharegroup.core.share_state import PersistedState, StateSummary
-from sharegroup.storage import log_directory
-from sharegroup.storage.fence import Fence
-from sharegroup.storage.log_reader import LogReader
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.syncer import SyncWork
-from sharegroup.storage.tickets import Ticket
+from sharegroup.core.sessions.share_session import ShareSessions
+from sharegroup.core.share_group import heartbeat as share_group_heartbeat
+from sharegroup.core.share_group import share_groups
+from sharegroup.core.share_partition import share_partition
+from sharegroup.core.share_partition.delivery import Ack, Acquired, Delta, RecordState
+from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.share_state.share_states import PersistedState, StateSummary
+from sharegroup.storage.log.fence import Fence
+from sharegroup.storage.log.log_reader import LogReader
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.recovery import directory_offsets
+from sharegroup.storage.sync.syncer import SyncWork
+from sharegroup.storage.sync.tickets import Ticket
 from tests.sim.swarm import Plan
 
 NO_WORK = SyncWork((), ())
@@ -190,10 +192,10 @@ def _without_bounds(original: Any) -> Any:
 
 
 def _any_epoch(_: Any) -> Any:
-    def advance(self: ShareSessions, key: Any, epoch: int) -> Any:
+    def expected(self: ShareSessions, key: Any, epoch: int) -> Any:
         return self._find(key)
 
-    return advance
+    return expected
 
 
 def _all_for_the_first(original: Any) -> Any:
@@ -254,9 +256,9 @@ MUTANTS = (
     Mutant(
         "L2",
         "the log start is forgotten",
-        log_directory,
+        directory_offsets,
         "read_checkpoint",
-        _value({}),
+        lambda _: lambda *_: {},
         ("restart", "delete_records"),
     ),
     Mutant(
@@ -327,8 +329,8 @@ MUTANTS = (
         _restored_without_counts,
         ("restart",),
     ),
-    Mutant("S9", "any session epoch will do", ShareSessions, "_advance", _any_epoch),
-    Mutant("S9", "any member epoch will do", share_group, "check_member", _value(None)),
+    Mutant("S9", "any session epoch will do", ShareSessions, "_expected", _any_epoch),
+    Mutant("S9", "any member epoch will do", share_groups, "check_member", _value(None)),
     Mutant(
         "S10",
         "no letter is written",

@@ -147,6 +147,9 @@ class End(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = min(BUFFER_BYTES_MAX, high or BUFFER_BYTES_MAX)
 
+    def get_write_buffer_size(self) -> int:
+        return self.other._incoming_bytes
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("10.0.0.1", self._connection.number) if name == "peername" else default
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import encode_batch
 from tests.sim.board import Board

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from sharegroup.ids import SharePartitionKey, TopicId
 from sharegroup.wire.batches import scan
-from sharegroup.wire.records import Record, decode_records, encode_batch
+from sharegroup.wire.records import DecodedRecord, decode_records, encode_batch
 from tests.sim.board import Board
 from tests.sim.cast import SESSION_TIMEOUT_S, Cast, settings_of
 from tests.sim.chaos import Chaos
@@ -265,7 +265,7 @@ class World:
     def _topic_ids(self) -> dict[str, UUID]:
         return {topic.name: topic.topic_id for topic in self.board.topics.values()}
 
-    async def _read(self, name: str, partition: Partition) -> tuple[int, list[Record]]:
+    async def _read(self, name: str, partition: Partition) -> tuple[int, list[DecodedRecord]]:
         """Where a log begins, and all that is in it."""
         client = Client("auditor")
         for _ in range(TRIES_MAX):
@@ -279,9 +279,9 @@ class World:
 
     async def _read_from(
         self, client: Client, partition: Partition, offset: int
-    ) -> list[Record] | None:
+    ) -> list[DecodedRecord] | None:
         """All from there on; None: retention has taken some of it meanwhile."""
-        end, records = offset + 1, list[Record]()
+        end, records = offset + 1, list[DecodedRecord]()
         while offset < end:
             answer = await self._answer(client, make_fetch(partition, offset))
             one = answer.responses[0].partitions[0]

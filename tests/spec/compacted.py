@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
@@ -33,7 +33,7 @@ class Compacted:
         self._at_ms += MINUTE_MS
         if minutes_ago is not None:
             self._at_ms = self._now_ms - minutes_ago * MINUTE_MS
-        records = [NewRecord(key.encode(), value, self._at_ms) for key in keys]
+        records = [SimpleRecord(key.encode(), value, self._at_ms) for key in keys]
         self.scene.produce_batch(self.topic, encode_batch(records))
 
     def until_left(self, *offsets: int) -> None:

@@ -14,10 +14,10 @@ from itertools import count
 import pytest
 from kio.schema.find_coordinator.v6 import request as find_coordinator
 
-from tests.kafka_peer import why_missing
 from tests.spec.peer import Peer, start_kafka, start_ours
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
+from tests.support.kafka_peer import why_missing
 
 KIND = os.environ.get("SPEC_PEER", "ours")
 _numbers = count(1)

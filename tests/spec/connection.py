@@ -6,7 +6,6 @@ happens in between.
 
 from __future__ import annotations
 
-import select
 from typing import Any
 
 from sharegroup.wire.apis import response_class, response_header_version
@@ -14,6 +13,7 @@ from sharegroup.wire.decoder import decode
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.headers import decode_response_header
 from tests.faults.raw_connection import RawConnection
+from tests.support.processes import readable
 
 ANSWER_SECONDS_MAX = 20.0
 """Apache Kafka makes its internal topics while the first request waits."""
@@ -47,4 +47,4 @@ class Connection(RawConnection):
 
     def is_silent(self, seconds: float) -> bool:
         """Whether nothing comes for so long: the request that was begun is parked."""
-        return not select.select([self.socket], [], [], seconds)[0]
+        return not readable([self.socket], seconds)

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from sharegroup.ids import TopicName
 from sharegroup.testing import TestBroker, broker
-from tests.kafka_peer import KafkaPeer, free_ports
+from tests.support.kafka_peer import KafkaPeer, free_ports
 
 Kind = Literal["ours", "kafka"]
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Peer:
     """Ours compacts what a checkpoint has passed, which it makes twice a minute: make one now."""
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
 

@@ -26,7 +26,7 @@ from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_group_describe.v1 import request as share_group_describe
 
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic
@@ -141,7 +141,7 @@ class Scene:
         """Batches of so many records each; a record's value is its number in its batch."""
         now = int(time.time() * 1000) if at_ms is None else at_ms
         for size in batches:
-            records = [NewRecord(None, b"%d" % number, now) for number in range(size)]
+            records = [SimpleRecord(None, b"%d" % number, now) for number in range(size)]
             self.produce_batch(topic, encode_batch(records), partition=partition)
 
     def produce_batch(self, topic: Topic, batch: bytes | bytearray, *, partition: int = 0) -> int:

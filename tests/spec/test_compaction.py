@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from kio.schema.delete_records.v2 import request as delete_records
 
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.compacted import Compacted
 from tests.spec.scene import EARLIEST, Scene
 from tests.spec.transactions import Transaction
@@ -87,7 +87,7 @@ def test_compaction_7_record_without_a_key_is_refused(scene: Scene) -> None:
     log = Compacted(scene)
     log.write("a")
     now_ms = int(time.time() * 1000)
-    batch = encode_batch([NewRecord(b"b", b"v", now_ms), NewRecord(None, b"v", now_ms)])
+    batch = encode_batch([SimpleRecord(b"b", b"v", now_ms), SimpleRecord(None, b"v", now_ms)])
     answer = scene.produced(log.topic, batch)
     assert (answer.error_code, scene.offset(log.topic)) == (INVALID_RECORD, 1)
 
@@ -97,7 +97,7 @@ def test_compaction_8_records_may_be_deleted_where_the_policy_also_says_delete(
 ) -> None:
     topic = scene.topic(cleanup_policy="compact,delete")
     now_ms = int(time.time() * 1000)
-    batch = encode_batch([NewRecord(key, b"v", now_ms) for key in (b"a", b"b")])
+    batch = encode_batch([SimpleRecord(key, b"v", now_ms) for key in (b"a", b"b")])
     scene.produce_batch(topic, batch)
     one = delete_records.DeleteRecordsPartition(partition_index=0, offset=1)
     request = delete_records.DeleteRecordsRequest(

@@ -11,7 +11,7 @@ from kio.schema.alter_configs.v2 import request as replace_configs
 from kio.schema.incremental_alter_configs.v1 import request as alter_configs
 from kio.schema.list_config_resources.v1 import request as list_config_resources
 
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.administration import delete_groups
 from tests.spec.peer import start_ours
 from tests.spec.scene import ALTER_DELETE, BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, Scene
@@ -350,7 +350,7 @@ def test_config_24_list_grows_from_the_value_that_holds_and_shrinks(scene: Scene
 
 def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) -> None:
     topic, key = scene.topic(), "message.max.bytes"
-    batch = encode_batch([NewRecord(None, b"x" * 5000, int(time.time() * 1000))])
+    batch = encode_batch([SimpleRecord(None, b"x" * 5000, int(time.time() * 1000))])
     assert scene.produce_batch(topic, batch) == 0
 
     def shown() -> tuple[str, int]:

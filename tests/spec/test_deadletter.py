@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, GAP, REJECT, RELEASE
 from tests.spec.peer import start_ours
@@ -38,7 +38,7 @@ class Pair:
 
     def produce(self, *values: bytes, partition: int = 0) -> None:
         batch = encode_batch(
-            [NewRecord(b"key", value, NOW_MS, [("trace", b"77")]) for value in values]
+            [SimpleRecord(b"key", value, NOW_MS, [("trace", b"77")]) for value in values]
         )
         self.scene.produce_batch(self.source, batch, partition=partition)
 

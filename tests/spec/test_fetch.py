@@ -12,7 +12,7 @@ import pytest
 from kio.schema.share_fetch.v1 import request as share_fetch_v1
 
 from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, OPEN, RELEASE, Topic, milliseconds, named
 from tests.spec.scene import Scene
@@ -350,7 +350,7 @@ def test_fetch_35_bytes_are_for_partitions_that_have_records(scene: Scene) -> No
     """Kafka keeps half of them for the other partition, which has none."""
     topic, member = reader(scene, 2)
     member.load()
-    batch = encode_batch([NewRecord(None, b"x" * 1000, NOW_MS)] * 10)
+    batch = encode_batch([SimpleRecord(None, b"x" * 1000, NOW_MS)] * 10)
     for _ in range(10):
         scene.produce_batch(topic, batch)
     answer = member.fetch(max_bytes=45_000)
@@ -372,7 +372,7 @@ def test_fetch_37_answer_ends_with_a_whole_log_batch(scene: Scene) -> None:
     """Kafka cuts the last one where the bytes are used up."""
     topic, member = reader(scene)
     member.load()
-    batch = encode_batch([NewRecord(None, b"x" * 1000, NOW_MS)] * 10)
+    batch = encode_batch([SimpleRecord(None, b"x" * 1000, NOW_MS)] * 10)
     for _ in range(3):
         scene.produce_batch(topic, batch)
     answer = member.fetch(max_bytes=len(batch) + 500)
@@ -398,7 +398,7 @@ def test_fetch_39_unusable_partition_waits_with_the_others(scene: Scene) -> None
 def test_fetch_40_min_bytes_are_no_more_than_max_bytes(scene: Scene) -> None:
     topic, member = reader(scene)
     member.load()
-    scene.produce_batch(topic, encode_batch([NewRecord(None, b"x" * 5000, NOW_MS)]))
+    scene.produce_batch(topic, encode_batch([SimpleRecord(None, b"x" * 5000, NOW_MS)]))
     request = member.begin_fetch(wait_ms=15_000, min_bytes=1_000_000, max_bytes=1000)
     assert not member.connection.is_silent(5.0)
     assert member.finish_fetch(request).acquired == [(0, 0, 1)]
@@ -416,6 +416,17 @@ def test_fetch_41_who_asks_for_no_records_is_told_what_is_not_there(scene: Scene
         for each in one.partitions
     }
     assert errors == {(topic.id, 7): UNKNOWN_PARTITION, (unknown, 0): UNKNOWN_TOPIC_ID}
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["batch_optimized", "record_limit"])
+def test_fetch_42_records_that_came_back_apart_come_together(scene: Scene, strict: bool) -> None:
+    topic = scene.topic()
+    scene.produce(topic, *[1] * 6)
+    member = scene.member(scene.group(), topic)
+    assert member.take(6) == [(0, 5, 1)]
+    released = [(1, 1, RELEASE), (3, 3, RELEASE)]
+    assert member.acknowledge([(0, 0, ACCEPT), *released[:1], (2, 2, ACCEPT), *released[1:]])
+    assert member.take(2, max_records=2, strict=strict) == [(1, 1, 2), (3, 3, 2)]
 
 
 def test_fetch_38_partitions_error_is_told_in_words(scene: Scene) -> None:

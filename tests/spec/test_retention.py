@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import EARLIEST, TOPIC_RESOURCE, Scene
 from tests.spec.waiting import wait_for
@@ -17,7 +17,7 @@ def write(scene: Scene, topic: Topic, *minutes_ago: int, size: int = 1) -> None:
     """One batch of one record for each of these times."""
     now_ms = int(time.time() * 1000)
     for minutes in minutes_ago:
-        record = NewRecord(None, b"x" * size, now_ms - minutes * MINUTE_MS)
+        record = SimpleRecord(None, b"x" * size, now_ms - minutes * MINUTE_MS)
         scene.produce_batch(topic, encode_batch([record]))
 
 
@@ -73,7 +73,7 @@ def test_retention_5_nothing_goes_by_age_from_a_topic_that_is_compacted_only(
     kept = scene.topic(cleanup_policy="compact", min_cleanable_dirty_ratio="1", **configs)
     now_ms = int(time.time() * 1000)
     for number, minutes in enumerate((600, 300, 0)):
-        record = NewRecord(b"%d" % number, b"v", now_ms - minutes * MINUTE_MS)
+        record = SimpleRecord(b"%d" % number, b"v", now_ms - minutes * MINUTE_MS)
         scene.produce_batch(kept, encode_batch([record]))
     other = scene.topic(**configs)
     write(scene, other, 600, 300, 0)

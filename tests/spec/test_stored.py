@@ -267,7 +267,10 @@ def test_stored_20_what_nobody_speaks_of_is_not_written_again(scene: Scene, tmp_
         end, others = quiet.offset(log, partition=number), 0
         while others < 2:
             topic, member = until_cold(quiet)
-            others += state_partition(member.group, topic, 0) != number
+            if state_partition(member.group, topic, 0) == number:  # One of fifty: begin again.
+                end, others = quiet.offset(log, partition=number), 0
+            else:
+                others += 1
         assert quiet.offset(log, partition=number) == end
 
 

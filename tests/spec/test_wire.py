@@ -17,7 +17,7 @@ from kio.schema.metadata.v13 import request as metadata
 from kio.schema.produce.v12 import request as produce
 
 from sharegroup.wire.encoder import encode_request
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic, milliseconds
 from tests.spec.scene import EARLIEST, LATEST, TIMEOUT, Scene
 from tests.spec.waiting import wait_for
@@ -42,7 +42,7 @@ SHARE_VERSIONS = {
 
 def a_batch(*values: bytes, **fields: Any) -> bytearray:
     now = int(time.time() * 1000)
-    return encode_batch([NewRecord(None, value, now) for value in values], **fields)
+    return encode_batch([SimpleRecord(None, value, now) for value in values], **fields)
 
 
 def plain_fetch(topic: Topic, offset: int, **fields: Any) -> Any:
@@ -199,7 +199,7 @@ def test_wire_12_records_are_deleted_up_to_the_logs_end(scene: Scene) -> None:
 
 def test_wire_13_records_of_a_compacted_topic_are_not_deleted(scene: Scene) -> None:
     topic = scene.topic(cleanup_policy="compact")
-    scene.produce_batch(topic, encode_batch([NewRecord(b"key", b"value", 1_000)]))
+    scene.produce_batch(topic, encode_batch([SimpleRecord(b"key", b"value", 1_000)]))
     [answer] = scene.ask(a_delete(topic.name, 1)).topics[0].partitions
     assert answer.error_code == POLICY_VIOLATION
 

@@ -12,7 +12,7 @@ from itertools import count
 from confluent_kafka import Producer
 
 from sharegroup.wire.markers import encode_marker
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.spec.messages import Topic
 from tests.spec.scene import Scene
 from tests.spec.waiting import wait_for
@@ -33,7 +33,7 @@ class Transaction:
         if scene.peer.append is None:
             self._producer = Producer(
                 {
-                    "bootstrap.servers": scene.peer.bootstrap,
+                    "bootstrap.servers": scene.peer.bootstrap_servers,
                     "transactional.id": scene.new_name("transaction"),
                     "linger.ms": 20,
                 }
@@ -49,7 +49,7 @@ class Transaction:
             assert self._producer.flush(30) == 0
         else:
             batch = encode_batch(
-                [NewRecord(key, value, _now_ms()) for value in values],
+                [SimpleRecord(key, value, _now_ms()) for value in values],
                 producer_id=self._producer_id,
                 producer_epoch=0,
                 base_sequence=self._sequence,

@@ -11,19 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
-from sharegroup.core.delivery import AcquireMode, Delta, Limits, LogBatches, Wanted
-from sharegroup.core.share_group import GroupLimits, ShareGroups
-from sharegroup.core.share_group_heartbeat import HeartbeatRequest
-from sharegroup.core.share_group_picture import TopicPicture
-from sharegroup.core.share_group_records import Records as GroupRecords
-from sharegroup.core.share_group_records import ShareGroupRecord
-from sharegroup.core.share_partition import SharePartition
-from sharegroup.core.share_session import Closed, Fetching, SessionKey, ShareSessions
-from sharegroup.core.share_state import ShareStates
-from sharegroup.core.share_state_records import Records as StateRecords
-from sharegroup.core.share_state_records import ShareStateRecord
+from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey, ShareSessions
+from sharegroup.core.share_group.heartbeat import HeartbeatRequest
+from sharegroup.core.share_group.records import Records as GroupRecords
+from sharegroup.core.share_group.records import ShareGroupRecord
+from sharegroup.core.share_group.share_group import TopicMetadata
+from sharegroup.core.share_group.share_groups import ShareGroupLimits, ShareGroups
+from sharegroup.core.share_partition.delivery import (
+    AcquireMode,
+    AcquireRequest,
+    Delta,
+    LogBatches,
+    SharePartitionLimits,
+)
+from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.share_state.records import Records as StateRecords
+from sharegroup.core.share_state.records import ShareStateRecord
+from sharegroup.core.share_state.share_states import ShareStates
 from sharegroup.errors import FencedStateEpoch, KafkaError
-from sharegroup.ids import MemberId, SharePartitionKey, TopicName, TopicPartition
+from sharegroup.ids import MemberId, SharePartitionKey, TopicIdPartition, TopicName
 from tests.transcripts.words import (
     Range,
     acquired_text,
@@ -54,8 +60,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.now_ms = 0
-        self.limits = Limits()
-        self.group_limits = GroupLimits(assignment_interval_ms=0)
+        self.limits = SharePartitionLimits()
+        self.group_limits = ShareGroupLimits(assignment_interval_ms=0)
         self.partition_count = 1
         self.batches: list[Range] = []
         self.log_end = 0
@@ -156,7 +162,7 @@ class Scene:
         acquisition = partition.acquire(
             MemberId(member),
             LogBatches(position, firsts, ends, looked_until=self.log_end),
-            wanted=Wanted(int(records or RECORDS_MAX), int(batch), mode),
+            request=AcquireRequest(int(records or RECORDS_MAX), int(batch), mode),
             limits=self.limits,
             now_ms=self.now_ms,
         )
@@ -184,7 +190,7 @@ class Scene:
             SessionKey(GROUP, MemberId(member)),
             int(epoch),
             connection_id=on,
-            partitions=[TopicPartition(TOPIC_ID, 0)] if epoch == "0" else [],
+            partitions=[TopicIdPartition(TOPIC_ID, 0)] if epoch == "0" else [],
             forgotten=[],
             has_acks=False,
         )
@@ -238,7 +244,7 @@ class Scene:
             int(epoch),
             subscribed_topic_names=tuple(map(TopicName, names)) or None,
         )
-        topics = {TOPIC: TopicPicture(TOPIC, TOPIC_ID, self.partition_count)}
+        topics = {TOPIC: TopicMetadata(TOPIC, TOPIC_ID, self.partition_count)}
         self.groups.check_heartbeat(request, limits=self.group_limits)
         found = self.groups.uninitialized(request, topics)
         for partition in found:
@@ -259,8 +265,8 @@ class Scene:
 
     def do_alter(self, offset: str) -> Lines:
         """An administrator lets partition 0 begin elsewhere."""
-        topics = {TOPIC: TopicPicture(TOPIC, TOPIC_ID, self.partition_count)}
-        offsets = {TopicPartition(TOPIC_ID, 0): int(offset)}
+        topics = {TOPIC: TopicMetadata(TOPIC, TOPIC_ID, self.partition_count)}
+        offsets = {TopicIdPartition(TOPIC_ID, 0): int(offset)}
         records, altered = self.groups.alter_offsets(GROUP, offsets, topics)
         for change in altered:
             yield from self.initialize(change.key, change.state_epoch, change.start_offset)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sharegroup.core.assignor import Assignment
-from sharegroup.core.delivery import Ack, AckBatch, Acquired, DeadLetter, Delivery, StateBatch
-from sharegroup.core.offset_runs import Run
-from sharegroup.core.share_group_records import (
-    RecordType,
+from sharegroup.core.share_group.assignor import Assignment
+from sharegroup.core.share_group.records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
     ShareGroupRecord,
+    ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
-from sharegroup.core.share_state_records import (
+from sharegroup.core.share_partition.delivery import (
+    Ack,
+    AckBatch,
+    Acquired,
+    DeadLetterRange,
+    InFlightState,
+    StateBatch,
+)
+from sharegroup.core.share_partition.offset_runs import Run
+from sharegroup.core.share_state.records import (
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
@@ -53,11 +60,11 @@ def seconds(ms: int) -> str:
     return f"{ms / 1000:g}s"
 
 
-def run_text(run: Run[Delivery]) -> str:
-    first, end, (state, count, member_id, lock_until_ms, told_apart, reason) = run
+def run_text(run: Run[InFlightState]) -> str:
+    first, end, (state, count, member_id, lock_deadline_ms, told_apart, reason) = run
     text = f"{span(first, end)} {state.name} {count}x"
     if member_id:
-        text += f" by {member_id} until {seconds(lock_until_ms)}"
+        text += f" by {member_id} until {seconds(lock_deadline_ms)}"
     if told_apart:
         text += " (told apart)"
     return text + (f" ({reason.name})" if reason is not None else "")
@@ -67,7 +74,7 @@ def acquired_text(entry: Acquired) -> str:
     return f"{span(entry.first, entry.end)} {entry.delivery_count}x"
 
 
-def letter_text(letter: DeadLetter) -> str:
+def letter_text(letter: DeadLetterRange) -> str:
     return f"{span(letter.first, letter.end)} {letter.delivery_count}x {letter.reason.name}"
 
 
@@ -110,5 +117,5 @@ def group_record_text(record: ShareGroupRecord) -> str:
             topics = (f"{topic.name} {sorted(topic.partitions)}" for topic in record.initialized)
             return f"has a state for {', '.join(topics) or 'nothing'}"
         case Tombstone():
-            what = RecordType(record.record_type).name
+            what = ShareGroupRecordType(record.record_type).name
             return f"no {what}" + (f" of {record.member_id}" if record.member_id else "")

@@ -1,7 +1,7 @@
 """The composition root: builds a broker's parts from its configuration, starts and stops them.
 
-The order of starting is the order of what needs what: data directory, catalog, share state,
-groups, and last the listener, which accepts connections when everything else is there.
+The parts start in the order of their dependencies: data directory, catalog, share state, groups.
+The listener accepts connections last, when all other parts have started.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker import jobs, share_requests
+from sharegroup.broker.admission import Admission, parse_overrides
 from sharegroup.broker.clock import Clock, SystemClock, sleep_ms
-from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, CONSUMER_OFFSETS, SHARE_GROUP_STATE
 from sharegroup.broker.cluster.cleaning import Cleaning
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
-from sharegroup.broker.cluster.features import Features
+from sharegroup.broker.cluster.features import FinalizedFeatures
 from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.group_config import DEFAULT_PERSISTER
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Node, Parts
-from sharegroup.broker.preparing import prepare_for_share_groups
 from sharegroup.broker.request_counters import RequestCounters
-from sharegroup.broker.server import Server, parse_listener
+from sharegroup.broker.server import Server, budgets_of, parse_listener
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
@@ -37,16 +39,19 @@ from sharegroup.broker.share.persister import NoPersister, Persister
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import OfConnection, WaitingRoom
-from sharegroup.core.fetch_session import FetchSessions
-from sharegroup.core.share_session import ShareSessions
+from sharegroup.broker.warm_up import prepare_for_share_groups
+from sharegroup.core.sessions.fetch_session import FetchSessions
+from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.errors import InvalidConfig
-from sharegroup.storage.files import Files, RealFiles
-from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.disk.files import Files, RealFiles
 from sharegroup.storage.parts import Durability
-from sharegroup.storage.syncer import MakeSyncer, Syncer
+from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 
 if TYPE_CHECKING:
+    # `_serve_metrics` imports it when a metrics port is configured.
     from sharegroup.broker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
@@ -64,11 +69,11 @@ class Running(NamedTuple):
     directory: LogDirectory
     background: asyncio.Task[None]
     metrics: MetricsEndpoint | None
-    """None: nobody asked for metrics."""
+    """None if no metrics port is configured."""
 
     @property
-    def bootstrap(self) -> str:
-        """What clients connect to first."""
+    def bootstrap_servers(self) -> str:
+        """The address that clients connect to first, as ``host:port``."""
         return f"{self.parts.node.host}:{self.parts.node.port}"
 
     @property
@@ -76,32 +81,32 @@ class Running(NamedTuple):
         return self.parts.topics.catalog.cluster_id
 
     async def stop(self) -> None:
-        """Close every connection, then the data directory in order."""
+        """Close every connection, then close the data directory cleanly."""
         if self.metrics is not None:
             await self.metrics.stop()
-        if self.parts.consumer_groups.made is not None:
-            self.parts.consumer_groups.made.stop()
+        self.parts.consumer_groups.stop()
         await self.server.stop()
         await self.parts.dead_letters.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
+        self.parts.record_jobs.close()
         await self.directory.close()
         log.info("event=stopped syncs=%d", self.directory.sync_rounds)
 
     async def abandon(self) -> None:
-        """Close everything and bring nothing in order, as a crash would; for tests of recovery."""
+        """Close everything without a clean end, as after a crash; for tests of recovery."""
         if self.metrics is not None:
             await self.metrics.stop()
-        if self.parts.consumer_groups.made is not None:
-            self.parts.consumer_groups.made.stop()
+        self.parts.consumer_groups.stop()
         await self.server.stop()
         self.background.cancel()
         await asyncio.gather(self.background, return_exceptions=True)
+        self.parts.record_jobs.close()
         self.directory.abandon()
 
 
 class _ShareParts(NamedTuple):
-    """What share partitions are made of."""
+    """The parts that serve share partitions."""
 
     coordinator: ShareCoordinator
     persister: Persister
@@ -121,35 +126,53 @@ async def start(
 ) -> Running:
     """Start a broker on the running event loop; it accepts connections when this returns.
 
-    ``clock``, ``files`` and ``syncer`` are what a broker has of the machine it runs on.
+    ``clock``, ``files`` and ``syncer`` are its access to the machine; tests replace them.
     """
     clock = clock or SystemClock()
     host, port = parse_listener(config.server.listeners, insecure=insecure)
-    if host in EVERY_ADDRESS and not config.server.advertised_host:
-        raise InvalidConfig(
-            f"listeners={config.server.listeners!r} listens on every address; say which one "
-            "clients connect to: --set sharegroup.advertised.host=..."
-        )
+    _check_advertised(config, host)
+    overrides = parse_overrides(config.server.connections_per_ip_overrides)
     directory = LogDirectory.open(
         _data_directory(config),
         durability=Durability(config.server.durability),
         files=files or RealFiles(),
         wall_ms=clock.wall_ms,
         syncer=syncer,
+        set_aside_bytes_max=config.server.set_aside_bytes_max,
     )
-    server = Server(clock)
+    directory.producer_room.limit_to(config.server.producers_max)
+    descriptors = divide(config.server.connections_max)
+    directory.opened.bound(limit=descriptors.idle_files_max, ceiling=descriptors.files_max)
+    server = Server(
+        clock,
+        Admission(
+            descriptors.connections_max,
+            host_max=config.server.connections_per_ip_max,
+            overrides=overrides,
+        ),
+    )
     try:
         port = await server.listen(host, port)
         node = Node(config.server.node_id, config.server.advertised_host or host, port)
         parts = await _build(config, clock, directory, node)
+        server.share(budgets_of(parts))
         metrics = await _serve_metrics(parts, server, directory, host)
-        await server.serve(parts, lambda ended: _connection_closed(parts, ended))
+        await server.serve(parts, handler_of, lambda ended: _connection_closed(parts, ended))
     except BaseException:
         await server.stop()
-        directory.abandon()  # Nothing was begun that a clean end could bring in order.
+        directory.abandon()  # Nothing has been started that needs a clean end.
         raise
     background = asyncio.create_task(jobs.run(_jobs(parts, directory), clock))
     return Running(parts, server, directory, background, metrics)
+
+
+def _check_advertised(config: Config, host: str) -> None:
+    """Refuse a listener on every address if no advertised host says where clients connect."""
+    if host in EVERY_ADDRESS and not config.server.advertised_host:
+        raise InvalidConfig(
+            f"listeners={config.server.listeners!r} listens on every address; say which one "
+            "clients connect to: --set sharegroup.advertised.host=..."
+        )
 
 
 async def run_until(
@@ -159,9 +182,12 @@ async def run_until(
     insecure: bool,
     ready: Callable[[str, str, str], None],
 ) -> None:
-    """Run a broker until ``stop`` is set; ``ready`` is told bootstrap, cluster id and data."""
+    """Run a broker until ``stop`` is set.
+
+    ``ready`` is called with the bootstrap address, the cluster id and the data directory.
+    """
     running = await start(config, insecure=insecure)
-    ready(running.bootstrap, running.cluster_id, config.server.log_dirs)
+    ready(running.bootstrap_servers, running.cluster_id, config.server.log_dirs)
     try:
         await stop.wait()
     finally:
@@ -170,12 +196,9 @@ async def run_until(
 
 async def _build(started: Config, clock: Clock, directory: LogDirectory, node: Node) -> Parts:
     config = LiveConfig(started)
-    topics = Topics(config, directory, directory.journal("catalog.journal"))
-    config.apply(*config.tenable(*topics.catalog.broker_settings()))
-    await topics.start()
-    await _make_internal_topics(topics, started)
+    topics = await _start_topics(config, started, directory)
     waiting = WaitingRoom(clock)
-    features = Features(topics.catalog)
+    features = FinalizedFeatures(topics.catalog)
     settings = GroupSettings(config, topics.catalog, features)
     pruned = directory.checkpoint if directory.durability is Durability.OS else None
     share = _build_share(config, clock, topics, waiting, settings, features, pruned)
@@ -192,8 +215,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
     consumer_groups = ConsumerGroupsOnDemand(group_log, topics, clock, config)
     group_log.load()
     share_group_coordinator.agree()
-    if consumer_groups.made is not None:
-        consumer_groups.made.agree()
+    consumer_groups.agree()
     topics.on_visible(waiting.wake)
     waiting.on_wake(share.sessions.happened)
     parts = Parts(
@@ -204,7 +226,7 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         topics=topics,
         waiting=waiting,
         producer_ids=ProducerIds(topics),
-        fetch_sessions=FetchSessions(config.server.fetch_sessions_max),
+        fetch_sessions=_fetch_sessions(config),
         share_coordinator=share.coordinator,
         state_pruning=share.pruning,
         groups=group_log,
@@ -215,9 +237,28 @@ async def _build(started: Config, clock: Clock, directory: LogDirectory, node: N
         dead_letters=share.dead_letters,
         group_settings=settings,
         requests=RequestCounters(),
+        unserved=UnservedFeatures(clock),
     )
+    share.share_partitions.batch_checks.jobs = parts.record_jobs
+    share.dead_letters.jobs = parts.record_jobs
     parts.features.on_share_groups_off(lambda: _share_groups_off(parts))
     return parts
+
+
+async def _start_topics(config: LiveConfig, started: Config, directory: LogDirectory) -> Topics:
+    """Open the catalog, apply the broker's settings that it holds, and open the topics."""
+    topics = Topics(config, directory, directory.journal(CATALOG_FILE))
+    config.apply(*config.tenable(*topics.catalog.broker_settings()))
+    await topics.start()
+    await _make_internal_topics(topics, started)
+    return topics
+
+
+def _fetch_sessions(config: LiveConfig) -> FetchSessions:
+    server = config.server
+    return FetchSessions(
+        server.fetch_sessions_max, partitions_max=server.fetch_session_partitions_max
+    )
 
 
 def _build_share(
@@ -226,7 +267,7 @@ def _build_share(
     topics: Topics,
     waiting: WaitingRoom,
     settings: GroupSettings,
-    features: Features,
+    features: FinalizedFeatures,
     pruned: Callable[[], Awaitable[None]] | None,
 ) -> _ShareParts:
     coordinator = ShareCoordinator(
@@ -238,7 +279,10 @@ def _build_share(
     share_partitions = SharePartitions(
         clock, topics, waiting, coordinator=persister, settings=settings
     )
-    sessions = ShareSessions(config.share_group.sessions_max)
+    sessions = ShareSessions(
+        config.share_group.sessions_max,
+        partitions_max=config.share_group.session_partitions_max,
+    )
     dead_letters = DeadLetters(
         clock,
         topics,
@@ -262,10 +306,14 @@ def _build_share(
 async def _serve_metrics(
     parts: Parts, server: Server, directory: LogDirectory, host: str
 ) -> MetricsEndpoint | None:
-    """On the listener's address: what may not be open to other machines is not, neither."""
+    """Serve metrics on the listener's host, so they are no more open to other machines than it is.
+
+    Returns None if no metrics port is configured.
+    """
     port = parts.config.server.metrics_port
     if port < 0:
         return None
+    # Imported here, because it takes 10 ms of the start and most brokers serve no metrics.
     from sharegroup.broker.metrics.endpoint import MetricsEndpoint
 
     endpoint = MetricsEndpoint(parts, server, directory)
@@ -274,14 +322,16 @@ async def _serve_metrics(
 
 
 def _jobs(parts: Parts, directory: LogDirectory) -> dict[str, jobs.Job]:
-    """What runs beside the requests."""
+    """Return the background jobs of a broker by name."""
     return {
         "checkpoints": directory.run,
+        "directory_watch": directory.watch,
+        "journal": parts.topics.keep_journal_short,
         "cleaning": Cleaning(parts.config, parts.clock, parts.topics).run,
         "dead_letters": parts.dead_letters.run,
         "state_pruning": parts.state_pruning.run,
         "producer_expiry": lambda: _forget_producers(parts),
-        "preparing": lambda: prepare_for_share_groups(parts.clock),
+        "preparing": lambda: prepare_for_share_groups(parts.clock, handler_of),
     }
 
 
@@ -289,22 +339,24 @@ async def _forget_producers(parts: Parts) -> None:
     while True:
         await sleep_ms(parts.clock, PRODUCER_CHECK_MS)
         silent_ms = parts.config.server.producer_expiration_ms
-        parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms)
+        await parts.slices.finish(parts.topics.expire_producers(parts.clock.wall_ms() - silent_ms))
 
 
 def _connection_closed(parts: Parts, connection_id: int) -> None:
-    """What a connection held goes with it: long polls, joins, sessions, and the records locked."""
+    """Release what a closed connection held: long polls, joins, sessions and acquired records."""
+    parts.late_requests.drop(connection_id)
+    parts.slices.drop(connection_id)
+    parts.record_jobs.drop(connection_id)
     parts.waiting.give_up(OfConnection(connection_id))
     parts.fetch_sessions.release_connection(connection_id)
-    if parts.consumer_groups.made is not None:
-        parts.consumer_groups.made.connection_closed(connection_id)
+    parts.consumer_groups.connection_closed(connection_id)
     for closed in parts.share_sessions.release_connection(str(connection_id)):
         parts.share_partitions.counters.sessions_lost += 1
         share_requests.release(parts, closed)
 
 
 def _share_groups_off(parts: Parts) -> None:
-    """`share.version` is 0 now: sessions end, and memory holds no share partition any more."""
+    """End all share sessions and unload all share partitions: ``share.version`` is 0 now."""
     for key in parts.share_sessions.close_all():
         parts.waiting.wake(key)
     for group_id in {live.key.group_id for live in parts.share_partitions}:
@@ -312,7 +364,10 @@ def _share_groups_off(parts: Parts) -> None:
 
 
 async def _make_internal_topics(topics: Topics, config: Config) -> None:
-    """Both keep all that counts: one is compacted, the other's coordinator prunes it itself."""
+    """Create the internal topics, with settings under which no needed record is deleted.
+
+    The offsets topic is compacted; the share coordinator prunes the share-state topic itself.
+    """
     coordinator = config.coordinator
     await topics.keep_internal(
         CONSUMER_OFFSETS,

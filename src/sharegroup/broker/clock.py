@@ -1,9 +1,8 @@
-"""The broker's clock: where it reads the time, but for what is only measured (`distribution`).
+"""The broker's clock: the source of all times, except for mere measurements (`distribution`).
 
-Two times exist.  ``now_ms`` is monotonic: locks, sessions and long polls are counted on it,
-so that a jump of the wall clock neither frees nor extends a lock.  ``wall_ms`` is for
-timestamps in records.  Tests hand in a clock that they move by themselves
-(`sharegroup.testing.ManualClock`).
+``now_ms`` is monotonic.  Locks, sessions and long polls use it, so a jump of the wall clock
+neither ends nor extends a lock.  ``wall_ms`` is for the timestamps of records.  Tests pass a
+clock that they move themselves (`sharegroup.testing.ManualClock`).
 """
 
 from __future__ import annotations
@@ -14,26 +13,31 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Timer(Protocol):
-    """A call that is due later."""
+class TimerHandle(Protocol):
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """What the broker asks of a clock."""
+    """The clock that the broker uses; replaceable in tests."""
 
     def now_ms(self) -> int:
-        """Monotonic milliseconds."""
+        """Return monotonic milliseconds."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as record timestamps count them."""
+        """Return milliseconds since 1970, the unit of record timestamps."""
         ...
 
-    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> TimerHandle:
         """Call ``callback`` once ``now_ms()`` has reached ``when_ms``."""
         ...
+
+
+def wall_ms() -> int:
+    """Return the machine's time of day in ms since 1970, for programs without an event loop."""
+    return time.time_ns() // 1_000_000
 
 
 class SystemClock:
@@ -50,18 +54,18 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> Timer:
-        # One millisecond more than asked: `now_ms` rounds down, and a timer that fires
-        # early would find nothing due and have to be set again.
+    def call_at_ms(self, when_ms: int, callback: Callable[[], None]) -> TimerHandle:
+        # Add one millisecond: `now_ms` rounds down, and a timer that fires early would find nothing
+        # due and have to be set again.
         delay_ms = max(0, when_ms - self.now_ms()) + 1
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
 class Alarm:
-    """Calls ``ring`` once the earliest of the moments has come that it was set to since it rang.
+    """Calls ``ring`` at the earliest time that was set since the last ring.
 
-    For heaps of what is due: each change sets it to what is first by then, and ringing finds out
-    whether anything is due at all.
+    For a heap of deadlines: after each change, its user sets the alarm to the first deadline.  The
+    function ``ring`` has to check whether anything is due.
     """
 
     __slots__ = ("_clock", "_due_ms", "_ring", "_timer")
@@ -70,10 +74,10 @@ class Alarm:
         self._clock = clock
         self._ring = ring
         self._due_ms = 0
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
 
     def set(self, due_ms: int) -> None:
-        """Ring then, or sooner if it is set so already."""
+        """Ring at ``due_ms``, unless the alarm is set to an earlier time."""
         if self._timer is not None:
             if self._due_ms <= due_ms:
                 return
@@ -82,7 +86,7 @@ class Alarm:
         self._timer = self._clock.call_at_ms(due_ms, self._rings)
 
     def cancel(self) -> None:
-        """Do not ring."""
+        """Do not ring until the alarm is set again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -93,12 +97,12 @@ class Alarm:
 
 
 async def sleep_ms(clock: Clock, duration_ms: int) -> None:
-    """Return when so much time has passed on ``clock``; for jobs that run now and then."""
-    over = asyncio.get_running_loop().create_future()
+    """Sleep for so many milliseconds of ``clock``; for periodic jobs."""
+    expired = asyncio.get_running_loop().create_future()
     timer = clock.call_at_ms(
-        clock.now_ms() + duration_ms, lambda: None if over.done() else over.set_result(None)
+        clock.now_ms() + duration_ms, lambda: None if expired.done() else expired.set_result(None)
     )
     try:
-        await over
+        await expired
     finally:
         timer.cancel()

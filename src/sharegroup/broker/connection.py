@@ -1,10 +1,13 @@
 """One client connection: frames in, replies out in the order of their requests.
 
-There is no task per connection: the transport calls in with bytes, every complete frame is
-dispatched at once, and its reply, or a future of it, takes a place in a queue.  Whenever the
-reply at the head is there it is written.  A peer that sends without reading is not read from
-any more: neither the queue nor the transport's buffer grows past its limit.  A peer that sends
-many requests at once gets as many of them served as the queue holds, then it is the others' turn.
+There is no task per connection (ADR 0006).  The transport passes bytes in, and every complete frame
+is dispatched at once.  Its reply, or a future of it, is added to a queue.  When the reply at the
+head of the queue is ready, it is written.  A peer that sends many requests at once is served for a
+few milliseconds, then other connections have their turn (`turns`).
+
+The bytes that a connection holds are counted in two budgets.  While its answers have no room,
+requests are not dispatched (`answer_budget`).  While a large frame has no room, the rest of it is
+not received (`request_budget`).
 """
 
 from __future__ import annotations
@@ -12,11 +15,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Protocol, cast
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 
+from sharegroup.broker.answer_budget import LARGE_WRITE_BYTES, AnswerAccount, AnswerBudget
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.dispatch import CloseConnection, Reply, dispatch
+from sharegroup.broker.dispatch import Reply, dispatch
+from sharegroup.broker.handler_contract import CloseConnection, HandlerOf
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.request_budget import SMALL_BYTES, RequestAccount, RequestBudget
+from sharegroup.broker.turns import Turns
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.framing import FrameError, Frames
 
@@ -26,8 +34,16 @@ WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 """Bytes that may wait for a slow reader before its requests are no longer read."""
 
 
+class Budgets(NamedTuple):
+    """The budgets and turns that all connections of a broker share."""
+
+    requests: RequestBudget
+    answers: AnswerBudget
+    turns: Turns
+
+
 class Owner(Protocol):
-    """Who keeps the connections (the server)."""
+    """The server that keeps the connections."""
 
     def opened(self, connection: Connection) -> bool: ...
 
@@ -35,28 +51,53 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """See the module's text."""
+    """A client's connection; the transport and the budgets call its methods."""
 
-    def __init__(self, owner: Owner, parts: Parts, connection_id: int) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        parts: Parts,
+        handler_of: HandlerOf,
+        shared: Budgets,
+        connection_id: int,
+    ) -> None:
         self.connection_id = connection_id
         self.peer, self._host = "unknown", ""
         self._owner = owner
         self._parts = parts
+        self._handler_of = handler_of
         self._clock: Clock = parts.clock
         self._read_ahead = parts.topics.read_ahead
+        self._requests_max = parts.config.server.connection_requests_max
         self._frames = Frames(parts.config.server.request_bytes_max)
         self._replies: deque[asyncio.Future[Reply] | Reply] = deque()
+        """The first reply that is not ready, and all replies after it."""
+        self._ready: list[Chunk] = []
+        """Chunks of the replies before those in ``_replies``; they are written next."""
+        self._turns = shared.turns
+        self._received = RequestAccount(shared.requests, self)
+        self._answers = AnswerAccount(shared.answers, self)
         self._transport: asyncio.Transport | None = None
         self._writable = True
         self._reading = True
-        self._behind = False  # Whole frames may be waiting to be taken.
-        self._turn: asyncio.Handle | None = None  # None: no later turn is arranged.
+        self._granted = True  # Whether the rest of the incomplete frame has room.
+        self._behind = False  # Whether complete frames may be waiting to be dispatched.
         self._closing = False
         self._last_read_ms = self._last_write_ms = self._clock.now_ms()
-        self._frame_began_ms: int | None = None  # None: no frame is half received.
+        self._frame_began_ms: int | None = None  # None if no frame is incomplete.
+
+    @property
+    def host(self) -> str:
+        """The peer's address."""
+        return self._host
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """When the peer last sent something; None while it waits for an answer."""
+        return None if self._replies else self._last_read_ms
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods of asyncio's, not the class.
+        # uvloop's transports have the methods of asyncio's class but do not inherit from it.
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
@@ -64,18 +105,22 @@ class Connection(asyncio.Protocol):
         if address:
             self.peer, self._host = f"{address[0]}:{address[1]}", address[0]
         if not self._owner.opened(self):
-            self._closing = True
-            transport.abort()
+            self._drop()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio calls it so.
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  The signature of asyncio.
         self._closing = True
-        self._replies.clear()  # Not cancelled: one may be in the middle of a change.
+        self._release()
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return  # A refused peer may still send while its last answers are sent.
         self._last_read_ms = self._clock.now_ms()
-        self._frames.feed(data)
-        self._take_frames()
+        frames = self._frames
+        frames.feed(data)
+        if frames.buffered_bytes < frames.frame_bytes and self._granted:
+            return  # More bytes of a frame that is already counted whole.
+        self.take_turn()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -84,121 +129,263 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._last_write_ms = self._clock.now_ms()
-        self._take_frames()
+        self.take_turn()
+
+    def go_on(self) -> None:
+        """Take a turn, because a budget has room again."""
+        if not self._closing:
+            self._turns.add(self)
 
     def close(self, reason: str) -> None:
-        """Close without waiting for what the peer still has to read."""
+        """Close the connection without sending the remaining answers."""
         if self._transport is not None and not self._closing:
             log.info("event=connection_closed peer=%s reason=%s", self.peer, reason)
-            self._closing = True
-            self._transport.abort()
+            self._drop()
 
     def check_progress(self, now_ms: int) -> None:
-        """Close what makes no progress: a frame that never ends, a peer that never reads."""
+        """Close the connection if a frame does not end, or the peer does not read or is idle."""
         server = self._parts.config.server
         began_ms = self._frame_began_ms
-        if began_ms is not None and now_ms - began_ms > server.frame_progress_ms:
+        if self._closing:
+            if now_ms - self._last_write_ms > server.frame_progress_ms:
+                self._drop()  # A refused peer does not read its last answers.
+        elif began_ms is not None and now_ms - began_ms > server.frame_progress_ms:
             self.close("an incomplete request made no progress")
         elif not self._writable and now_ms - self._last_write_ms > server.frame_progress_ms:
             self.close("answers were not read")
         elif not self._replies and now_ms - self._last_read_ms > server.connection_idle_ms:
             self.close("idle")
 
-    def _take_frames(self) -> None:
-        """Dispatch complete frames while there is room for their replies."""
-        self._behind = True
-        while not self._closing and self._has_room():
+    def receiving(self) -> tuple[int | None, int, int]:
+        """Return when the incomplete frame began, the bytes received, and the bytes needed.
+
+        The first is None if no frame is incomplete.
+        """
+        return self._frame_began_ms, self._frames.buffered_bytes, self._frames.needed_bytes
+
+    def unsent_bytes(self) -> int:
+        """Return the bytes that were written to the transport and are not sent yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def take_turn(self) -> None:
+        """Dispatch complete frames while there is room and time; write the replies that are
+        ready.
+        """
+        frames = self._frames
+        self._behind = frames.buffered_bytes > 0
+        if self._behind and self._has_room():
             try:
-                frame = self._frames.next()
+                self._take_frames()
             except FrameError as error:
                 self._refuse(str(error))
                 return
+        if self._closing or not self._write_replies():
+            return
+        received = self._received
+        if frames.buffered_bytes or not self._granted:
+            self._count_received()
+        elif received.held_bytes != received.pending_bytes:
+            received.note_no_frame()
+        if self._replies or self._behind or not (self._reading and self._granted):
+            self._adjust_reading()
+        if self._behind and self._has_room():
+            self._turns.add(self)
+
+    def _take_frames(self) -> None:
+        """Dispatch complete frames, at least one, until there is no room or the turn is over."""
+        frames, clock, end = self._frames, self._turns.clock, 0.0
+        while True:
+            frame = frames.next()
             if frame is None:
                 self._behind = False
-                self._note_partial_frame()
-                break
+                return
             self._frame_began_ms = None
-            self._dispatch(frame)
-        self._write_replies()
-        if self._behind and self._turn is None and not self._closing and self._has_room():
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._turn = None
-        self._take_frames()
+            is_written = self._dispatch(frame)
+            if not frames.buffered_bytes:
+                self._behind = False
+                return
+            if not (is_written or self._has_room()):
+                return
+            now = clock()
+            if not end:
+                end = now + self._turns.turn_seconds
+            elif now >= end:
+                return
 
     def _has_room(self) -> bool:
-        """Whether one more reply may be waited for."""
+        """Return whether one more request may be dispatched."""
+        received = self._received
         return (
             self._writable
-            and len(self._replies) < self._parts.config.server.connection_requests_max
+            and not self._closing
+            and len(self._replies) < self._requests_max
+            and self._answers.may_answer()
+            and (received.pending_bytes <= SMALL_BYTES or received.may_wait())
         )
 
-    def _note_partial_frame(self) -> None:
-        """Remember since when the peer owes the rest of a frame."""
-        if not self._frames.partial:
+    def _count_received(self) -> None:
+        """Count the received bytes, and note since when the peer owes the rest of a frame."""
+        frames, received = self._frames, self._received
+        buffered = frames.buffered_bytes
+        if not buffered:
             self._frame_began_ms = None
-        elif self._frame_began_ms is None:
+            self._granted = True
+            received.note_no_frame()
+            return
+        frames.release_taken()
+        was_granted = self._granted
+        self._granted = received.note(buffered, frames.needed_bytes)
+        if self._behind:
+            return
+        if self._frame_began_ms is None or (self._granted and not was_granted):
             self._frame_began_ms = self._clock.now_ms()
 
-    def _dispatch(self, frame: memoryview) -> None:
+    def _dispatch(self, frame: memoryview) -> bool:
+        """Dispatch a request; return whether its reply is written next and holds no room."""
+        answers = self._answers
+        answers.request_number += 1
+        answers.is_dispatching = True
         try:
             reply = dispatch(
                 self._parts,
+                self._handler_of,
                 frame,
                 connection_id=self.connection_id,
                 peer_host=self._host,
+                answers=answers,
             )
         except CloseConnection as error:
             self._refuse(str(error))
-            return
-        self._replies.append(reply)
+            return False
+        finally:
+            answers.is_dispatching = False
         if isinstance(reply, asyncio.Future):
-            reply.add_done_callback(self._reply_done)
+            # The peer decides how long a request waits, except for Produce (0), which waits for a
+            # disk.
+            number = answers.request_number
+            self._received.dispatched(number, len(frame), is_parked=frame[1] != 0)
+            self._replies.append(reply)
+            reply.add_done_callback(partial(self._reply_done, number))
+            if answers.reserved:
+                answers.refresh()
+        elif self._replies:
+            self._replies.append(reply)
+            answers.ready_bytes += sum(map(len, reply))
+            if answers.settle(answers.request_number) or answers.reserved:
+                answers.refresh()
+        else:
+            answers.next_number += 1
+            self._ready += reply
+            if not answers.reserved:
+                return True
+            if answers.settle(answers.request_number) >= LARGE_WRITE_BYTES:
+                self._write_replies()
+        return False
 
-    def _reply_done(self, reply: asyncio.Future[Reply]) -> None:
+    def _reply_done(self, request_number: int, reply: asyncio.Future[Reply]) -> None:
+        """Write a reply that has become ready, or count it until it is its turn."""
+        answers = self._answers
+        if request_number < answers.next_number:
+            return  # It was written together with an earlier reply.
+        error = None if reply.cancelled() else reply.exception()  # Marks it as retrieved.
         if self._closing or reply.cancelled():
+            self._count_answered(request_number)
             return
-        self._take_frames()
+        if request_number > answers.next_number:
+            self._count_answered(request_number)
+            if error is None:
+                answers.ready_bytes += sum(map(len, reply.result()))
+        if self._behind:
+            self._write_replies()
+            self.go_on()
+        else:
+            self.take_turn()
 
-    def _write_replies(self) -> None:
+    def _count_answered(self, request_number: int) -> bool:
+        """Count a request as answered; return whether it was unanswered before."""
+        if self._answers.reserved:
+            self._answers.settle(request_number)
+        return self._received.answered(request_number)
+
+    def _write_replies(self) -> bool:
+        """Write the replies that are ready; return False if the connection was refused."""
         assert self._transport is not None
-        chunks: list[Chunk] = []
-        while self._replies:
-            head = self._replies[0]
+        chunks, self._ready = self._ready, []
+        replies, answers = self._replies, self._answers
+        while replies:
+            head = replies[0]
+            is_ready = True
             if isinstance(head, asyncio.Future):
                 if not head.done():
                     break
                 try:
                     head = head.result()
                 except CloseConnection as error:
+                    self._ready = chunks
                     self._refuse(str(error))
-                    return
-            self._replies.popleft()
-            chunks.extend(head)
-        if chunks and not self._closing:
+                    return False
+                is_ready = not self._count_answered(answers.next_number)
+            replies.popleft()
+            answers.next_number += 1
+            if is_ready:
+                answers.ready_bytes -= sum(map(len, head))
+            chunks += head
+        if chunks:
             self._last_write_ms = self._clock.now_ms()
             self._transport.writelines(chunks)
-            if self._read_ahead.is_due:  # There is time while the peer works on its answer.
+            answers.written(sum(map(len, chunks)))
+            if self._read_ahead.is_due:  # There is time while the peer handles its answer.
                 asyncio.get_running_loop().call_soon(self._read_ahead.read_expected)
-        self._adjust_reading()
+        elif answers.ready_bytes:
+            answers.refresh()
+        return True
 
     def _adjust_reading(self) -> None:
-        """Read exactly while another request could be taken."""
+        """Read from the socket only while no frame waits and another request may be dispatched."""
         if self._transport is None or self._closing:
             return
-        want = self._has_room() and not self._behind
-        if want and not self._reading:
+        should_read = (
+            not self._behind
+            and self._granted
+            and self._writable
+            and len(self._replies) < self._requests_max
+        )
+        if should_read and not self._reading:
             self._transport.resume_reading()
-        elif not want and self._reading:
+        elif not should_read and self._reading:
             self._transport.pause_reading()
-        self._reading = want
+        self._reading = should_read
 
     def _refuse(self, reason: str) -> None:
-        """The peer broke the protocol: one line with its address, and the connection ends."""
+        """End the connection because the peer broke the protocol; log one line with its address.
+
+        Replies that are ready are sent first.
+        """
         if not self._closing:
             log.warning("event=bad_request peer=%s reason=%r", self.peer, reason)
             self._parts.requests.bad_count += 1
-            self._closing = True
             assert self._transport is not None
+            if self._ready:
+                self._transport.writelines(self._ready)
+                self._answers.written(sum(map(len, self._ready)))
+            self._closing = True
+            self._last_write_ms = self._clock.now_ms()
+            self._received.close()
+            self._frames.clear()
             self._transport.close()
+
+    def _drop(self) -> None:
+        """End the connection now; unsent bytes are lost."""
+        assert self._transport is not None
+        self._closing = True
+        self._release()
+        self._transport.abort()
+
+    def _release(self) -> None:
+        """Free what the connection holds."""
+        self._replies.clear()  # Not cancelled: a request may be in the middle of a change.
+        self._ready.clear()
+        self._frames.clear()
+        self._turns.remove(self)
+        self._received.close()
+        self._answers.close()

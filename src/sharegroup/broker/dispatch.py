@@ -1,12 +1,15 @@
-"""From a frame to a reply: header, version, decoding, the handler, the error code.
+"""Turns a frame into a reply: header, version, decoding, the handler, the error code.
 
-The table below is the list of APIs; a handler's module is imported when its API is first
-used.  A handler is called with the newest version of its request and answers with the newest
-version of its response; conversion to what the client speaks happens here, by field name.
+The composition root passes the table of handlers (`broker.handler_table`); what a handler gets and
+may return is in `broker.handler_contract`.  A handler takes the newest version of its request and
+returns the newest version of its response.  Conversion from and to the client's version happens
+here, by field name.
 
-The synchronous part of a handler runs at once, in the order in which the requests came, so
-what it decides is decided before the next request is looked at.  Only the reply may wait: a
-handler returns its response, or an awaitable of it.
+A handler decides at once, in the order in which the requests came, before the next request is
+dispatched (ADR 0006).  Only the reply may wait: a handler returns its response, or a `Later` of it.
+
+Long work is done in slices (`broker.slices`): large requests are decoded, and large answers
+encoded, in slices.  A handler that only reads may return `Steps`, and so may a refusal.
 """
 
 from __future__ import annotations
@@ -14,21 +17,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
-from importlib import import_module
+from functools import partial
+from types import GeneratorType
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
+from sharegroup.broker.answer_budget import UNLIMITED, AnswerRoom
+from sharegroup.broker.handler_contract import (
+    AnyHandler,
+    CloseConnection,
+    Encoded,
+    HandlerOf,
+    HandlerResult,
+    Later,
+    ReadyResponse,
+    RequestContext,
+    Wide,
+)
+from sharegroup.broker.holds import RequestOrigin, note_hold
+from sharegroup.broker.late_requests import Decoding
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.request_counters import ApiCounters
-from sharegroup.errors import KafkaError, UnknownServerError, UnsupportedVersion
+from sharegroup.broker.request_counters import HOLD_SECONDS, ApiCounters
+from sharegroup.errors import (
+    InvalidRequest,
+    KafkaError,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from sharegroup.steps import Steps, Unfinished, attempt
 from sharegroup.wire import decoder, encoder
 from sharegroup.wire.apis import APIS, newest_request_class, request_class, response_class
 from sharegroup.wire.batches import Writable
-from sharegroup.wire.convert import downgrade, upgrade
-from sharegroup.wire.decoder import Buffer, DecodeError, decode
-from sharegroup.wire.encoder import Chunk, encode_response_chunks
+from sharegroup.wire.convert import convert_steps, downgrade, empty, upgrade
+from sharegroup.wire.decoder import Buffer, DecodeError, decode, decode_steps
+from sharegroup.wire.encoder import Chunk, encode_response_chunks, encode_response_steps
 from sharegroup.wire.headers import RequestHeader, decode_request_header
 
 log = logging.getLogger(__name__)
@@ -38,189 +59,312 @@ API_VERSIONS = 18
 UNEXPECTED_PAUSE_MS = 500
 
 ELEMENTS_MAX = 30_000
-"""Array elements of one request.  A partition asked for costs 25 us and 2 KB until it is answered,
-and nobody else is served meanwhile; all the partitions that a broker may have fit in."""
+"""Array elements of one request.  A requested partition costs 25 us, and 2 KB until it is answered;
+a request may name all the partitions that a broker may have."""
 
-MODULES = {
-    0: "produce",
-    1: "fetch",
-    2: "list_offsets",
-    3: "metadata",
-    8: "offset_commit",
-    9: "offset_fetch",
-    10: "find_coordinator",
-    11: "join_group",
-    12: "heartbeat",
-    13: "leave_group",
-    14: "sync_group",
-    15: "describe_groups",
-    16: "list_groups",
-    18: "api_versions",
-    19: "create_topics",
-    20: "delete_topics",
-    21: "delete_records",
-    22: "init_producer_id",
-    32: "describe_configs",
-    33: "alter_configs",
-    35: "describe_log_dirs",
-    37: "create_partitions",
-    42: "delete_groups",
-    44: "incremental_alter_configs",
-    47: "offset_delete",
-    57: "update_features",
-    60: "describe_cluster",
-    74: "list_config_resources",
-    76: "share_group_heartbeat",
-    77: "share_group_describe",
-    78: "share_fetch",
-    79: "share_acknowledge",
-    83: "initialize_share_group_state",
-    84: "read_share_group_state",
-    85: "write_share_group_state",
-    86: "delete_share_group_state",
-    87: "read_share_group_state_summary",
-    90: "describe_share_group_offsets",
-    91: "alter_share_group_offsets",
-    92: "delete_share_group_offsets",
-}
-"""API key to the module under `sharegroup.broker.handlers`."""
+WHOLE_BYTES_MAX = 4_096
+"""A larger request may have thousands of elements; a share fetch has 680 in so many bytes."""
 
+WHOLE_ELEMENTS_MAX = 512
+"""A large request with more elements is decoded in slices."""
 
-class CloseConnection(Exception):
-    """The peer sent what cannot be answered; its text says what."""
+WIDE_ELEMENTS_MAX = 128
+"""The same limit for requests whose handler has `handle_wide`."""
 
-
-class Context(NamedTuple):
-    """What a handler knows about the request besides its message."""
-
-    connection_id: int
-    peer_host: str
-    client_id: str
-    api_version: int
-    correlation_id: int
-
-
-class Encoded(NamedTuple):
-    """A response that its handler has put into bytes itself; hot paths do."""
-
-    chunks: list[Chunk]
-
-
-NO_REPLY = Encoded([])
-"""The response of a request that asked for none (Produce with acks=0)."""
 
 Reply = list[Chunk]
-Handle = Callable[[Parts, Context, Any], Any]
-Refuse = Callable[[Any, KafkaError], Any]
 
 
-class _Handler(NamedTuple):
-    """An API's functions; the last two are its own only where fields were renamed.
-
-    A ``native`` one takes the request, and answers, in the version that the client speaks.
-    """
-
-    handle: Handle
-    refuse: Refuse
-    native: bool
-    from_older: Callable[[Any, type[Any]], Any]
-    to_older: Callable[[Any, type[Any]], Any]
-
-
-class _Call(NamedTuple):
-    """One request on its way to a reply."""
+class _DecodedRequest(NamedTuple):
+    """A decoded request and all that is needed to answer it."""
 
     parts: Parts
-    handler: _Handler
+    handler: AnyHandler
     header: RequestHeader
+    context: RequestContext
     request: Any
     counters: ApiCounters
     began: float
 
 
-def dispatch(
-    parts: Parts, frame: memoryview, *, connection_id: int, peer_host: str
-) -> Reply | asyncio.Future[Reply]:
-    """Start on one request; the reply's chunks, now or later.  [] means: no reply.
+class _LargeRequest(NamedTuple):
+    """A large request that is not decoded yet."""
 
-    Raises CloseConnection when the protocol has no answer for such a frame.
+    parts: Parts
+    handler: AnyHandler
+    header: RequestHeader
+    context: RequestContext
+    began: float
+    frame_bytes: int
+
+
+def dispatch(
+    parts: Parts,
+    handler_of: HandlerOf,
+    frame: memoryview,
+    *,
+    connection_id: int,
+    peer_host: str,
+    answers: AnswerRoom = UNLIMITED,
+) -> Reply | asyncio.Future[Reply]:
+    """Dispatch one request; return the chunks of its reply, or a future of them.
+
+    An empty list means that there is no reply.  Raises CloseConnection if the protocol has no
+    answer to the frame.
     """
-    began = parts.requests.clock()
+    late, number = parts.late_requests, answers.request_number
+    if connection_id in late.waiting:
+        return late.wait(
+            connection_id,
+            partial(_take, parts, handler_of, frame, connection_id, peer_host, answers, number),
+        )
+    taken = _take(parts, handler_of, frame, connection_id, peer_host, answers, number)
+    if isinstance(taken, Decoding):
+        return late.begin(connection_id, taken)
+    return taken
+
+
+def _take(
+    parts: Parts,
+    handler_of: HandlerOf,
+    frame: memoryview,
+    connection_id: int,
+    peer_host: str,
+    answers: AnswerRoom,
+    request_number: int,
+) -> Reply | asyncio.Future[Reply] | Decoding:
+    """Decode a request and decide it, or begin to decode it in slices."""
+    requests = parts.requests
+    began = requests.clock()
+    if began >= requests.sample_due:
+        requests.sample(began)
     try:
         header = decode_request_header(frame)
     except DecodeError as error:
         raise CloseConnection(f"request header: {error}") from error
-    api = APIS.get(header.api_key)
+    api_key, version, correlation_id, client_id, position = header
+    api = APIS.get(api_key)
     if api is None or (api.between_brokers and not parts.config.server.share_state_apis):
-        raise CloseConnection(f"api key {header.api_key} is not served")
-    if not api.oldest <= header.api_version <= api.newest:
-        if header.api_key == API_VERSIONS:
-            return _wrong_version(header)
+        raise CloseConnection(f"api key {api_key} is not served")
+    if not api.oldest <= version <= api.newest:
+        if api_key == API_VERSIONS:
+            return _wrong_version(handler_of(API_VERSIONS), header)
         raise CloseConnection(
-            f"{api.name} version {header.api_version} is not served, "
-            f"only {api.oldest} to {api.newest}"
+            f"{api.name} version {version} is not served, only {api.oldest} to {api.newest}"
         )
+    context = RequestContext(
+        connection_id, peer_host, client_id or "", version, correlation_id, answers, request_number
+    )
+    handler, cls = handler_of(api_key), request_class(api_key, version)
+    frame_bytes, elements_max = len(frame), ELEMENTS_MAX
+    if is_large := frame_bytes > WHOLE_BYTES_MAX:
+        elements_max = WHOLE_ELEMENTS_MAX if handler.handle_wide is None else WIDE_ELEMENTS_MAX
     try:
-        request, _ = decode(
-            request_class(header.api_key, header.api_version),
-            frame,
-            header.body_position,
-            records=writable,
-            elements_max=ELEMENTS_MAX,
+        request, _ = decode(cls, frame, position, records=writable, elements_max=elements_max)
+    except DecodeError as error:
+        if not is_large:
+            raise _undecodable(header, error) from error
+        arrived = _LargeRequest(parts, handler, header, context, began, frame_bytes)
+        return _decode_late(arrived, cls, frame)
+    counters = parts.requests.of(api_key)
+    call = _DecodedRequest(parts, handler, header, context, request, counters, began)
+    return _start(call, frame_bytes, began)
+
+
+def _decode_late(arrived: _LargeRequest, cls: type[Any], frame: memoryview) -> Decoding:
+    """Begin to decode a large request in slices."""
+    parts, header, context = arrived.parts, arrived.header, arrived.context
+    make = partial(_large, arrived, partial(_decoding, cls, frame, header))
+    later = parts.slices.later(make, context.connection_id, _origin(arrived))
+    return Decoding(later, partial(_start_late, arrived))
+
+
+def _origin(request: _LargeRequest | _DecodedRequest) -> RequestOrigin:
+    """Return the origin of a request, which counts the slices of the work on it."""
+    return RequestOrigin(request.parts.requests, request.header, request.context.peer_host)
+
+
+def _decoding(cls: type[Any], frame: memoryview, header: RequestHeader) -> Steps[Any]:
+    """Decode a large request in steps."""
+    try:
+        return (
+            yield from decode_steps(
+                cls, frame, header.body_position, records=writable, elements_max=ELEMENTS_MAX
+            )
         )
     except DecodeError as error:
-        raise CloseConnection(f"{api.name} version {header.api_version}: {error}") from error
-    context = Context(
-        connection_id, peer_host, header.client_id or "", header.api_version, header.correlation_id
-    )
-    handler = handler_of(header.api_key)
-    if header.api_version != api.newest and not handler.native:
-        request = handler.from_older(request, newest_request_class(header.api_key))
+        raise _undecodable(header, error) from error
+
+
+def _large(
+    arrived: _LargeRequest, decoding: Callable[[], Steps[Any]]
+) -> Steps[tuple[_DecodedRequest, ReadyResponse[Any] | Later[Any] | None]]:
+    """Decode a large request in steps, and decide it in steps if its handler can.
+
+    Returns the call and the handler's result; the result is None if the handler has no
+    `handle_wide`.
+    """
+    parts, handler, header, context, began, _ = arrived
+    request = yield from decoding()
+    if not handler.is_native and handler.from_older is upgrade:
+        request = yield from convert_steps(request, newest_request_class(header.api_key))
     counters = parts.requests.of(header.api_key)
-    reply = _answer(_Call(parts, handler, header, request, counters, began), context)
-    seconds = parts.requests.clock() - began
-    counters.request_bytes += len(frame)
+    call = _DecodedRequest(parts, handler, header, context, request, counters, began)
+    if handler.handle_wide is None:
+        return call, None
+    result: HandlerResult[Any]
+    try:
+        parts.features.check_served(header.api_key)
+        result = yield from handler.handle_wide(parts, context, request)
+    except KafkaError as error:
+        result = _refuse(call, error)
+    except CloseConnection:
+        raise
+    except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+        result = Later(_unexpected(call, error))
+    if type(result) is GeneratorType:
+        result = Wide((yield from result))
+    return call, result
+
+
+def _start_late(
+    arrived: _LargeRequest, large: tuple[_DecodedRequest, Any]
+) -> Reply | asyncio.Future[Reply]:
+    """Decide a request that was decoded in slices, unless it was also decided in slices."""
+    call, result = large
+    if result is None:
+        return _start(call, arrived.frame_bytes, call.parts.requests.clock())
+    call.counters.request_bytes += arrived.frame_bytes
+    return _pending(call, _whole(result))
+
+
+def _start(
+    call: _DecodedRequest, frame_bytes: int, resumed: float
+) -> Reply | asyncio.Future[Reply]:
+    """Decide a decoded request; ``resumed`` is the time since which it holds the event loop."""
+    reply = _answer(call)
+    ended = call.parts.requests.clock()
+    seconds, counters = ended - resumed, call.counters
+    counters.request_bytes += frame_bytes
     counters.local_seconds += seconds
+    if seconds > HOLD_SECONDS:
+        note_hold(call.parts.requests, call.header, call.context.peer_host, seconds)
     if isinstance(reply, list):
-        counters.answered(reply, seconds)
+        counters.answered(reply, ended - call.began)
     return reply
 
 
-def prepare(api_key: int, version: int) -> None:
-    """Import and compile now what the first such request would have to wait for."""
+def _undecodable(header: RequestHeader, error: DecodeError) -> CloseConnection:
+    """Return the error for a request that cannot be decoded."""
+    name = APIS[header.api_key].name
+    return CloseConnection(f"{name} version {header.api_version}: {error}")
+
+
+def prepare(handler_of: HandlerOf, api_key: int, version: int) -> None:
+    """Import the handler and compile the codecs of an API, so its first request need not wait."""
     handler_of(api_key)
     decoder.prepare(request_class(api_key, version), records=writable)
     encoder.prepare(response_class(api_key, version))
 
 
 def writable(records: Buffer) -> Writable:
-    """Produce stamps its batches.  Those of a frame that was put together are a copy already."""
+    """Return a buffer of the records that may be changed, because Produce stamps its batches.
+
+    The records of a reassembled frame are a private copy already, so they are used in place.
+    """
     if type(records) is memoryview and not records.readonly:
         return records
     return bytearray(records)
 
 
-def error_code(error: KafkaError) -> ErrorCode:
-    """The number that goes on the wire for this error."""
-    return ErrorCode(error.code)
-
-
-def _answer(call: _Call, context: Context) -> Reply | asyncio.Future[Reply]:
+def _answer(call: _DecodedRequest) -> Reply | asyncio.Future[Reply]:
+    """Call the handler of a request; return the reply or a future of it."""
+    handler, api_key = call.handler, call.header.api_key
+    if not handler.is_native and call.header.api_version != APIS[api_key].newest:
+        newest = newest_request_class(api_key)
+        try:
+            call = call._replace(request=handler.from_older(call.request, newest))
+        except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+            # The handler can only refuse a request of the newest version, and this one could not be
+            # converted.
+            call = call._replace(request=empty(newest))
+            return _pending(call, _unexpected(call, error, InvalidRequest))
+    result: HandlerResult[Any]
     try:
-        call.parts.features.check_served(call.header.api_key)
-        result = call.handler.handle(call.parts, context, call.request)
+        call.parts.features.check_served(api_key)
+        result = handler.handle(call.parts, call.context, call.request)
     except KafkaError as error:
-        result = _refuse(call, error)
+        return _refused(call, error)
     except CloseConnection:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
-        result = _unexpected(call, error)
-    if hasattr(result, "__await__"):
-        return asyncio.get_running_loop().create_task(_later(call, result))
+        result = Later(_unexpected(call, error))
+    if type(result) is GeneratorType:
+        again = partial(call.handler.handle, call.parts, call.context, call.request)
+        return _in_slices(call, result, again)
+    if type(result) is Later:
+        return _pending(call, result.response)
     return _encode(call, result)
 
 
-async def _later(call: _Call, result: Awaitable[Any]) -> Reply:
+def _in_slices(
+    call: _DecodedRequest, handling: Steps[Any], again: Callable[[], HandlerResult[Any]]
+) -> Reply | asyncio.Future[Reply]:
+    """Answer a request in slices; ``handling`` is the begun generator of its handler or refusal."""
+    begun_steps = [handling]
+
+    def make() -> Steps[Encoded | Later[Any]]:
+        return _reply_steps(call, begun_steps.pop() if begun_steps else again())
+
+    try:
+        reply = call.parts.slices.run(make, call.context.connection_id, _origin(call))
+        begun_steps.clear()  # Later the handler must start again, because things may have changed.
+    except KafkaError as error:
+        return _refused(call, error)
+    except CloseConnection:
+        raise
+    except Exception as error:  # noqa: BLE001  Logged there, with its trace.
+        return _pending(call, _unexpected(call, error))
+    if isinstance(reply, Encoded):
+        return reply.chunks
+    return _pending(call, _whole(Later(reply) if isinstance(reply, asyncio.Future) else reply))
+
+
+def _refused(call: _DecodedRequest, error: KafkaError) -> Reply | asyncio.Future[Reply]:
+    """Return the reply of a refusal."""
+    result = _refuse(call, error)
+    if type(result) is GeneratorType:
+        return _in_slices(call, result, partial(call.handler.refuse, call.request, error))
+    return _encode(call, result)
+
+
+def _reply_steps(
+    call: _DecodedRequest, handling: HandlerResult[Any]
+) -> Steps[Encoded | Later[Any]]:
+    """Return the reply, or a `Later` of the response if the request has to wait by now.
+
+    For example, Metadata creates topics that were deleted since the request came.
+    """
+    if type(handling) is not GeneratorType:
+        return Later(_whole(handling))
+    response = yield from handling
+    return Encoded((yield from _encode_steps(call, response)))
+
+
+async def _whole(result: Any) -> Any:
+    """Await the result until it is a response or a reply."""
+    while isinstance(result, Later):
+        result = await result.response
+    return result
+
+
+def _pending(call: _DecodedRequest, result: Awaitable[Any]) -> asyncio.Future[Reply]:
+    """Return a future of the reply to a request whose result has to be awaited."""
+    return asyncio.get_running_loop().create_task(_later(call, result))
+
+
+async def _later(call: _DecodedRequest, result: Awaitable[Any]) -> Reply:
+    """Await the result of a handler and encode its reply."""
     try:
         response = await result
     except KafkaError as error:
@@ -229,19 +373,40 @@ async def _later(call: _Call, result: Awaitable[Any]) -> Reply:
         raise
     except Exception as error:  # noqa: BLE001  Logged there, with its trace.
         response = await _unexpected(call, error)
-    reply = _encode(call, response)
-    call.counters.answered(reply, call.parts.requests.clock() - call.began)
+    if type(response) is GeneratorType:
+        response = Wide(await call.parts.slices.finish(response))
+    requests = call.parts.requests
+    resumed, is_one_hold = requests.clock(), True
+    if isinstance(response, Encoded) or (call.handler.is_native and type(response) is not Wide):
+        reply = _encode(call, response)
+    else:
+        if type(response) is Wide:
+            response = response.response
+        steps = partial(_encode_steps, call, response)
+        encoded = attempt(steps())
+        if isinstance(encoded, Unfinished):
+            is_one_hold = False
+            owner = call.context.connection_id
+            encoded = await call.parts.slices.later(steps, owner, _origin(call))
+        reply = encoded
+    ended = requests.clock()
+    call.counters.answered(reply, ended - call.began)
+    if is_one_hold and (seconds := ended - resumed) > HOLD_SECONDS:
+        note_hold(requests, call.header, call.context.peer_host, seconds)
     return reply
 
 
-async def _unexpected(call: _Call, error: Exception) -> Any:
-    """What nobody expected is logged, and answered after a pause.
+async def _unexpected(
+    call: _DecodedRequest, error: Exception, answer: type[KafkaError] = UnknownServerError
+) -> Any:
+    """Log an unexpected error of a handler, and refuse the request with ``answer`` after a pause.
 
-    Some clients ask again at once, for ever; the pause keeps them from filling the log.
+    Some clients repeat such a request at once and endlessly; the pause keeps them from filling the
+    log.
     """
     log.error(
         "event=request_failed api=%s version=%d client=%r",
-        MODULES[call.header.api_key],
+        APIS[call.header.api_key].snake_name,
         call.header.api_version,
         call.header.client_id,
         exc_info=error,
@@ -250,15 +415,17 @@ async def _unexpected(call: _Call, error: Exception) -> Any:
     deadline_ms = parts.clock.now_ms() + UNEXPECTED_PAUSE_MS
     await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
     text = f"{type(error).__name__}; the broker's log has the trace"
-    return _refuse(call, UnknownServerError(text))
+    return _refuse(call, answer(text))
 
 
-def _refuse(call: _Call, error: KafkaError) -> Any:
+def _refuse(call: _DecodedRequest, error: KafkaError) -> Any:
+    """Count a refusal; return its response, or steps that return it."""
     call.counters.refused(error)
-    return call.handler.refuse(call.request, error)
+    return call.handler.refuse(call.request, error.with_traceback(None))
 
 
-def _encode(call: _Call, response: Any) -> Reply:
+def _encode(call: _DecodedRequest, response: Any) -> Reply:
+    """Convert a response to the client's version and encode it."""
     if isinstance(response, Encoded):
         return response.chunks
     header = call.header
@@ -268,27 +435,33 @@ def _encode(call: _Call, response: Any) -> Reply:
             response = call.handler.to_older(response, wanted)
         return encode_response_chunks(header.correlation_id, response)
     except Exception as error:
-        # Our own mistake.  Later replies of this connection must not overtake the one missing.
-        log.exception("event=response_not_encoded api=%s", MODULES[header.api_key])
+        # A fault of the broker.  Later replies of this connection must not overtake the missing
+        # one.
+        log.exception("event=response_not_encoded api=%s", APIS[header.api_key].snake_name)
         raise CloseConnection("the response could not be encoded") from error
 
 
-def _wrong_version(header: RequestHeader) -> Reply:
-    """ApiVersions alone answers a version that is not served: with version 0 and code 35."""
-    handler = handler_of(API_VERSIONS)
+def _encode_steps(call: _DecodedRequest, response: Any) -> Steps[Reply]:
+    """Convert and encode a response like `_encode`, in steps."""
+    header, handler = call.header, call.handler
+    wanted = response_class(header.api_key, header.api_version)
+    try:
+        if type(response) is not wanted:
+            if handler.to_older is downgrade:
+                response = yield from convert_steps(response, wanted)
+            else:
+                response = handler.to_older(response, wanted)
+        return (yield from encode_response_steps(header.correlation_id, response))
+    except Exception as error:
+        log.exception("event=response_not_encoded api=%s", APIS[header.api_key].snake_name)
+        raise CloseConnection("the response could not be encoded") from error
+
+
+def _wrong_version(handler: AnyHandler, header: RequestHeader) -> Reply:
+    """Answer an unsupported version of ApiVersions, with version 0 and error code 35.
+
+    It is the only API that answers unsupported versions.
+    """
     response = handler.refuse(None, UnsupportedVersion(f"version {header.api_version}"))
     old = downgrade(response, response_class(API_VERSIONS, 0))
     return encode_response_chunks(header.correlation_id, old)
-
-
-@cache
-def handler_of(api_key: int) -> _Handler:
-    """The functions of an API's module."""
-    module = import_module(f"sharegroup.broker.handlers.{MODULES[api_key]}")
-    return _Handler(
-        handle=module.handle,
-        refuse=module.refuse,
-        native=getattr(module, "NATIVE", False),
-        from_older=getattr(module, "from_older", upgrade),
-        to_older=getattr(module, "to_older", downgrade),
-    )

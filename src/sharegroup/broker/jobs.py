@@ -1,8 +1,8 @@
-"""What a broker does beside its requests: jobs, each of which goes on until it is cancelled.
+"""Runs the broker's background jobs, each until it is cancelled.
 
-A job handles the failures that it knows of.  Any other is a fault of this program, and no reason
-for the rest to stop: a broker whose checkpoints ended because compaction stumbled would recover
-more slowly each day and tell nobody.  So each job fails alone, says so, and begins again.
+A job handles the failures that it expects.  Any other failure is a fault of this program, and must
+not end the other jobs.  If the checkpoints ended because compaction failed, for example, each
+recovery would be slower, without a sign.  So each job fails alone, logs the failure and restarts.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from sharegroup.broker.clock import Clock, sleep_ms
 log = logging.getLogger(__name__)
 
 RESTART_MS = 10_000
-"""How long a job that failed waits before it begins again."""
+"""Milliseconds that a failed job waits before it restarts."""
 
 Job = Callable[[], Awaitable[None]]
 
 
 async def run(jobs: Mapping[str, Job], clock: Clock) -> None:
-    """Run all of them until cancelled, or until each has come to its own end."""
+    """Run all jobs until cancelled, or until each has ended by itself."""
     async with asyncio.TaskGroup() as tasks:
         for name, job in jobs.items():
             tasks.create_task(_keep_running(name, job, clock))
 
 
 async def _keep_running(name: str, job: Job, clock: Clock) -> None:
+    """Run one job; restart it after a pause whenever it fails."""
     while True:
         try:
             return await job()
         except Exception:
             log.exception(
-                "event=job_failed job=%s restart_ms=%d action='report this: the broker goes on "
-                "serving, without what this job does until then'",
+                "event=job_failed job=%s restart_ms=%d action='report this error; the "
+                "broker continues without this job and restarts it after restart_ms'",
                 name,
                 RESTART_MS,
             )

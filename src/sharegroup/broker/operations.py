@@ -1,6 +1,6 @@
-"""Which operations a client is told that it may do: all there are, since there are no ACLs yet.
+"""The operations that a client is told it may perform: all of them, because there are no ACLs yet.
 
-Each is a bit, by its number in Kafka's ``AclOperation``.
+An operation is a bit, at the position of its number in Kafka's ``AclOperation``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 
 NOT_ASKED = i32(-(2**31))
-"""What stands in an answer to who did not ask."""
+"""The value in an answer to a client that did not ask for its operations."""
 
 
 def _bits(*operations: int) -> i32:

@@ -1,34 +1,40 @@
-"""The parts of a running broker, as handlers see them.  `app` is what puts them together."""
+"""The parts of a running broker, as handlers see them; `app` puts them together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from sharegroup.broker.clock import Clock
-from sharegroup.broker.cluster.features import Features
+from sharegroup.broker.cluster.features import FinalizedFeatures
+from sharegroup.broker.cluster.producer_ids import ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
+from sharegroup.broker.groups.group_log import GroupLog
+from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+from sharegroup.broker.key_checks import KeyChecks
+from sharegroup.broker.late_requests import LateRequests
+from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.share.dead_letters import DeadLetters
 from sharegroup.broker.share.group_settings import GroupSettings
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
+from sharegroup.broker.share.share_partitions import SharePartitions
+from sharegroup.broker.share.state_pruning import StatePruning
+from sharegroup.broker.slices import Slices
+from sharegroup.broker.unserved import UnservedFeatures
 from sharegroup.broker.waiting import WaitingRoom
-from sharegroup.core.fetch_session import FetchSessions
-from sharegroup.core.share_session import ShareSessions
+from sharegroup.core.sessions.fetch_session import FetchSessions
+from sharegroup.core.sessions.share_session import ShareSessions
 
 if TYPE_CHECKING:
-    from sharegroup.broker.cluster.producer_ids import ProducerIds
+    # `ConsumerGroupsOnDemand` imports it at first use, to keep the start of a broker short.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
-    from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
-    from sharegroup.broker.groups.group_log import GroupLog
-    from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
-    from sharegroup.broker.share.dead_letters import DeadLetters
-    from sharegroup.broker.share.share_coordinator import ShareCoordinator
-    from sharegroup.broker.share.share_partitions import SharePartitions
-    from sharegroup.broker.share.state_pruning import StatePruning
 
 
 class Node(NamedTuple):
-    """This broker, as metadata answers name it."""
+    """This broker, as metadata responses name it."""
 
     node_id: int
     host: str
@@ -37,11 +43,11 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Parts:
-    """Everything that a handler may use."""
+    """All parts of the broker that a handler may use."""
 
     node: Node
     config: LiveConfig
-    features: Features
+    features: FinalizedFeatures
     clock: Clock
     topics: Topics
     waiting: WaitingRoom
@@ -57,8 +63,18 @@ class Parts:
     group_settings: GroupSettings
     dead_letters: DeadLetters
     requests: RequestCounters
+    unserved: UnservedFeatures
+    slices: Slices = field(init=False)
+    record_jobs: RecordJobs = field(init=False)
+    key_checks: KeyChecks = field(init=False)
+    late_requests: LateRequests = field(default_factory=LateRequests)
+
+    def __post_init__(self) -> None:
+        self.slices = Slices(self.clock, self.requests.total_seconds)
+        self.record_jobs = RecordJobs(self.slices, self.config.server.decompressed_bytes_max)
+        self.key_checks = KeyChecks(self.record_jobs)
 
     @property
     def consumer_group_coordinator(self) -> ConsumerGroupCoordinator:
-        """Made now if nobody needed it so far."""
+        """The consumer group coordinator; made on first use."""
         return self.consumer_groups.coordinator()

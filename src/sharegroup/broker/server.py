@@ -1,4 +1,4 @@
-"""Listening: accepts connections, bounds them, watches their progress, stops cleanly."""
+"""The listener of a broker: accepts, limits and checks connections, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from contextlib import ExitStack
 from itertools import count
 from urllib.parse import urlsplit
 
-from sharegroup.broker.clock import Clock, Timer
-from sharegroup.broker.connection import Connection
+from sharegroup.broker.admission import Admission
+from sharegroup.broker.answer_budget import AnswerBudget
+from sharegroup.broker.clock import Clock, TimerHandle
+from sharegroup.broker.connection import Budgets, Connection
+from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.parts import Parts
+from sharegroup.broker.request_budget import RequestBudget
+from sharegroup.broker.turns import Turns
 from sharegroup.errors import InvalidConfig
 
 log = logging.getLogger(__name__)
@@ -26,28 +31,30 @@ PROGRESS_CHECK_MS = 1_000
 class Server:
     """All connections of one listener."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, admission: Admission) -> None:
         self._clock = clock
+        self.admission = admission
         self._on_closed: Callable[[int], None] = lambda _: None
         self._ids = count(1)
         self._connections: dict[int, Connection] = {}
         self._listener: asyncio.Server | None = None
-        self._timer: Timer | None = None
-        self._connections_max = 0
+        self._timer: TimerHandle | None = None
         self.opened_count = 0
         """Connections that were accepted."""
-        self.refused_count = 0
-        """Connections that were closed at once, because there were too many."""
         self._all_closed = asyncio.Event()
         self._all_closed.set()
 
+    def share(self, budgets: Budgets) -> None:
+        """Set the budgets that all connections share; to be called before `serve`."""
+        self.budgets = budgets
+
     @property
     def connection_count(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def listen(self, host: str, port: int) -> int:
-        """Take the port, without accepting yet; returns the port that was taken."""
+        """Bind the port without accepting connections yet; return the port that was bound."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(
             self._connection, host, port, backlog=512, start_serving=False
@@ -55,12 +62,14 @@ class Server:
         port_taken: int = self._listener.sockets[0].getsockname()[1]
         return port_taken
 
-    async def serve(self, parts: Parts, on_closed: Callable[[int], None]) -> None:
-        """Accept connections from now on; ``on_closed`` is told the id of each that ends."""
+    async def serve(
+        self, parts: Parts, handler_of: HandlerOf, on_closed: Callable[[int], None]
+    ) -> None:
+        """Accept connections from now on; ``on_closed`` is called with the id of each that ends."""
         assert self._listener is not None
         self._parts = parts
+        self._handler_of = handler_of
         self._on_closed = on_closed
-        self._connections_max = parts.config.server.connections_max
         await _begin(self._listener)
         self._check_progress()
 
@@ -75,13 +84,7 @@ class Server:
         await self._all_closed.wait()
 
     def opened(self, connection: Connection) -> bool:
-        if len(self._connections) >= self._connections_max:
-            log.warning(
-                "event=connection_refused peer=%s reason=max.connections=%d",
-                connection.peer,
-                self._connections_max,
-            )
-            self.refused_count += 1
+        if not self.admission.admit(connection, now_ms=self._clock.now_ms()):
             return False
         self.opened_count += 1
         self._connections[connection.connection_id] = connection
@@ -89,36 +92,60 @@ class Server:
         return True
 
     def closed(self, connection: Connection) -> None:
+        self.admission.leave(connection)
         if self._connections.pop(connection.connection_id, None) is not None:
             self._on_closed(connection.connection_id)
         if not self._connections:
             self._all_closed.set()
 
     def _connection(self) -> Connection:
-        return Connection(self, self._parts, next(self._ids))
+        return Connection(self, self._parts, self._handler_of, self.budgets, next(self._ids))
 
     def _check_progress(self) -> None:
+        """Check the progress of all connections, and schedule the next check."""
         now_ms = self._clock.now_ms()
         for connection in list(self._connections.values()):
             connection.check_progress(now_ms)
         self._timer = self._clock.call_at_ms(now_ms + PROGRESS_CHECK_MS, self._check_progress)
 
 
-async def _begin(listener: asyncio.Server) -> None:
-    """Listen; raise OSError when somebody else does since the port was taken.
+def budgets_of(parts: Parts) -> Budgets:
+    """Make the budgets that all connections of a broker share, from its configuration."""
+    server = parts.config.server
+    return Budgets(
+        RequestBudget(
+            parts.clock,
+            bytes_max=server.queued_request_bytes_max,
+            frame_bytes_max=server.request_bytes_max,
+            progress_ms=server.frame_progress_ms,
+        ),
+        AnswerBudget(
+            parts.clock,
+            parts.waiting.wake,
+            bytes_max=server.answer_bytes_max,
+            connection_bytes_max=server.connection_answer_bytes_max,
+            progress_ms=server.frame_progress_ms,
+        ),
+        Turns(parts.requests.clock),
+    )
 
-    A port is bound before what there is to load, and many may be bound to it until one of them
-    listens.  uvloop then closes the others' sockets and says nothing, hence duplicates to ask.
+
+async def _begin(listener: asyncio.Server) -> None:
+    """Start to listen; raise OSError if another process has listened since the port was bound.
+
+    The port is bound before the data is loaded, and several sockets may be bound to it until one of
+    them listens.  uvloop then closes the other sockets without an error, so duplicates of the
+    sockets are asked.
     """
-    with ExitStack() as held:
+    with ExitStack() as duplicates:
         sockets = [
-            held.enter_context(socket.socket(fileno=os.dup(bound.fileno())))
+            duplicates.enter_context(socket.socket(fileno=os.dup(bound.fileno())))
             for bound in listener.sockets
         ]
         await listener.start_serving()
-        for one in sockets:
-            if not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                host, port = one.getsockname()[:2]
+        for duplicate in sockets:
+            if not duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                host, port = duplicate.getsockname()[:2]
                 raise OSError(
                     errno.EADDRINUSE,
                     f"{host}:{port} was taken while the broker started, by another process or by "
@@ -127,12 +154,12 @@ async def _begin(listener: asyncio.Server) -> None:
 
 
 def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
-    """Host and port of ``PLAINTEXT://host:port``; beyond loopback only when told so."""
-    brokers = [one for one in text.split(",") if not one.startswith("CONTROLLER://")]
+    """Parse ``PLAINTEXT://host:port``; beyond loopback it is allowed only if ``insecure``."""
+    brokers = [listener for listener in text.split(",") if not listener.startswith("CONTROLLER://")]
     parsed = urlsplit(brokers[0] if len(brokers) == 1 else "")
     try:
         port = parsed.port
-    except ValueError:  # No number, or above 65,535.
+    except ValueError:  # Not a number, or above 65,535.
         port = None
     if parsed.scheme.upper() != "PLAINTEXT" or port is None:
         raise InvalidConfig(f"listeners must be one PLAINTEXT://host:port, not {text!r}")

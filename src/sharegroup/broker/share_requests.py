@@ -1,19 +1,20 @@
-"""What ShareFetch and ShareAcknowledge have in common: who asks, and acknowledgements.
+"""The common part of ShareFetch and ShareAcknowledge: the session key, and acknowledgements.
 
-Every partition stands for itself: its acknowledgements succeed or fail as one, and a failure
-leaves the other partitions alone (KIP-932 «ShareAcknowledge»).
+Each partition is independent: its acknowledgements succeed or fail together, and a failure
+does not affect other partitions (KIP-932 «ShareAcknowledge»).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from sharegroup.broker.parts import Parts
-from sharegroup.core.delivery import Ack, AckBatch
-from sharegroup.core.share_group_heartbeat import MEMBER_ID_CHARACTERS_MAX
-from sharegroup.core.share_session import Closed, SessionKey
+from sharegroup.core.sessions.share_session import Closed, SessionKey
+from sharegroup.core.share_group.heartbeat import MEMBER_ID_CHARACTERS_MAX
+from sharegroup.core.share_partition.delivery import Ack, AckBatch
 from sharegroup.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -27,21 +28,25 @@ from sharegroup.ids import (
     MemberId,
     SharePartitionKey,
     TopicId,
-    TopicPartition,
+    TopicIdPartition,
     topic_id_text,
 )
+from sharegroup.steps import STEP_MASK, Steps
 
 ZERO_ID = UUID(int=0)
 
-Acks = Mapping[TopicPartition, tuple[AckBatch, ...]]
-Outcomes = dict[TopicPartition, "KafkaError | None"]
+WIDE_MASK = 15
+"""A step for requests that name many partitions handles one partition more than this number."""
+
+Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
+Outcomes = dict[TopicIdPartition, "KafkaError | None"]
 
 
 class Started(NamedTuple):
-    """Acknowledgements that are decided: what went wrong, and what has yet to become durable."""
+    """Decided acknowledgements: the errors so far, and the changes that must become durable."""
 
     outcomes: Outcomes
-    waiting: list[tuple[TopicPartition, Awaitable[None]]]
+    waiting: list[tuple[TopicIdPartition, Awaitable[None]]]
 
 
 class WireAckBatch(Protocol):
@@ -70,7 +75,7 @@ class WireTopic(Protocol):
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
-    """Whose session a request belongs to, or InvalidRequest."""
+    """Return the key of a request's session, or raise InvalidRequest."""
     if group_id is None:
         raise InvalidRequest("a share request needs a group id, not null")
     if not member_id or len(member_id) > MEMBER_ID_CHARACTERS_MAX:
@@ -81,60 +86,125 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
     return SessionKey(GroupId(group_id), MemberId(member_id))
 
 
-def requested(topics: Iterable[WireTopic]) -> Iterable[tuple[TopicPartition, WirePartition]]:
-    """The partitions that a request names, in its order."""
+def named_steps(
+    topics: Iterable[WireTopic],
+) -> Steps[tuple[dict[TopicIdPartition, None], dict[TopicIdPartition, tuple[AckBatch, ...]]]]:
+    """Collect the named partitions like `named_of`, in steps; each partition is named once."""
+    named: dict[TopicIdPartition, None] = {}
+    acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    count = 0
     for topic in topics:
         topic_id = TopicId(topic.topic_id or ZERO_ID)
-        for partition in topic.partitions:
-            yield TopicPartition(topic_id, partition.partition_index), partition
+        for wire in topic.partitions:
+            partition = TopicIdPartition(topic_id, wire.partition_index)
+            named[partition] = None
+            if wire.acknowledgement_batches:
+                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+    return named, acks
 
 
-def acks_of(topics: Iterable[WireTopic]) -> dict[TopicPartition, tuple[AckBatch, ...]]:
-    """The acknowledgements that a request carries, by partition; one may be named twice."""
-    acks: dict[TopicPartition, tuple[AckBatch, ...]] = {}
-    for partition, wire in requested(topics):
-        if wire.acknowledgement_batches:
-            acks[partition] = acks.get(partition, ()) + tuple(
-                AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
-                for batch in wire.acknowledgement_batches
-            )
-    return acks
+def named_of(
+    topics: Iterable[WireTopic],
+) -> tuple[list[TopicIdPartition], dict[TopicIdPartition, tuple[AckBatch, ...]]]:
+    """Return the partitions that a request names, and its acknowledgements by partition.
+
+    A partition may be named twice.
+    """
+    named: list[TopicIdPartition] = []
+    acks: dict[TopicIdPartition, tuple[AckBatch, ...]] = {}
+    for topic in topics:
+        topic_id = TopicId(topic.topic_id or ZERO_ID)
+        for wire in topic.partitions:
+            partition = TopicIdPartition(topic_id, wire.partition_index)
+            named.append(partition)
+            if wire.acknowledgement_batches:
+                acks[partition] = acks.get(partition, ()) + _ack_batches(wire)
+    return named, acks
+
+
+def _ack_batches(wire: WirePartition) -> tuple[AckBatch, ...]:
+    return tuple(
+        AckBatch(batch.first_offset, batch.last_offset + 1, batch.acknowledge_types)
+        for batch in wire.acknowledgement_batches
+    )
 
 
 def start(parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool) -> Started:
-    """Decide all acknowledgements now; what becomes of each is known when it is durable.
+    """Decide all acknowledgements now; each succeeds when its change is durable.
 
     Only a request that says it is ``renewing`` (IsRenewAck) may renew locks (KIP-1222).
+    """
+    if not acks:
+        return Started({}, [])
+    for topic in parts.share_partitions.counters.of_topics(acks):
+        topic.acknowledge_count += 1
+    started = Started({}, [])
+    _start_some(parts, session, acks.items(), started, renewing)
+    return started
+
+
+def start_steps(
+    parts: Parts, session: SessionKey, acks: Acks, *, renewing: bool, closed: Closed | None
+) -> Steps[Started]:
+    """Decide acknowledgements like `start`, in steps; they stand even if the steps end early.
+
+    If the steps end early, a session that is ``closed`` by this request is released here, otherwise
+    by the caller.
     """
     for topic in parts.share_partitions.counters.of_topics(acks):
         topic.acknowledge_count += 1
     started = Started({}, [])
-    for partition, batches in acks.items():
+    pairs = iter(acks.items())
+    try:
+        while piece := tuple(islice(pairs, WIDE_MASK + 1)):
+            _start_some(parts, session, piece, started, renewing)
+            yield
+    except GeneratorExit:  # The connection is closed.  A failed write must still fence.
+        parts.share_partitions.attend(durable(parts, started))
+        if closed is not None:
+            release(parts, closed)
+        raise
+    return started
+
+
+def _start_some(
+    parts: Parts,
+    session: SessionKey,
+    acks: Iterable[tuple[TopicIdPartition, tuple[AckBatch, ...]]],
+    started: Started,
+    renewing: bool,
+) -> None:
+    """Decide the acknowledgements of some partitions."""
+    for partition, batches in acks:
         started.outcomes[partition] = None
         try:
             if not renewing:
                 _check_no_renewal(parts, session, partition, batches)
             durable = _start_one(parts, session, partition, batches)
         except KafkaError as error:
-            started.outcomes[partition] = error
+            started.outcomes[partition] = error.with_traceback(None)
         else:
             if durable is not None:
                 started.waiting.append((partition, durable))
-    return started
 
 
 async def durable(parts: Parts, started: Started) -> Outcomes:
-    """Wait until every acknowledgement is durable or has failed."""
-    for partition, acknowledged in started.waiting:
+    """Wait until every acknowledgement is durable or has failed; return the outcomes."""
+    for count, (partition, acknowledged) in enumerate(started.waiting, 1):
         try:
             await acknowledged
         except KafkaError as error:
-            started.outcomes[partition] = error
+            started.outcomes[partition] = error.with_traceback(None)
+        if count & STEP_MASK == 0:
+            await parts.slices.turn()
     return counted(parts, started.outcomes)
 
 
 def counted(parts: Parts, outcomes: Outcomes) -> Outcomes:
-    """The outcomes of a request's acknowledgements, now that no more is to become of them."""
+    """Count the failed acknowledgements of a request; return its final outcomes."""
     failed = [partition for partition, error in outcomes.items() if error is not None]
     for topic in parts.share_partitions.counters.of_topics(failed):
         topic.acknowledge_failed += 1
@@ -142,9 +212,9 @@ def counted(parts: Parts, outcomes: Outcomes) -> Outcomes:
 
 
 def release(parts: Parts, closed: Closed) -> None:
-    """A session is over: give back what its member holds, after its acknowledgements.
+    """Release the records of a member whose session is over, after its acknowledgements.
 
-    A fetch of it that still waits is answered: nothing that happens concerns it any more.
+    A fetch of the session that still waits is woken, because nothing else would wake it.
     """
     parts.waiting.wake(closed.key)
     for partition in closed.partitions:
@@ -155,15 +225,15 @@ def release(parts: Parts, closed: Closed) -> None:
 
 
 def leader_is_news(*errors: KafkaError | None) -> bool:
-    """Whether an answer with these errors must say who leads the partition."""
-    for error in errors:  # A plain loop: this is asked for every partition of every answer.
+    """Return whether an answer with these errors must name the current partition leader."""
+    for error in errors:  # A plain loop: called for every partition of every answer.
         if error is not None and isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch):
             return True
     return False
 
 
-def named(parts: Parts, session: SessionKey, partition: TopicPartition) -> str:
-    """Whose share partition an error speaks of; the topic by its name while it has one."""
+def named(parts: Parts, session: SessionKey, partition: TopicIdPartition) -> str:
+    """Describe a share partition and a member for an error; the topic by name if it has one."""
     topic = parts.topics.catalog.by_id(partition.topic_id)
     if topic is None:
         name = f"topic_id={topic_id_text(partition.topic_id)}"
@@ -176,8 +246,9 @@ def named(parts: Parts, session: SessionKey, partition: TopicPartition) -> str:
 
 
 def _check_no_renewal(
-    parts: Parts, session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
+    parts: Parts, session: SessionKey, partition: TopicIdPartition, batches: tuple[AckBatch, ...]
 ) -> None:
+    """Refuse renewals in a request that does not set IsRenewAck."""
     for batch in batches:
         if Ack.RENEW in batch.types:
             raise InvalidRequest(
@@ -187,22 +258,23 @@ def _check_no_renewal(
 
 
 def _start_one(
-    parts: Parts, session: SessionKey, partition: TopicPartition, batches: tuple[AckBatch, ...]
+    parts: Parts, session: SessionKey, partition: TopicIdPartition, batches: tuple[AckBatch, ...]
 ) -> Awaitable[None] | None:
+    """Decide the acknowledgements of one share partition; None if they are durable already."""
     key = SharePartitionKey(session.group_id, *partition)
     live = parts.share_partitions.loaded(key)
     if live is not None:
         return parts.share_partitions.acknowledge(live, session.member_id, batches)
     topic = parts.topics.catalog.by_id(partition.topic_id)
     offsets = f"offsets {batches[0].first} to {batches[-1].end - 1} cannot be acknowledged"
-    where = named(parts, session, partition)
+    subject = named(parts, session, partition)
     if topic is None:
-        raise UnknownTopicId(f"{where}: {offsets}: there is no topic with this id")
+        raise UnknownTopicId(f"{subject}: {offsets}: there is no topic with this id")
     if not 0 <= partition.partition < topic.partition_count:
         raise UnknownTopicOrPartition(
-            f"{where}: {offsets}: the topic has partitions 0 to {topic.partition_count - 1}"
+            f"{subject}: {offsets}: the topic has partitions 0 to {topic.partition_count - 1}"
         )
     raise UnknownTopicOrPartition(
-        f"{where}: {offsets}: nobody fetched here since the share partition was last loaded, so "
-        "whatever was held before is free again; fetch first"
+        f"{subject}: {offsets}: the share partition has not been fetched since it was last loaded, "
+        "so all earlier acquisition locks have ended; fetch the records again"
     )

@@ -1,71 +1,118 @@
-"""What the five requests of the share coordinator (83 to 87) have in common.
+"""The common part of the share coordinator's five requests (api keys 83 to 87).
 
-All of them name a group and share partitions of it, each of which is decided by itself and
-answered with an error of its own; the answer is given when all of it is durable.  They are for
-whoever keeps share partitions elsewhere, which are brokers in Kafka; here nobody does, so they
-are served only with ``sharegroup.share.state.apis.enable`` (ADR 0010).  A share partition that is
-in use here is loaded again when somebody else has changed its state.
+Each of them names a group and some of its share partitions.  Each share partition is decided on its
+own and has its own error; the answer is sent when all changes are durable.  In Kafka, the brokers
+that keep share partitions send these requests.  Here no other broker does, so they are served only
+with ``sharegroup.share.state.apis.enable`` (ADR 0010).  If such a request changes the state of a
+share partition that is in use here, it is loaded again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import error_code
+from sharegroup.broker.handler_contract import Later, error_code
 from sharegroup.broker.parts import Parts
-from sharegroup.core.delivery import RecordState, StateBatch
-from sharegroup.core.share_state import named
+from sharegroup.core.share_partition.delivery import RecordState, StateBatch
+from sharegroup.core.share_state.share_states import named
 from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
-from sharegroup.storage.tickets import Ticket
+from sharegroup.steps import Steps, of_each, run_to_end
+from sharegroup.storage.sync.tickets import Ticket
 
 T = TypeVar("T")
+
+
+class StatePartition(Protocol):
+    """A share partition as one of the requests names it."""
+
+    @property
+    def partition(self) -> int: ...
+
+
+P = TypeVar("P", bound=StatePartition)
+P_co = TypeVar("P_co", bound=StatePartition, covariant=True)
+
+
+class StateTopic(Protocol[P_co]):
+    """The share partitions of one topic in a request."""
+
+    @property
+    def topic_id(self) -> UUID | None: ...
+    @property
+    def partitions(self) -> tuple[P_co, ...]: ...
+
+
+class StateRequest(Protocol[P_co]):
+    """One of the five requests."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def topics(self) -> tuple[StateTopic[P_co], ...]: ...
+
+
+class WireStateBatch(Protocol):
+    """A state batch of a request."""
+
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def delivery_state(self) -> int: ...
+    @property
+    def delivery_count(self) -> int: ...
+
 
 NO_TOPIC_ID = UUID(int=0)
 
 DURABLE = {state.value: state for state in RecordState if state is not RecordState.ACQUIRED}
-"""Locks are never written."""
+"""The states that may be stored, by number; acquisition locks are never written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What one share partition is answered when its ticket is done; None: it is already."""
+    """The result for one share partition when its ticket is done; None if durable already."""
 
     result: Any
     ticket: Ticket | None = None
 
 
-Decide = Callable[[SharePartitionKey, Any], Decided]
-"""From a share partition and what the request says of it."""
+Decide = Callable[[Parts, SharePartitionKey, P], Decided]
+"""Decides one share partition, from its key and its element of the request."""
 
-Results = list[tuple[UUID | None, tuple[Any, ...]]]
-"""Of each topic the results of its partitions, as the request names them."""
+FEW = 15
+"""A step handles one share partition or topic more than this number."""
+
+DecidedTopic = tuple[UUID | None, list[tuple[int, Decided]]]
+"""A topic and the decisions about its partitions, in the order of the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """The message that one of the five answers with: the same three levels in all of them."""
+class ResponseClasses(Generic[T]):
+    """The classes of one request's response message; all five have the same three levels."""
 
     response: Callable[..., T]
     topic: Callable[..., Any]
     partition: Callable[..., Any]
     beside_error: Mapping[str, Any] = field(default_factory=dict)
-    """What a partition's result says beside an error, where its message wants it said."""
+    """Further fields of a partition's result with an error, if its message needs them."""
 
     def done(self, partition: int, **fields: Any) -> Any:
-        """A partition's result."""
+        """Make the result of a partition without an error."""
         return self.partition(
             partition=i32(partition), **fields, error_code=ErrorCode.none, error_message=None
         )
 
     def failed(self, partition: int, error: KafkaError) -> Any:
-        """A partition's result that tells of an error."""
+        """Make the result of a partition with an error."""
         return self.partition(
             partition=i32(partition),
             **self.beside_error,
@@ -73,90 +120,119 @@ class Answer(Generic[T]):
             error_message=str(error),
         )
 
-    def whole(self, results: Results) -> T:
-        """The response."""
-        return self.response(
-            results=tuple(
-                self.topic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in results
-            )
-        )
 
+def answer_each(
+    parts: Parts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
+) -> Later[T]:
+    """Decide all share partitions of the request now; the response comes when all is durable.
 
-def answer_each(request: Any, decide: Decide, answer: Answer[T]) -> Coroutine[Any, Any, T]:
-    """Decide all that the request names, now; the answer comes when it is durable.
-
-    As in Kafka, a request that names no group, or a topic without partitions, asks for nothing.
+    As in Kafka, a request without a group, or with a topic without partitions, asks for nothing.
     """
-    decided = []
+    return run_to_end(answer_wide(parts, request, decide, classes))
+
+
+def answer_wide(
+    parts: Parts, request: StateRequest[P], decide: Decide[P], classes: ResponseClasses[T]
+) -> Steps[Later[T]]:
+    """Decide like `answer_each`, in steps; each share partition is decided and fails on its own."""
+    topics: list[DecidedTopic] = []
     if request.group_id and all(topic.partitions for topic in request.topics):
         group_id = GroupId(request.group_id)
         for topic in request.topics:
             topic_id = TopicId(topic.topic_id or NO_TOPIC_ID)
-            results = []
-            for one in topic.partitions:
-                key = SharePartitionKey(group_id, topic_id, one.partition)
-                results.append((one.partition, _decide(decide, answer, key, one)))
-            decided.append((topic.topic_id, results))
-    return _when_durable(decided, answer)
+            decided: list[tuple[int, Decided]] = []
+            for partition in topic.partitions:
+                key = SharePartitionKey(group_id, topic_id, partition.partition)
+                decided.append(
+                    (partition.partition, _decide(parts, decide, classes, key, partition))
+                )
+                if len(decided) & FEW == FEW:
+                    yield
+            topics.append((topic.topic_id, decided))
+            if len(topics) & FEW == FEW:
+                yield
+    return Later(_when_durable(parts, topics, classes))
 
 
-def refuse_each(request: Any, error: KafkaError, answer: Answer[T]) -> T:
-    """The same error for everything that the request names."""
-    return answer.whole(
-        [
-            (topic.topic_id, tuple(answer.failed(one.partition, error) for one in topic.partitions))
-            for topic in request.topics
-        ]
-    )
+def refuse_each(
+    request: StateRequest[P], error: KafkaError, classes: ResponseClasses[T]
+) -> Steps[T]:
+    """Make the response with the same error for every partition that the request names."""
+    results = []
+    for topic in request.topics:
+        failed = yield from of_each(
+            lambda partition: classes.failed(partition.partition, error), topic.partitions
+        )
+        results.append(classes.topic(topic_id=topic.topic_id, partitions=failed))
+        if len(results) & FEW == FEW:
+            yield
+    return classes.response(results=tuple(results))
 
 
 def changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None:
-    """Somebody else changed the state: a share partition in use here must begin from it."""
+    """Unload a share partition whose state was changed by a request, so it is loaded again."""
     if ticket is not None:
         parts.share_partitions.unload(key)
         parts.waiting.wake(key)
 
 
-def state_batches(key: SharePartitionKey, stored: Iterable[Any]) -> tuple[StateBatch, ...]:
-    """Batches of a request, with what Kafka would store of them unseen checked."""
-    return tuple(_state_batch(key, one) for one in stored)
+def state_batches(
+    key: SharePartitionKey, stored: Iterable[WireStateBatch]
+) -> tuple[StateBatch, ...]:
+    """Convert the batches of a request, and check what Kafka would store unchecked."""
+    return tuple(_state_batch(key, batch) for batch in stored)
 
 
-def _state_batch(key: SharePartitionKey, one: Any) -> StateBatch:
-    state = DURABLE.get(one.delivery_state)
-    if state is None or not 0 <= one.first_offset <= one.last_offset or one.delivery_count < 0:
+def _state_batch(key: SharePartitionKey, batch: WireStateBatch) -> StateBatch:
+    state = DURABLE.get(batch.delivery_state)
+    if (
+        state is None
+        or not 0 <= batch.first_offset <= batch.last_offset
+        or batch.delivery_count < 0
+    ):
         raise InvalidRequest(
             f"{named(key)}: expected offsets from 0 on in order, a delivery count of 0 or more and "
-            f"one of the states {sorted(DURABLE)}, not offsets {one.first_offset} to "
-            f"{one.last_offset}, count {one.delivery_count} and state {one.delivery_state}"
+            f"one of the states {sorted(DURABLE)}, not offsets {batch.first_offset} to "
+            f"{batch.last_offset}, count {batch.delivery_count} and state {batch.delivery_state}"
         )
-    return StateBatch(one.first_offset, one.last_offset + 1, state, one.delivery_count)
+    return StateBatch(batch.first_offset, batch.last_offset + 1, state, batch.delivery_count)
 
 
-def _decide(decide: Decide, answer: Answer[T], key: SharePartitionKey, one: Any) -> Decided:
+def _decide(
+    parts: Parts,
+    decide: Decide[P],
+    classes: ResponseClasses[Any],
+    key: SharePartitionKey,
+    partition: P,
+) -> Decided:
     try:
-        return decide(key, one)
+        return decide(parts, key, partition)
     except KafkaError as error:
-        return Decided(answer.failed(key.partition, error))
+        return Decided(classes.failed(key.partition, error))
 
 
-async def _when_durable(
-    decided: Iterable[tuple[UUID | None, list[tuple[int, Decided]]]], answer: Answer[T]
-) -> T:
-    results: Results = []
-    for topic_id, partitions in decided:
-        done = [await _durable(partition, one, answer) for partition, one in partitions]
-        results.append((topic_id, tuple(done)))
-    return answer.whole(results)
+async def _when_durable(parts: Parts, topics: list[DecidedTopic], classes: ResponseClasses[T]) -> T:
+    """Wait until all decisions are durable, and make the response."""
+    results = []
+    for topic_id, decided in topics:
+        partition_results = []
+        for partition, decision in decided:
+            partition_results.append(await _durable(partition, decision, classes))
+            if len(partition_results) & FEW == FEW:
+                await parts.slices.turn()
+        results.append(classes.topic(topic_id=topic_id, partitions=tuple(partition_results)))
+        if len(results) & FEW == FEW:
+            await parts.slices.turn()
+    return classes.response(results=tuple(results))
 
 
-async def _durable(partition: int, decided: Decided, answer: Answer[T]) -> Any:
+async def _durable(partition: int, decided: Decided, classes: ResponseClasses[Any]) -> Any:
+    """Wait until one decision is durable; return the partition's result."""
     if decided.ticket is None:
         return decided.result
     try:
         await decided.ticket
     except KafkaError as error:
-        # The disk; who asked may ask again, as of a coordinator that moves.
-        return answer.failed(partition, CoordinatorNotAvailable(str(error)))
+        # A disk error.  The sender may retry, as when a coordinator moves.
+        return classes.failed(partition, CoordinatorNotAvailable(str(error)))
     return decided.result

@@ -1,31 +1,40 @@
 """Long polls: requests that wait for something to happen.
 
-A parked request is a function that is tried again whenever one of its keys is woken, and a
-last time at its deadline.  Wake-ups within one turn of the event loop are tried once, in the
-order in which the requests were parked, so that whoever waits longest is served first.
+A parked request is a function that is tried again whenever one of its keys is woken, and a last
+time at its deadline.  Wake-ups within one turn of the event loop cause one try.  Requests are
+tried in the order in which they were parked, so the one that waits longest is served first.
 
-Who comes in that turn must not be faster than those who wait: `serve_woken` gives these theirs.
-Without it a member that settles records and fetches more by one request always takes the room
-that it made, and a member that waits for room waits for ever.
+If thousands of requests are woken, they take more than one turn: after a few milliseconds the
+rest waits for the next turn.
+
+New requests in that turn must not overtake the woken ones: `serve_woken` tries those first.
+Without it, a member that settles records and fetches more by the same request would always take
+the room that it made, and a member that waits for room would wait forever.
 
 A share fetch waits for thousands of partitions.  It is parked under its session's key alone, and
-`on_wake` says which sessions what happened concerns.
+`on_wake` returns the sessions that an event concerns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections.abc import Callable, Container, Hashable, Iterable
-from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 from sharegroup.broker.clock import Alarm, Clock
 
 T = TypeVar("T")
 
+WAIT_MS_MAX = 5 * 60 * 1000
+"""The longest time that a request is parked, whatever it asks for."""
+
 ANSWERED_MIN = 256
-"""Below this number of answered requests the heap of deadlines is left as it is."""
+"""The heap of deadlines is not cleaned up below this number of answered requests."""
+
+SLICE_SECONDS = 0.005
+"""How long woken requests are tried before the event loop serves others."""
 
 
 class OfConnection(NamedTuple):
@@ -35,32 +44,40 @@ class OfConnection(NamedTuple):
 
 
 class Parked(Generic[T]):
-    """One waiting request; ``answer`` is done when it has waited long enough."""
+    """One waiting request; ``answer`` is done when the wait is over."""
 
-    __slots__ = ("_attempt", "answer", "deadline_ms", "keys", "order")
+    __slots__ = ("_attempt", "_woken", "answer", "deadline_ms", "keys", "order", "woken_keys")
 
     def __init__(
         self,
         attempt: Callable[[bool], T | None],
         answer: asyncio.Future[T],
         *,
-        keys: tuple[Hashable, ...],
+        keys: list[Hashable],
         deadline_ms: int,
         order: int,
+        woken: Callable[[Hashable], None] | None,
     ) -> None:
         self._attempt = attempt
+        self._woken = woken
+        self.woken_keys: set[Hashable] | None = None if woken is None else set()
+        """Keys that were woken since the last attempt; None if the request does not need them."""
         self.answer = answer
         self.keys = keys
         self.deadline_ms = deadline_ms
         self.order = order
 
     def try_now(self, *, last: bool) -> bool:
-        """Whether the request is answered; on the ``last`` try it always is."""
+        """Try the request; return whether it is answered.  The ``last`` try always answers it."""
         if self.answer.done():
             return True
         try:
+            if self._woken is not None and self.woken_keys:
+                for key in self.woken_keys:
+                    self._woken(key)
+                self.woken_keys.clear()
             result = self._attempt(last)
-        except Exception as error:  # noqa: BLE001  The one who waits gets whatever went wrong.
+        except Exception as error:  # noqa: BLE001  Raised where the answer is awaited.
             self.answer.set_exception(error)
             return True
         if result is None:
@@ -79,22 +96,30 @@ class WaitingRoom:
         "_clock",
         "_concerned",
         "_deadlines",
+        "_is_due",
         "_loop",
         "_order",
         "_parked_count",
+        "_to_wake",
         "_woken",
         "_woken_keys",
+        "seconds",
     )
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._alarm = Alarm(clock, self._on_deadline)
         self._loop = asyncio.get_running_loop()
-        self._order = count()
+        self._order = 0
+        self._is_due = False
+        self.seconds: Callable[[], float] = time.perf_counter
+        """The clock that measures the slices, only to compare times."""
         self._concerned: Callable[[Hashable], Iterable[Hashable]] = lambda _: ()
         self._parked_count = 0
         self._by_key: dict[Hashable, dict[int, Parked[object]]] = {}
         self._deadlines: list[tuple[int, int, Parked[object]]] = []
+        self._to_wake: dict[Hashable, int] = {}
+        """Woken keys, each with the number of the last request that was parked at that time."""
         self._woken: dict[int, Parked[object]] = {}
         self._woken_keys: set[Hashable] = set()
 
@@ -102,7 +127,7 @@ class WaitingRoom:
         return self._parked_count
 
     def on_wake(self, concerned: Callable[[Hashable], Iterable[Hashable]]) -> None:
-        """Have whoever waits for one of ``concerned(key)`` woken with those that wait for it."""
+        """Let waking a key also wake the requests that wait for one of ``concerned(key)``."""
         self._concerned = concerned
 
     def park(
@@ -111,18 +136,33 @@ class WaitingRoom:
         *,
         keys: Iterable[Hashable],
         deadline_ms: int,
+        woken: Callable[[Hashable], None] | None = None,
     ) -> asyncio.Future[T]:
         """Try ``attempt(False)`` at every wake-up of a key, ``attempt(True)`` at the deadline.
 
-        An attempt returns None to go on waiting.  Cancelling the future gives up.
+        An attempt returns None to continue waiting.  Before it, ``woken`` is called for each key
+        that was woken.  Cancel the future to end the wait.
         """
+        return self.park_open(attempt, keys=keys, deadline_ms=deadline_ms, woken=woken).answer
+
+    def park_open(
+        self,
+        attempt: Callable[[bool], T | None],
+        *,
+        keys: Iterable[Hashable],
+        deadline_ms: int,
+        woken: Callable[[Hashable], None] | None = None,
+    ) -> Parked[T]:
+        """Park a request like `park`; more keys can be added with `watch`."""
+        self._order += 1
         answer: asyncio.Future[T] = self._loop.create_future()
         parked = Parked(
             attempt,
             answer,
-            keys=tuple(keys),
+            keys=list(keys),
             deadline_ms=deadline_ms,
-            order=next(self._order),
+            order=self._order,
+            woken=woken,
         )
         for key in parked.keys:
             self._by_key.setdefault(key, {})[parked.order] = parked  # type: ignore[assignment]
@@ -130,33 +170,66 @@ class WaitingRoom:
         self._parked_count += 1
         answer.add_done_callback(lambda _: self._forget(parked))
         self._set_alarm()
-        return answer
+        return parked
+
+    def watch(self, parked: Parked[T], key: Hashable) -> None:
+        """Let a parked request wait for one more key."""
+        if not parked.answer.done():
+            self._by_key.setdefault(key, {})[parked.order] = parked  # type: ignore[assignment]
+            parked.keys.append(key)
 
     def wake(self, key: Hashable) -> None:
-        """Something happened to ``key``: whoever waits for it tries again soon."""
-        for each in (key, *self._concerned(key)):
-            waiting = self._by_key.get(each)
-            if waiting:
-                if not self._woken:
-                    self._loop.call_soon(self._try_woken)
-                self._woken.update(waiting)
+        """Let the requests that wait for ``key`` try again soon: something happened to it."""
+        for concerned in (key, *self._concerned(key)):
+            if concerned in self._by_key:
+                self._to_wake[concerned] = self._order
                 self._woken_keys.add(key)
+                if not self._is_due:
+                    self._is_due = True
+                    self._loop.call_soon(self._on_due)
 
-    def serve_woken(self, keys: Container[Hashable]) -> None:
-        """If somebody was woken for one of ``keys`` in this turn, let the woken try now."""
+    def serve_woken(self, keys: Container[Hashable]) -> bool:
+        """Try the woken requests now if one of ``keys`` was woken in this turn.
+
+        Returns False if there were too many for a slice, so some of them still wait for their try.
+        """
         if self._woken_keys and any(key in keys for key in self._woken_keys):
-            self._try_woken()
+            return self._try_woken()
+        return True
 
     def give_up(self, key: Hashable) -> None:
-        """Nobody will read the answers of those that wait for ``key``: cancel them."""
+        """Cancel the requests that wait for ``key``, because their answers will not be read."""
         for parked in list(self._by_key.get(key, {}).values()):
             parked.answer.cancel()
 
-    def _try_woken(self) -> None:
-        woken, self._woken = self._woken, {}
-        self._woken_keys.clear()
-        for order in sorted(woken):
-            woken[order].try_now(last=False)
+    def _on_due(self) -> None:
+        self._is_due = False
+        if not self._try_woken():
+            self._is_due = True
+            self._loop.call_soon(self._on_due)
+
+    def _try_woken(self) -> bool:
+        """Try woken requests for a slice of time; return whether all were tried."""
+        self._find_woken()
+        end = self.seconds() + SLICE_SECONDS
+        for order in sorted(self._woken):
+            parked = self._woken.pop(order)
+            parked.try_now(last=False)
+            if self._woken and self.seconds() >= end:
+                return False
+        if not self._to_wake:
+            self._woken_keys.clear()
+        return not self._to_wake
+
+    def _find_woken(self) -> None:
+        """Look up the requests that had waited for a key when it was woken."""
+        to_wake, self._to_wake = self._to_wake, {}
+        for key, last_order in to_wake.items():
+            for order, parked in self._by_key.get(key, {}).items():
+                if order <= last_order:
+                    self._woken[order] = parked
+                    if parked.woken_keys is not None:
+                        parked.woken_keys.add(key)
 
     def _forget(self, parked: Parked[T]) -> None:
         self._parked_count -= 1
@@ -168,7 +241,7 @@ class WaitingRoom:
                     del self._by_key[key]
 
     def _drop_answered(self) -> None:
-        """Forget answered requests whose deadlines lie far ahead, once they are the most."""
+        """Drop the deadlines of answered requests once they are the majority."""
         if len(self._deadlines) > 2 * self._parked_count + ANSWERED_MIN:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].answer.done()]
             heapq.heapify(self._deadlines)
@@ -182,6 +255,9 @@ class WaitingRoom:
 
     def _on_deadline(self) -> None:
         now_ms = self._clock.now_ms()
+        end = self.seconds() + SLICE_SECONDS
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             heapq.heappop(self._deadlines)[2].try_now(last=True)
+            if self.seconds() >= end:
+                break
         self._set_alarm()

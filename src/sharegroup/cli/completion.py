@@ -1,6 +1,6 @@
 """``sharegroup completion SHELL``: prints the script that makes a shell complete our words.
 
-The script asks ``sharegroup`` itself what may come next, so it never needs to be renewed.
+The script asks ``sharegroup`` for the possible next words, so it never becomes outdated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 
 PROGRAM = "sharegroup"
 VARIABLE = "_SHAREGROUP_COMPLETE"
-"""Where click looks for a question of the shell's; the name follows from the program's."""
+"""The environment variable with the shell's question; click derives it from the program name."""
 
 
 @click.command("completion")

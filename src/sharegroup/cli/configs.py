@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import (
+from sharegroup.cli.cluster_access import (
     Access,
     Form,
     Verb,
@@ -22,18 +22,13 @@ from sharegroup.cli.asking import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.naming import complete_groups, complete_topics
+from sharegroup.cli.name_arguments import complete_groups, complete_topics
 from sharegroup.cli.output import Listing, Row, done
 from sharegroup.cli.properties import read_properties
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import (
-    AlterConfig,
-    ConfigEntry,
-    ConfigOperation,
-    ConfigResource,
-    ResourceType,
-)
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource, ResourceType
+from sharegroup.wire.admin_codes import ConfigOperation
 
 ALL_BROKERS = "default"
 HIDDEN = "(hidden)"
@@ -43,11 +38,11 @@ ENTITY_TYPES = {
     "brokers": ResourceType.BROKER,
 }
 OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
-"""The commas of ``a=1,b=[2,3]`` that part one setting from the next."""
+"""The commas that separate settings, as in ``a=1,b=[2,3]``; not those inside brackets."""
 
 
 def resource_options(verb: Verb) -> Verb:
-    """Give a verb the options that say whose settings are meant; it gets ``resource``."""
+    """Add the options that name a resource to a verb, which is called with ``resource``."""
 
     @functools.wraps(verb)
     def with_resource(
@@ -61,7 +56,7 @@ def resource_options(verb: Verb) -> Verb:
         entity_default: bool,
         **rest: Any,
     ) -> Any:
-        named = [
+        candidates = [
             (ResourceType.TOPIC, topic),
             (ResourceType.GROUP, group),
             (ResourceType.BROKER, broker),
@@ -69,10 +64,10 @@ def resource_options(verb: Verb) -> Verb:
         ]
         if entity_type:
             name = ALL_BROKERS if entity_default else entity_name
-            named.append((ENTITY_TYPES[entity_type], name))
+            candidates.append((ENTITY_TYPES[entity_type], name))
         elif entity_name or entity_default:
             raise click.UsageError("--entity-name and --entity-default need --entity-type")
-        return verb(resource=_resource(named), **rest)
+        return verb(resource=_resource(candidates), **rest)
 
     for option in (
         click.option("--entity-default", is_flag=True, help="All brokers, as --broker default."),
@@ -105,7 +100,7 @@ def command() -> None:
 
 @command.command("describe")
 @resource_options
-@click.option("--all", "everything", is_flag=True, help="Also what nobody has set.")
+@click.option("--all", "everything", is_flag=True, help="Also settings with their default value.")
 @cluster_options
 @listing_options
 def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
@@ -114,10 +109,12 @@ def describe(*, resource: ConfigResource, everything: bool, access: Access, form
     async def entries(admin: AdminClient) -> Listing:
         results = await admin.describe_configs([resource])
         refuse_errors(results)
-        found = results[resource]
-        assert isinstance(found, dict)
+        entries_by_name = results[resource]
+        assert isinstance(entries_by_name, dict)
         rows = [
-            _row(entry) for _, entry in sorted(found.items()) if everything or not entry.is_default
+            _row(entry)
+            for _, entry in sorted(entries_by_name.items())
+            if everything or not entry.is_default
         ]
         columns = ("name", "value", "source")
         return Listing(rows, columns, "Nothing is set; --all shows the defaults.")
@@ -167,31 +164,31 @@ def alter(  # One option each.
         **_values(lists),
         **pairs(settings, "--set"),
     }
-    gone = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
-    if not values and not gone:
+    deleted_keys = [key.strip() for text in deleted for key in text.split(",") if key.strip()]
+    if not values and not deleted_keys:
         raise click.UsageError("nothing to change: give --set KEY=VALUE or --delete KEY")
     changes = [AlterConfig(key, value) for key, value in values.items()]
-    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in gone]
+    changes += [AlterConfig(key, None, ConfigOperation.DELETE) for key in deleted_keys]
     refuse_errors(ask(access, lambda admin: admin.incremental_alter_configs({resource: changes})))
-    what = f"{resource.type.name.lower()} {resource.name or ALL_BROKERS}"
-    done(f"changed {what}", as_json=as_json, set=values, deleted=gone)
+    resource_name = f"{resource.type.name.lower()} {resource.name or ALL_BROKERS}"
+    done(f"changed {resource_name}", as_json=as_json, set=values, deleted=deleted_keys)
 
 
 def _values(lists: Iterable[str]) -> dict[str, str]:
-    """The settings of ``a=1,b=[2,3]``."""
+    """Parse lists of settings like ``a=1,b=[2,3]``."""
     texts = [part for text in lists for part in OUTSIDE_BRACKETS.split(text)]
-    found = pairs(texts, "--add-config")
+    settings = pairs(texts, "--add-config")
     return {
         key: value[1:-1] if value.startswith("[") and value.endswith("]") else value
-        for key, value in found.items()
+        for key, value in settings.items()
     }
 
 
 def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
-    named = [(kind, name) for kind, name in candidates if name is not None]
-    if len(named) != 1:
+    resources = [(kind, name) for kind, name in candidates if name is not None]
+    if len(resources) != 1:
         raise click.UsageError("name one of --topic, --group and --broker")
-    ((kind, name),) = named
+    ((kind, name),) = resources
     if kind is not ResourceType.BROKER:
         return ConfigResource(kind, name)
     if name != ALL_BROKERS and not name.isdigit():

@@ -1,4 +1,4 @@
-"""``sharegroup consume``: a member of a share group that writes what it gets to a pipe."""
+"""``sharegroup consume``: a member of a share group that writes its records to a pipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, kept_pairs, line_of, telling_errors
+from sharegroup.cli.cluster_access import (
+    Access,
+    cluster_options,
+    kept_pairs,
+    line_of,
+    telling_errors,
+)
 from sharegroup.cli.data_options import (
     command_property_option,
     group_of,
@@ -23,16 +29,21 @@ from sharegroup.cli.formats.template import (
     parse_template,
     unescape,
 )
-from sharegroup.cli.formats.writing import RowWriter, json_writer, template_writer
-from sharegroup.cli.naming import naming_many
+from sharegroup.cli.formats.writing import (
+    RowWriter,
+    json_writer,
+    template_writer,
+    with_escaped_names,
+)
+from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import complain
-from sharegroup.cli.printing import Printing
+from sharegroup.cli.record_printer import RecordPrinter
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.config import ClientConfig
-from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.client.share_consumer import ShareConsumer
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import UnknownTopicOrPartition
 
 GROUP_DEFAULT = "console-share-consumer"
@@ -57,11 +68,14 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 )
 @click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
 @click.option(
-    "--timeout-ms", "idle_ms", type=click.IntRange(0), help="End when none comes for so long."
+    "--timeout-ms",
+    "idle_ms",
+    type=click.IntRange(0),
+    help="End when no record arrives for this long.",
 )
 @click.option("--accept", is_flag=True, help="Each record is done.  [default]")
 @click.option("--release", is_flag=True, help="Give each record back.")
-@click.option("--reject", is_flag=True, help="Nobody shall have it again.")
+@click.option("--reject", is_flag=True, help="Reject each record: it is not delivered again.")
 @click.option(
     "--reject-on-error",
     "--reject-message-on-error",
@@ -81,10 +95,15 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
         sharegroup configs alter --group audit --set share.auto.offset.reset=earliest
         sharegroup consume orders --group audit --format '%p:%o %k %v{json}\\n'
 
+    Keys and headers are escaped if standard output is a terminal; a value is written as it is:
+    --json, or %v{string} in a --format, shows values that may command a terminal.
+
     Verbs of --format: %t topic, %p partition, %o offset, %k key, %v value, %d timestamp, %c
     delivery count, %l the lock's deadline, %L milliseconds until then, %i number, %h{%k=%v }
     headers; %T %K %V %H are lengths.  %v{hex}, base64, string (JSON's), json (one line);
     %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \\n, \\t and \\x00 are characters.
+
+    A batch that nobody can read is rejected and told in a line on standard error.
 
     Exit code 0: everything that was written is settled, also after Ctrl-C.
     """
@@ -99,13 +118,14 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
             ) from error
         except BrokenPipeError as error:
             raise click.ClickException(
-                "nobody reads the output any more; what was not written goes back to the group"
+                "the reader of the output has closed it; records that were not written go back "
+                "to the group"
             ) from error
 
 
 def _writer(options: dict[str, Any]) -> RowWriter:
-    chosen = [name for name in ("as_json", "form", "properties") if options[name]]
-    if len(chosen) > 1:
+    chosen_options = [name for name in ("as_json", "form", "properties") if options[name]]
+    if len(chosen_options) > 1:
         raise click.UsageError("--json, --format and --formatter-property exclude each other")
     if options["as_json"]:
         return json_writer()
@@ -115,16 +135,17 @@ def _writer(options: dict[str, Any]) -> RowWriter:
             null_bytes = unescape(NULL_DEFAULT if null is None else null)
             return template_writer(parse_template(options["form"]), null=null_bytes)
         properties = kept_pairs(options["properties"], "--formatter-property")
-        return kafka_writer(properties if null is None else {"null.literal": null, **properties})
+        write = kafka_writer(properties if null is None else {"null.literal": null, **properties})
+        return with_escaped_names(write) if sys.stdout.isatty() else write
     except FormatError as error:
         raise click.UsageError(str(error)) from error
 
 
 def _outcome(options: dict[str, Any]) -> AcknowledgeType:
-    chosen = [kind for kind in SETTLING if options[kind.name.lower()]]
-    if len(chosen) > 1:
+    chosen_types = [kind for kind in SETTLING if options[kind.name.lower()]]
+    if len(chosen_types) > 1:
         raise click.UsageError("--accept, --release and --reject exclude each other")
-    return chosen[0] if chosen else AcknowledgeType.ACCEPT
+    return chosen_types[0] if chosen_types else AcknowledgeType.ACCEPT
 
 
 async def _consume(
@@ -133,7 +154,7 @@ async def _consume(
     client_options = _consumer_options(access, options)
     await _warn_of_missing(options["topics"], client_options)
     consumer = ShareConsumer(*options["topics"], **client_options)
-    printing = Printing(
+    printer = RecordPrinter(
         consumer,
         sys.stdout.fileno(),
         write=write,
@@ -142,25 +163,28 @@ async def _consume(
         complain=complain,
     )
     try:
-        await printing.run(stop, count_max=options["max_messages"], idle_ms=options["idle_ms"])
+        await printer.run(stop, count_max=options["max_messages"], idle_ms=options["idle_ms"])
     finally:
         await consumer.close(timeout=access.timeout_ms / 1000)
-        _report(printing)
-    return 1 if printing.lost else 0
+        _report(printer)
+    return 1 if printer.lost else 0
 
 
 async def _warn_of_missing(topics: Iterable[str], client_options: dict[str, Any]) -> None:
-    """A group may wait for a topic to be created; who mistyped a name would wait for ever."""
-    known = {field.name for field in fields(ClientConfig)}
-    common = {name: value for name, value in client_options.items() if name in known}
-    async with AdminClient(**common) as admin:
-        for topic, found in (await admin.describe_topics(topics)).items():
-            if isinstance(found, UnknownTopicOrPartition):
+    """Warn of topics that do not exist, because a mistyped name would wait for ever.
+
+    A missing topic is not an error: a group may wait until it is created.
+    """
+    common_names = {field.name for field in fields(ClientConfig)}
+    common_options = {name: value for name, value in client_options.items() if name in common_names}
+    async with AdminClient(**common_options) as admin:
+        for topic, description in (await admin.describe_topics(topics)).items():
+            if isinstance(description, UnknownTopicOrPartition):
                 complain(f"topic {topic!r} does not exist yet (sharegroup topics list)")
 
 
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:
-    chosen = {
+    consumer_options = {
         "client_id": GROUP_DEFAULT,
         "auto_renew": True,
         **access.client_options(ShareConsumerConfig),
@@ -168,21 +192,24 @@ def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]
         "share_acknowledgement_mode": "explicit",
     }
     if options["max_messages"] is not None:
-        # What is fetched and not written has been delivered for nothing: its count goes up.
-        limit = min(options["max_messages"], chosen.get("max_poll_records", POLL_RECORDS_MAX))
-        chosen |= {
+        # A record that is fetched and not written wastes a delivery: its delivery count grows.
+        limit = min(
+            options["max_messages"], consumer_options.get("max_poll_records", POLL_RECORDS_MAX)
+        )
+        consumer_options |= {
             "max_poll_records": limit,
             "share_acquire_mode": "record_limit",
             "fetch_ahead_ms": 0,
         }
-    return chosen
+    return consumer_options
 
 
-def _report(printing: Printing) -> None:
-    rejected = f", {printing.rejected} of them rejected" if printing.rejected else ""
-    complain(f"processed {printing.count} records{rejected}")
-    for (topic, partition), (count, error) in printing.lost.items():
+def _report(printer: RecordPrinter) -> None:
+    rejected = f", {printer.rejected} of them rejected" if printer.rejected else ""
+    unreadable = f"; {printer.unreadable} batches could not be read" if printer.unreadable else ""
+    complain(f"processed {printer.count} records{rejected}{unreadable}")
+    for (topic, partition), (count, error) in printer.lost.items():
         complain(
-            f"topic {topic!r} partition {partition}: {count} records were written and not "
-            f"settled, they may come again: {line_of(error)}"
+            f"topic {topic!r} partition {partition}: {count} records were written, but could "
+            f"not be settled; they may be delivered again: {line_of(error)}"
         )

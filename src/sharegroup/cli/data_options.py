@@ -1,4 +1,4 @@
-"""Options that the verbs which move records have in common, named as Kafka's tools name them."""
+"""Common options of the verbs that move records, with the names of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, Verb, kept_pairs
-from sharegroup.cli.naming import complete_groups
+from sharegroup.cli.cluster_access import Access, Verb, kept_pairs
+from sharegroup.cli.name_arguments import complete_groups
 
 command_property_option = click.option(
     "--command-property",
@@ -33,7 +33,7 @@ acks_option = click.option(
 
 
 def group_option(default: str) -> Callable[[Verb], Verb]:
-    """``--group``; what it means without it is for `group_of` to say."""
+    """Create the option ``--group``; `group_of` finds the group if the option is missing."""
     return click.option(
         "--group",
         shell_complete=complete_groups,
@@ -42,26 +42,33 @@ def group_option(default: str) -> Callable[[Verb], Verb]:
 
 
 def group_of(access: Access, group: str | None, default: str) -> str:
-    """The share group; to consume as another one than was meant would settle its records."""
-    named = access.properties.get("group.id")
-    if group is not None and named is not None and group != named:
-        raise click.UsageError(f"--group {group!r} and the property group.id={named!r} differ")
-    return group or named or default
+    """Return the share group of ``--group``, else of the property group.id, else the default.
+
+    Refuses two different groups, because consuming in the wrong group settles its records.
+    """
+    property_group = access.properties.get("group.id")
+    if group is not None and property_group is not None and group != property_group:
+        raise click.UsageError(
+            f"--group {group!r} and the property group.id={property_group!r} differ"
+        )
+    return group or property_group or default
 
 
 def with_properties(access: Access, texts: Iterable[str]) -> Access:
-    """The same access with these client properties over its own."""
-    more = dict(kept_pairs(texts, "--command-property"))
-    bootstrap = more.pop("bootstrap.servers", access.bootstrap)
-    return replace(access, bootstrap=bootstrap, properties={**access.properties, **more})
+    """Return the access with these client properties, which override its own."""
+    overrides = dict(kept_pairs(texts, "--command-property"))
+    bootstrap_servers = overrides.pop("bootstrap.servers", access.bootstrap_servers)
+    return replace(
+        access, bootstrap_servers=bootstrap_servers, properties={**access.properties, **overrides}
+    )
 
 
 def producer_options(compression: str | None, acks: str | None) -> dict[str, Any]:
-    """What of these two was chosen, as options of a Producer."""
-    chosen: dict[str, Any] = {}
+    """Return those of the two options that were given, as options of a Producer."""
+    options: dict[str, Any] = {}
     if compression is not None:
-        chosen["compression"] = None if compression == "none" else compression
+        options["compression"] = None if compression == "none" else compression
     if acks is not None:
         durable = acks in ("all", "-1")
-        chosen |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
-    return chosen
+        options |= {"acks": "all"} if durable else {"acks": int(acks), "idempotent": False}
+    return options

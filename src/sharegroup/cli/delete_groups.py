@@ -1,14 +1,14 @@
-"""``sharegroup groups delete`` and ``delete-offsets``: make a share group forget.
+"""``sharegroup groups delete`` and ``delete-offsets``: delete share groups and their offsets.
 
-Groups of other types are left alone, though a broker would delete those as well: a consumer group
-must not die of a slip of the finger.
+A broker would also delete groups of other types. These verbs refuse to, so that a mistyped name
+cannot delete a consumer group.
 """
 
 from __future__ import annotations
 
 import click
 
-from sharegroup.cli.asking import (
+from sharegroup.cli.cluster_access import (
     Access,
     ask,
     cluster_options,
@@ -16,9 +16,9 @@ from sharegroup.cli.asking import (
     refuse_errors,
 )
 from sharegroup.cli.group_errors import explained
-from sharegroup.cli.naming import complete_topics, naming_many, naming_one
+from sharegroup.cli.name_arguments import complete_topics, naming_many, naming_one
 from sharegroup.cli.output import Listing, done, print_listing
-from sharegroup.client.admin import AdminClient
+from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 
 
@@ -70,9 +70,9 @@ async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> K
 @cluster_options
 @json_option
 def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_json: bool) -> None:
-    """Forget where a group stands in topics.
+    """Delete the offsets of a group in topics.
 
-    The group must have no members.  If it takes up such a topic again, its setting
+    The group must have no members.  If it subscribes to such a topic again, its setting
     share.auto.offset.reset says where it begins.
     """
 

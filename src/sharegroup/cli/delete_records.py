@@ -1,4 +1,4 @@
-"""``sharegroup topics delete-records``: give up the oldest records of partitions."""
+"""``sharegroup topics delete-records``: delete the oldest records of partitions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from pathlib import Path
 
 import click
 
-from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse, refuse_errors
-from sharegroup.cli.naming import complete_topics
+from sharegroup.cli.cluster_access import (
+    Access,
+    ask,
+    cluster_options,
+    json_option,
+    refuse,
+    refuse_errors,
+)
+from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.reset_plans import parse_partitions
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import TopicDescription
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import TopicDescription
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError
 
 ALL = -1
-"""In place of an offset: everything that is there now."""
+"""In place of an offset: all records that a partition has now."""
 
 
 @click.command("delete-records")
@@ -69,9 +76,9 @@ def command(
 
     results = ask(access, run)
     rows = [
-        {"topic": topic, "partition": partition, "low_watermark": found}
-        for (topic, partition), found in sorted(results.items(), key=lambda item: item[0])
-        if not isinstance(found, KafkaError)
+        {"topic": topic, "partition": partition, "low_watermark": result}
+        for (topic, partition), result in sorted(results.items(), key=lambda item: item[0])
+        if not isinstance(result, KafkaError)
     ]
     failures = [error for error in results.values() if isinstance(error, KafkaError)]
     columns = ("topic", "partition", "low_watermark")
@@ -81,25 +88,29 @@ def command(
 
 
 async def _partitions(admin: AdminClient, texts: Iterable[str]) -> list[TopicPartition]:
-    """The partitions that are meant; a topic without numbers means all of its own."""
+    """Return the named partitions; a topic without numbers stands for all its partitions."""
     meant = parse_partitions(texts)
-    described = await admin.describe_topics([one for one in meant if isinstance(one, str)])
+    described = await admin.describe_topics([target for target in meant if isinstance(target, str)])
     refuse_errors(described)
-    whole = {
+    all_of_topic = {
         name: [TopicPartition(name, number) for number in range(topic.partition_count)]
         for name, topic in described.items()
         if isinstance(topic, TopicDescription)
     }
-    return [where for one in meant for where in (whole[one] if isinstance(one, str) else [one])]
+    return [
+        partition
+        for target in meant
+        for partition in (all_of_topic[target] if isinstance(target, str) else [target])
+    ]
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """Offsets by partition from a file of Kafka's form."""
+    """Read offsets by partition from a file in the format of kafka-delete-records."""
     try:
         partitions = json.loads(path.read_text())["partitions"]
         return {
-            TopicPartition(str(one["topic"]), int(one["partition"])): int(one["offset"])
-            for one in partitions
+            TopicPartition(str(entry["topic"]), int(entry["partition"])): int(entry["offset"])
+            for entry in partitions
         }
     except (ValueError, KeyError, TypeError) as error:
         raise click.BadParameter(

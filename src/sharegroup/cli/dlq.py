@@ -1,18 +1,19 @@
-"""``sharegroup dlq``: look at dead letters, send them back, give them up."""
+"""``sharegroup dlq``: inspect, export, redrive and purge dead letters."""
 
 from __future__ import annotations
 
 import click
 
 from sharegroup.cli import dlq_export, dlq_purge, dlq_redrive, dlq_show
-from sharegroup.cli.asking import Access, cluster_options, json_option
+from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import (
     moment_text,
+    pass_over,
     redriven_option,
     selection_options,
     with_queue,
 )
-from sharegroup.cli.naming import naming_one
+from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.worker.dead_letters.selection import Selection
 from sharegroup.worker.dead_letters.summary import summary
@@ -33,8 +34,10 @@ def command() -> None:
 @cluster_options
 @json_option
 def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) -> None:
-    """What went wrong how often, by group, handler, reason and error."""
-    found = with_queue(access, topic, lambda queue: summary(queue, selection))
+    """Count dead letters by group, handler, reason and error."""
+    deaths_by_kind = with_queue(
+        access, topic, lambda queue: summary(queue, selection, unreadable=pass_over)
+    )
     rows = [
         {
             "group": kind.group or None,
@@ -47,7 +50,7 @@ def list_(*, topic: str, selection: Selection, access: Access, as_json: bool) ->
             "last_seen": moment_text(deaths.last_ms),
             "last_message": deaths.last_message or None,
         }
-        for kind, deaths in found.items()
+        for kind, deaths in deaths_by_kind.items()
     ]
     columns = (
         "group", "handler", "reason", "error_class", "letters", "redriven", "first_seen",

@@ -1,4 +1,4 @@
-"""``sharegroup dlq export``: letters as lines of JSON, whole, to be kept or read back."""
+"""``sharegroup dlq export``: writes complete dead letters as lines of JSON."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import BinaryIO
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options
+from sharegroup.cli.cluster_access import Access, cluster_options
 from sharegroup.cli.dlq_options import (
     letter_row,
+    pass_over,
     record_row,
     redriven_option,
     selection_options,
     with_queue,
 )
 from sharegroup.cli.formats.writing import as_json, json_line
-from sharegroup.cli.naming import naming_one
+from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import complain
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.selection import Selection
@@ -42,14 +43,14 @@ def command(
 
     async def export(queue: DeadLetterQueue) -> int:
         count = 0
-        async for chunk in queue.chunks(selection, complete=True):
+        async for chunk in queue.chunks(selection, complete=True, unreadable=pass_over):
             for letter in chunk.letters:
                 if count == limit:
                     return count
                 dead = letter_row(letter, redriven=letter.offset in chunk.redriven)
                 document = as_json(record_row(letter, letter.all_headers))
-                known = {name: value for name, value in dead.items() if name not in document}
-                output.write(json_line({**document, "dead": known}))
+                other_facts = {name: value for name, value in dead.items() if name not in document}
+                output.write(json_line({**document, "dead": other_facts}))
                 count += 1
         return count
 

@@ -1,4 +1,4 @@
-"""What the verbs of ``sharegroup dlq`` share: which letters are meant, and how they are shown."""
+"""Common parts of the verbs of ``sharegroup dlq``: options that select letters, and their JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 
 import click
 
-from sharegroup.cli.asking import Access, Verb, telling_errors
+from sharegroup.cli.cluster_access import Access, Verb, telling_errors
 from sharegroup.cli.formats.writing import Row, as_json, rfc3339
+from sharegroup.cli.output import complain
 from sharegroup.cli.reset_plans import parse_moment
+from sharegroup.client.fetch.record_reading import PartitionRange
+from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.expression import Expression, ExpressionError
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
@@ -30,7 +33,7 @@ redriven_option = click.option(
 
 
 def selection_options(verb: Verb) -> Verb:
-    """Give a verb the options that choose letters; it is called with ``selection``."""
+    """Add the options that select letters to a verb, which is called with ``selection``."""
 
     @functools.wraps(verb)
     def with_selection(
@@ -56,9 +59,9 @@ def selection_options(verb: Verb) -> Verb:
             since_ms=_moment_ms(since, "--since"),
             until_ms=_moment_ms(until, "--until"),
             key=None if key is None else key.encode(),
-            headers=tuple(_header(one) for one in headers),
+            headers=tuple(_header(text) for text in headers),
             where=_expression(where),
-            places=frozenset(_place(one) for one in places),
+            places=frozenset(_place(text) for text in places),
             redriven=redriven,
         )
         return verb(selection=EVERYTHING if selection.is_everything else selection, **rest)
@@ -72,13 +75,15 @@ OPTIONS = (
     click.option(
         "--error-class", metavar="CLASS", help="TimeoutError, with its module, or psycopg.*."
     ),
-    click.option("--reason", type=click.Choice(list(REASONS)), help="Why it is a dead letter."),
-    click.option("--group", "letters_group", metavar="GROUP", help="Who gave it up."),
+    click.option(
+        "--reason", type=click.Choice(list(map(str, REASONS))), help="Why it is a dead letter."
+    ),
+    click.option("--group", "letters_group", metavar="GROUP", help="The group that gave it up."),
     click.option("--handler", metavar="NAME", help="The handler, or a pattern."),
     click.option(
-        "--since", metavar="WHEN", help="Buried then or later: a time, or '2h' for 2 hours ago."
+        "--since", metavar="WHEN", help="Written at this time or later; '2h' is 2 hours ago."
     ),
-    click.option("--until", metavar="WHEN", help="Buried before."),
+    click.option("--until", metavar="WHEN", help="Written before this time."),
     click.option("--key", metavar="TEXT", help="The record's key."),
     click.option(
         "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="A header it must have."
@@ -93,7 +98,7 @@ OPTIONS = (
 
 
 def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awaitable[T]]) -> T:
-    """Do something with a topic of dead letters; errors become one line."""
+    """Run ``work`` on the dead-letter queue of a topic; errors become one line."""
 
     async def run() -> T:
         async with DeadLetterQueue(topic, **access.client_options()) as queue:
@@ -103,8 +108,17 @@ def with_queue(access: Access, topic: str, work: Callable[[DeadLetterQueue], Awa
         return asyncio.run(run())
 
 
+def pass_over(batch: PartitionRange, error: KafkaError) -> None:
+    """Report on standard error that a batch of letters cannot be decoded and is left out."""
+    partition = batch.where
+    complain(
+        f"topic {partition.topic!r} partition {partition.partition} offset {batch.first}: "
+        f"a batch cannot be decoded and is left out: {error}"
+    )
+
+
 def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
-    """A letter as JSON has it: the record as ``consume --json`` writes it, and its death."""
+    """Return a letter for JSON: the record as ``consume --json`` writes it, and its death."""
     death, origin = letter.death, letter.story.origin
     document = as_json(record_row(letter, letter.headers))
     return {
@@ -117,7 +131,7 @@ def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
         "member": death.member or None,
         "delivery_count": death.delivery_count,
         "failures": letter.story.failures,
-        "attempts": [one._asdict() for one in letter.story.attempts],
+        "attempts": [attempt._asdict() for attempt in letter.story.attempts],
         "redrives": letter.story.redrives,
         "redriven": redriven,
         "redrive_id": letter.redrive_id,
@@ -129,7 +143,7 @@ def letter_row(letter: Letter, *, redriven: bool) -> dict[str, Any]:
 
 
 def record_row(letter: Letter, headers: Any) -> Row:
-    """The letter as a record, with these headers."""
+    """Return the letter as a record with these headers."""
     return Row(
         letter.topic, letter.partition, letter.offset, letter.timestamp_ms,
         letter.key, letter.value, headers,
@@ -137,7 +151,7 @@ def record_row(letter: Letter, headers: Any) -> Row:
 
 
 def moment_text(milliseconds: int) -> str:
-    """For people; a time that is no date stays a number."""
+    """Format a timestamp for people; a value outside the dates stays a number."""
     try:
         return rfc3339(milliseconds)
     except OverflowError:
@@ -150,7 +164,7 @@ def _moment_ms(text: str | None, option: str) -> int | None:
     try:
         return time.time_ns() // 1_000_000 - round(seconds(text) * 1000)
     except ValueError:
-        pass  # Not so long ago, then a date.
+        pass  # The text is not a duration, so it has to be a date.
     try:
         return round(parse_moment(text).timestamp() * 1000)
     except click.BadParameter as error:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, json_option
+from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import redriven_option, selection_options, with_queue
-from sharegroup.cli.naming import naming_one
+from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import Listing, complain, print_listing
 from sharegroup.worker.dead_letters.purge import Purge, plan_purge, purge
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
@@ -34,10 +34,10 @@ def command(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Delete letters, the oldest first, up to the first that is not meant.
+    """Delete the oldest letters, up to the first one that does not match.
 
-    A log can only be cut from its beginning: what matches behind a letter that does not is
-    left, and counted in the column BEHIND.
+    A log can only be cut at its beginning. So matching letters behind one that does not match
+    are kept, and counted in the column BEHIND.
 
     \b
         sharegroup dlq purge orders.dead --redriven --execute
@@ -56,21 +56,24 @@ def command(
 
     plan = with_queue(access, topic, work)
     print_listing(_listing(topic, plan), as_json=as_json)
-    behind = sum(one.behind for one in plan)
+    behind = sum(partition_purge.behind for partition_purge in plan)
     if behind and not as_json:
-        complain(f"{behind} letters that match lie behind others that don't, and are left")
+        complain(
+            f"{behind} letters that match are not deleted, because they lie behind letters that "
+            "do not match"
+        )
 
 
 def _listing(topic: str, plan: Iterable[Purge]) -> Listing:
     rows = [
         {
             "topic": topic,
-            "partition": one.partition,
-            "deleted": one.letters,
-            "before_offset": one.before,
-            "behind": one.behind,
+            "partition": partition_purge.partition,
+            "deleted": partition_purge.letters,
+            "before_offset": partition_purge.before,
+            "behind": partition_purge.behind,
         }
-        for one in plan
+        for partition_purge in plan
     ]
     columns = ("topic", "partition", "deleted", "before_offset", "behind")
     return Listing(rows, columns, "There is no partition to delete from.")

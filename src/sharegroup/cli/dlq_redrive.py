@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, json_option, telling_errors
+from sharegroup.cli.cluster_access import Access, cluster_options, json_option, telling_errors
 from sharegroup.cli.dlq_options import selection_options
-from sharegroup.cli.naming import naming_one
-from sharegroup.cli.output import complain
+from sharegroup.cli.name_arguments import naming_one
+from sharegroup.cli.output import complain, printable, table
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.config import ProducerConfig
-from sharegroup.client.producer import Producer
+from sharegroup.client.produce.producer import Producer
+from sharegroup.client.settings.client_config import ProducerConfig
 from sharegroup.errors import KafkaError
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
 from sharegroup.worker.dead_letters.redrive import WHY_LEFT, Redrive, Redriven, RedriveOptions
@@ -23,6 +25,8 @@ from sharegroup.worker.dead_letters.topics import LETTER_BYTES_MAX
 
 GC_THRESHOLDS = (100_000, 20, 100)
 BATCH_BYTES = 256 * 1024
+PLACES_SHOWN_MAX = 8
+"""Maximum number of runs of letters that a table cell shows; ``--json`` shows more."""
 
 
 @click.command("redrive")
@@ -40,7 +44,7 @@ BATCH_BYTES = 256 * 1024
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Leave what was sent back so often.",
+    help="Skip letters that were sent back this many times.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Up to so many.")
 @click.option(
@@ -65,10 +69,13 @@ def command(
 ) -> int:
     """Send dead letters back to the group that gave them up.
 
-    They go to the group's own topic, which its workers read and nobody else: no other group
-    sees them twice.  What was sent back is noted in TOPIC.redriven, and a second redrive leaves
-    it.  Ctrl-C ends it after what is under way; whatever ends it, nothing is lost, and at most
-    what was under way is sent twice, with the same redrive id.
+    They go to the group's own topic, which only its workers read, so no other group gets them
+    twice.  A letter whose group has no such topic stays.  The others are sent, the letters that
+    stay are listed, and the exit code is 1.
+
+    Letters that were sent back are noted in TOPIC.redriven, and a second redrive skips them.
+    Ctrl-C stops after the letters that are being sent.  An interrupted redrive loses no letters.
+    Only letters that were being sent may be sent twice, with the same redrive id.
 
     \b
         sharegroup dlq redrive orders.dead --error-class TimeoutError --dry-run
@@ -86,8 +93,10 @@ def command(
 
 
 def _collect_seldom() -> None:
-    """Letters make no cycles, and thousands of them under way made a quarter of the time go to
-    looking for some."""
+    """Let the garbage collector run less often, because letters form no reference cycles.
+
+    With the default thresholds, collections took a quarter of the time of a redrive.
+    """
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
@@ -96,7 +105,7 @@ async def _redrive(
     stop: Stop, topic: str, options: RedriveOptions, access: Access
 ) -> tuple[Redriven, int]:
     sending = {
-        # A letter was written with more beside it than is sent back: what fits, fits again.
+        # A letter has more headers than the record sent back, so this limit is large enough.
         "request_bytes_max": LETTER_BYTES_MAX,
         "batch_bytes": BATCH_BYTES,
         "max_block_ms": access.timeout_ms,
@@ -111,15 +120,27 @@ async def _redrive(
         try:
             done = await sending_back.run(stop)
         except KafkaError:
-            complain(_text(sending_back.done, options))  # What was done was done.
+            complain(_text(sending_back.done, options))  # Report the records sent so far.
             raise
-    return done, stop.code if done.interrupted else 0
+    if done.interrupted:
+        return done, stop.code
+    return done, 1 if done.refused else 0
 
 
 def _facts(done: Redriven, options: RedriveOptions) -> dict[str, Any]:
     return {
         "sent": done.sent,
         "left": done.left,
+        "refused": [
+            {
+                "target": refused.target,
+                "reason": refused.reason,
+                "letters": refused.letters,
+                "at": list(refused.places()),
+                "at_complete": refused.all_told,
+            }
+            for refused in done.refused
+        ],
         "without_headers": done.without_headers,
         "dry_run": options.dry_run,
         "interrupted": done.interrupted,
@@ -133,7 +154,26 @@ def _text(done: Redriven, options: RedriveOptions) -> str:
     ] or [f"{verb} nothing back"]
     if done.without_headers:
         lines.append(f"{done.without_headers} of them without their headers, which are gone")
-    lines += [f"left {count}: {WHY_LEFT[why]}" for why, count in sorted(done.left.items())]
+    lines += [f"left {count}: {WHY_LEFT[reason]}" for reason, count in sorted(done.left.items())]
+    lines += _refused_lines(done)
     if done.interrupted:
-        lines.append("interrupted; the same command goes on")
+        lines.append("interrupted; run the same command again to continue")
     return "\n".join(lines)
+
+
+def _refused_lines(done: Redriven) -> Iterator[str]:
+    """Yield the refused letters as a table by target, and each reason below it."""
+    if not done.refused:
+        return
+    yield f"could not send {done.refused.letters}, which stay:"
+    rows = []
+    reasons: dict[str, None] = {}
+    for refused in done.refused:
+        at = " ".join(islice(refused.places(), PLACES_SHOWN_MAX))
+        shown_all = refused.all_told and len(refused.runs) <= PLACES_SHOWN_MAX
+        rows.append(
+            [printable(refused.target), str(refused.letters), at + ("" if shown_all else " ...")]
+        )
+        reasons[refused.reason] = None
+    yield table(rows, ("target", "letters", "at"))
+    yield from map(printable, reasons)

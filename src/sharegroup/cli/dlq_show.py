@@ -1,4 +1,4 @@
-"""``sharegroup dlq show``: single letters, with everything that is known of them."""
+"""``sharegroup dlq show``: prints single dead letters with all their details."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, json_option
+from sharegroup.cli.cluster_access import Access, cluster_options, json_option
 from sharegroup.cli.dlq_options import (
     letter_row,
     moment_text,
+    pass_over,
     redriven_option,
     selection_options,
     with_queue,
 )
-from sharegroup.cli.naming import naming_one
+from sharegroup.cli.name_arguments import naming_one
 from sharegroup.cli.output import printable
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import DeadLetterQueue
@@ -38,44 +39,44 @@ WIDTH = 10
 def command(*, topic: str, selection: Selection, limit: int, access: Access, as_json: bool) -> int:
     """Print letters: the record, why it is here, its attempts, the traceback.
 
-    Where a broker's letter lacks its record, the record is looked for in its own topic.  Exit
-    code 1: none matches.
+    If a broker's letter does not contain its record, the record is read from its own topic.  Exit
+    code 1: no letter matches.
     """
 
     async def letters(queue: DeadLetterQueue) -> list[tuple[Letter, bool]]:
-        found: list[tuple[Letter, bool]] = []
-        async for chunk in queue.chunks(selection, complete=True):
-            found += [(one, one.offset in chunk.redriven) for one in chunk.letters]
-            if len(found) > limit:
+        letters_found: list[tuple[Letter, bool]] = []
+        async for chunk in queue.chunks(selection, complete=True, unreadable=pass_over):
+            letters_found += [(letter, letter.offset in chunk.redriven) for letter in chunk.letters]
+            if len(letters_found) > limit:
                 break
-        return found
+        return letters_found
 
     matching = with_queue(access, topic, letters)
-    found = matching[:limit]
+    shown = matching[:limit]
     if as_json:
-        rows = [letter_row(letter, redriven=redriven) for letter, redriven in found]
+        rows = [letter_row(letter, redriven=redriven) for letter, redriven in shown]
         click.echo(json.dumps(rows, indent=2))
-    elif found:
-        click.echo("\n\n".join("\n".join(_lines(*one)) for one in found))
+    elif shown:
+        click.echo("\n\n".join("\n".join(_lines(*marked_letter)) for marked_letter in shown))
         if len(matching) > limit:
             click.echo(f"More match than the {limit} shown; see --limit.", err=True)
     else:
         click.echo("None matches.")
-    return 0 if found else 1
+    return 0 if shown else 1
 
 
 def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
     death, story = letter.death, letter.story
     yield f"{letter.topic} {letter.partition}:{letter.offset}  {moment_text(letter.timestamp_ms)}"
-    yield _line("reason", f"{death.reason}: {REASONS.get(death.reason, '')}")
+    yield _line("reason", f"{death.reason}: {REASONS[death.reason]}")
     if death.error_class:
         yield _line("error", f"{death.error_class}: {death.error_message}")
     elif death.message:
         yield _line("message", death.message)
     if story.origin is not None:
-        place = story.origin
-        when = "" if place.timestamp_ms < 0 else f"  {moment_text(place.timestamp_ms)}"
-        yield _line("record", f"{place.topic} {place.partition}:{place.offset}{when}")
+        origin = story.origin
+        timestamp_text = "" if origin.timestamp_ms < 0 else f"  {moment_text(origin.timestamp_ms)}"
+        yield _line("record", f"{origin.topic} {origin.partition}:{origin.offset}{timestamp_text}")
     for name, text in (
         ("group", death.group),
         ("handler", death.handler),
@@ -88,9 +89,9 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
         f"{story.failures} failed, {_known(death.delivery_count)} deliveries of the last, "
         f"sent back {story.redrives} times before{', and once more from here' * redriven}",
     )
-    for one in story.attempts:
-        error = f"{one.error}: {one.message}"
-        yield _line("", f"{one.number}.  {moment_text(one.at_ms)}  {error}")
+    for attempt in story.attempts:
+        error = f"{attempt.error}: {attempt.message}"
+        yield _line("", f"{attempt.number}.  {moment_text(attempt.at_ms)}  {error}")
     yield from _record(letter)
     if death.traceback:
         yield ""
@@ -99,8 +100,8 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
 
 def _record(letter: Letter) -> Iterator[str]:
     if letter.lacks_its_record and not letter.has_payload:
-        why = f" ({letter.death.not_copied})" if letter.death.not_copied else ""
-        yield _line("value", f"not in the letter, and gone from its topic{why}")
+        not_copied_text = f" ({letter.death.not_copied})" if letter.death.not_copied else ""
+        yield _line("value", f"not in the letter, and gone from its topic{not_copied_text}")
         return
     yield _line("key", _text(letter.key))
     yield _line("value", _text(letter.value))

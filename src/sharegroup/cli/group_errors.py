@@ -1,18 +1,18 @@
-"""What a broker refuses about a group, with what a person would ask next."""
+"""Adds the likely cause to a broker's errors about groups."""
 
 from __future__ import annotations
 
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import ShareGroupDescription
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import ShareGroupDescription
 from sharegroup.errors import GroupIdNotFound, KafkaError, NonEmptyGroup
 
 
 async def explained(admin: AdminClient, group_id: str, error: KafkaError) -> KafkaError:
-    """The error with what a person asks next: who the members are, what type the group is."""
+    """Return the error with its cause: the members of the group, or the type of the group."""
     if isinstance(error, NonEmptyGroup):
         group = (await admin.describe_share_groups([group_id]))[group_id]
         if isinstance(group, ShareGroupDescription):
-            members = ", ".join(f"{one.client_id}@{one.host}" for one in group.members)
+            members = ", ".join(f"{member.client_id}@{member.host}" for member in group.members)
             return NonEmptyGroup(f"group {group_id!r} has the members {members}")
     if isinstance(error, GroupIdNotFound):
         for listed in await admin.list_groups():

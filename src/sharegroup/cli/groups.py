@@ -1,7 +1,7 @@
 """``sharegroup groups``: list, describe, reset and delete share groups.
 
-The columns are those of Kafka's own ``kafka-share-groups.sh``, which people's scripts know.
-Groups of other types are listed, as they share one space of ids with ours, and never changed.
+The columns are those of Kafka's ``kafka-share-groups.sh``, so that existing scripts can read them.
+Groups of other types are listed, because all types share one id space, but never changed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from sharegroup.cli import delete_groups, reset_offsets
-from sharegroup.cli.asking import (
+from sharegroup.cli.cluster_access import (
     Access,
     Form,
     cluster_options,
@@ -20,20 +20,21 @@ from sharegroup.cli.asking import (
     show,
 )
 from sharegroup.cli.group_errors import explained
-from sharegroup.cli.naming import naming_many
+from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import Listing, Row
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import ShareGroupDescription, SharePartitionOffset
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    GroupState,
+    GroupType,
+    ShareGroupDescription,
+    SharePartitionOffset,
+)
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError
 
-STATES = (
-    *("Empty", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"),
-    *("PreparingRebalance", "CompletingRebalance"),
-)
-"""Of groups of every type; a share group is in one of the first three."""
-TYPES = ("share", "consumer", "classic", "streams")
+STATES = tuple(state for state in GroupState if state is not GroupState.UNKNOWN)
+TYPES = tuple(group_type for group_type in GroupType if group_type is not GroupType.UNKNOWN)
 
 LONG = {
     "offsets": ("leader_epoch",),
@@ -87,7 +88,7 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
     chosen_types = _chosen(types, TYPES, "--type")
 
     async def groups(admin: AdminClient) -> Listing:
-        found = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
+        listings = await admin.list_groups(states_filter=chosen_states, types_filter=chosen_types)
         rows = [
             {
                 "group": group.group_id,
@@ -95,7 +96,7 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
                 "protocol": group.protocol_type,
                 "state": group.state,
             }
-            for group in found
+            for group in listings
         ]
         return Listing(rows, ("group", "type", "protocol", "state"), "There are no groups.")
 
@@ -120,7 +121,7 @@ def describe(  # One option each.
     access: Access,
     form: Form,
 ) -> None:
-    """Where groups stand, who is in them, how they are.
+    """Show the offsets, the members or the state of groups.
 
     \b
     --offsets  where delivery starts in each partition, and how many records are to be done
@@ -132,17 +133,21 @@ def describe(  # One option each.
     columns = [name for name in COLUMNS[view] if verbose or name not in LONG[view]]
 
     async def described(admin: AdminClient) -> Listing:
-        names = [one.group_id for one in await admin.list_share_groups()] if all_groups else groups
-        found = await admin.describe_share_groups(names)
+        names = (
+            [group.group_id for group in await admin.list_share_groups()] if all_groups else groups
+        )
+        results = await admin.describe_share_groups(names)
         failures = [
             await explained(admin, name, error)
-            for name, error in found.items()
-            # A group may go between the list and its description.
+            for name, error in results.items()
+            # A group may be deleted between the two requests.
             if isinstance(error, KafkaError)
             and not (all_groups and isinstance(error, GroupIdNotFound))
         ]
-        there = [one for one in found.values() if isinstance(one, ShareGroupDescription)]
-        rows = await _rows(admin, there, view)
+        descriptions = [
+            group for group in results.values() if isinstance(group, ShareGroupDescription)
+        ]
+        rows = await _rows(admin, descriptions, view)
         return Listing(rows, columns, f"There are no {view} to show.", failures)
 
     show(access, form, described)
@@ -168,14 +173,14 @@ async def _offsets(admin: AdminClient, names: Iterable[str]) -> list[Row]:
         rows += [
             {
                 "group": name,
-                "topic": where.topic,
-                "partition": where.partition,
-                "leader_epoch": found.leader_epoch,
-                "start_offset": found.start_offset,
-                "lag": found.lag,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "leader_epoch": result.leader_epoch,
+                "start_offset": result.start_offset,
+                "lag": result.lag,
             }
-            for where, found in sorted(partitions.items())
-            if isinstance(found, SharePartitionOffset)
+            for partition, result in sorted(partitions.items())
+            if isinstance(result, SharePartitionOffset)
         ]
     return rows
 
@@ -194,7 +199,7 @@ def _members(groups: Iterable[ShareGroupDescription]) -> list[Row]:
             "assignment": _by_topic(member.assignment),
         }
         for group in groups
-        for member in sorted(group.members, key=lambda one: one.member_id)
+        for member in sorted(group.members, key=lambda described: described.member_id)
     ]
 
 
@@ -226,7 +231,10 @@ async def _addresses(admin: AdminClient) -> dict[int, str]:
 
 
 def _chosen(text: str | None, known: Sequence[str], option: str) -> list[str]:
-    """The words of a list with commas, spelled as Kafka spells them; others are a misuse."""
+    """Split a list at its commas and return the words in Kafka's spelling.
+
+    Raises click.BadParameter for a word that is not in ``known``.
+    """
     spelling = {word.lower(): word for word in known}
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     for word in words:

@@ -1,7 +1,7 @@
-"""``sharegroup logs``: what is in a data directory, without a broker.
+"""``sharegroup logs``: prints segments, batches and records of a data directory, without a broker.
 
-Nothing is written and no lock is taken, so it may be the directory of a broker that runs, or
-of one that does not start any more.
+It writes nothing and takes no lock. So the directory may belong to a running broker, or to one
+that no longer starts.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sharegroup.cli.inspecting.data_directory import FoundLog, find_logs
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch
 from sharegroup.cli.inspecting.survey import (
     OFFSET_MAX,
+    LogSelection,
     Segment,
-    Wanted,
     batch_row,
     damage_text,
     open_segment,
@@ -44,8 +44,8 @@ BATCH_COLUMNS = (
 
 @click.command("logs")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--batches", "what", flag_value="batches", help="A line for each batch.")
-@click.option("--records", "what", flag_value="records", help="A line of JSON for each record.")
+@click.option("--batches", "content", flag_value="batches", help="A line for each batch.")
+@click.option("--records", "content", flag_value="records", help="A line of JSON for each record.")
 @click.option("--topic", "topics", multiple=True, help="This topic only, by name or id.")
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True)
 @click.option(
@@ -55,7 +55,7 @@ BATCH_COLUMNS = (
 def command(
     *,
     directory: str,
-    what: str | None,
+    content: str | None,
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     offsets: str | None,
@@ -69,69 +69,69 @@ def command(
 
     Exit code 1: a segment is damaged; where that begins is said on standard error.
     """
-    wanted = Wanted(frozenset(topics), frozenset(partitions), *_offsets(offsets))
-    survey = _Survey(wanted)
-    logs = wanted.logs(find_logs(Path(directory), warn=complain))
-    if what == "records":
+    selection = LogSelection(frozenset(topics), frozenset(partitions), *_offsets(offsets))
+    survey = _Survey(selection)
+    logs = selection.logs(find_logs(Path(directory), warn=complain))
+    if content == "records":
         for log in logs:
             for document in survey.records(log):
                 sys.stdout.buffer.write(json_line(document))
         sys.stdout.buffer.flush()
     else:
-        rows = survey.batches if what == "batches" else survey.segments
-        columns = BATCH_COLUMNS if what == "batches" else SEGMENT_COLUMNS
-        found = [row for log in logs for row in rows(log)]
+        rows = survey.batches if content == "batches" else survey.segments
+        columns = BATCH_COLUMNS if content == "batches" else SEGMENT_COLUMNS
+        rows_found = [row for log in logs for row in rows(log)]
         if as_json:
-            click.echo(Listing(found, columns, "").json())
+            click.echo(Listing(rows_found, columns, "").json())
         else:
-            shown = [_with_times(row) for row in found]
+            shown = [_with_times(row) for row in rows_found]
             empty = f"There are no logs in {directory} that were asked for."
             click.echo(Listing(shown, columns, empty).text(coloured=in_colour()))
     return 1 if survey.damaged else 0
 
 
 class _Survey:
-    """Goes through logs and says where they are damaged."""
+    """Reads logs, yields rows for their contents, and reports damage on standard error."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
+    def __init__(self, selection: LogSelection) -> None:
+        self._selection = selection
         self.damaged = False
 
     def segments(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._wanted):
+        for segment in segments(log, self._selection):
             with closing(open_segment(segment)) as file:
                 pieces = self._telling(segment, file.walk())
-                yield segment_row(segment, pieces, file.size, self._wanted)
+                yield segment_row(segment, pieces, file.size, self._selection)
 
     def batches(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._wanted):
+        for segment in segments(log, self._selection):
             with closing(open_segment(segment)) as file:
                 for piece in self._telling(segment, file.walk()):
-                    if isinstance(piece, FoundBatch) and self._is_wanted(piece):
+                    if isinstance(piece, FoundBatch) and self._is_selected(piece):
                         yield batch_row(segment, piece)
 
     def records(self, log: FoundLog) -> Iterator[dict[str, Any]]:
-        for segment in segments(log, self._wanted):
+        for segment in segments(log, self._selection):
             with closing(open_segment(segment)) as file:
                 for piece in self._telling(segment, file.walk()):
-                    if isinstance(piece, Damage) or not self._is_wanted(piece):
+                    if isinstance(piece, Damage) or not self._is_selected(piece):
                         continue
                     try:
-                        found = file.records(piece)
+                        decoded_records = file.records(piece)
                     except (CorruptMessage, UnsupportedCompressionType) as error:
                         self._unreadable(segment, piece, error)
                         continue
-                    for record in found:
-                        if self._wanted.first <= record.offset < self._wanted.end:
+                    for record in decoded_records:
+                        if self._selection.first <= record.offset < self._selection.end:
                             yield record_document(log, piece.header, record)
 
-    def _is_wanted(self, batch: FoundBatch) -> bool:
-        return self._wanted.overlaps(batch.header.base_offset, batch.header.end_offset)
+    def _is_selected(self, batch: FoundBatch) -> bool:
+        return self._selection.overlaps(batch.header.base_offset, batch.header.end_offset)
 
     def _telling(
         self, segment: Segment, pieces: Iterator[FoundBatch | Damage]
     ) -> Iterator[FoundBatch | Damage]:
-        """The pieces as they are, damage also on standard error."""
+        """Yield the pieces unchanged, and report each damage on standard error."""
         for piece in pieces:
             if isinstance(piece, Damage):
                 complain(damage_text(segment, piece))
@@ -159,7 +159,7 @@ def _offsets(text: str | None) -> tuple[int, int]:
 
 
 def _with_times(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its timestamps as times too."""
+    """Return the row with a readable time for each of its timestamps."""
     times = {
         name.replace("timestamp", "time"): _time(row[name])
         for name in ("timestamp", "first_timestamp", "last_timestamp")
@@ -174,4 +174,4 @@ def _time(timestamp: int | None) -> str | None:
     try:
         return rfc3339(timestamp)
     except OverflowError:
-        return str(timestamp)  # No date, but what the batch says.
+        return str(timestamp)  # The number in the batch is outside the range of dates.

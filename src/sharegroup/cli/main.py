@@ -1,7 +1,7 @@
-"""The command line: a table of verbs, each in a module of its own that is loaded when used.
+"""The command line: a table of verbs, each in a module of its own that is imported on use.
 
-Loading late keeps ``sharegroup --help`` quick: no verb's imports are paid for by another.
-Exit codes: 0 done, 1 failed (one line on standard error says why), 2 misused.
+Late imports keep ``sharegroup --help`` fast, because no verb loads the imports of another.
+Exit codes: 0 success, 1 failure (one line on standard error says why), 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ VERBS = {
     "dlq": "Look at dead letters, send them back, give them up.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
+    "data": "Check and repair a data directory.",
     "completion": "Print what makes a shell complete verbs, options and names.",
     "demo": "Process a year of real flights through a share group, with crashes.",
 }
+MODULES = {verb: f"sharegroup.cli.{verb}" for verb in VERBS} | {"demo": "sharegroup.demo.command"}
+"""The module of each verb; it has the verb's ``command``."""
 
 
 class Verbs(click.Group):
-    """A group whose commands are the modules ``sharegroup.cli.<verb>``."""
+    """A group whose commands are in the modules of ``MODULES``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -43,7 +46,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command = import_module(f"sharegroup.cli.{cmd_name}").command
+        command = import_module(MODULES[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
 
@@ -63,26 +66,36 @@ def cli() -> None:
 
 
 def open_closed_files() -> None:
-    """Give numbers 0 to 2 to something, where whoever started us closed them.
+    """Open those of the file descriptors 0 to 2 that the parent process has closed.
 
-    The next socket would get the number else, and what is printed with it; the event loop ends
-    the process for less.  Standard input and output are opened the wrong way round, so that
-    using them fails like any other file that can't be used: a record that nobody can have been
-    shown must not count as consumed.
+    Without this, the next socket would get such a number and receive what the program prints.
+    Standard input is opened for writing and standard output for reading, so that using them
+    fails: a record that was printed nowhere must not count as consumed.
     """
-    ways = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
-    for number, (name, way, mode) in enumerate(ways):
+    streams = (
+        ("stdin", os.O_WRONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    )
+    for number, (name, flags, mode) in enumerate(streams):
         if getattr(sys, name) is None:
-            assert os.open(os.devnull, way) == number, "the lowest that is free"
+            assert os.open(os.devnull, flags) == number, "the lowest that is free"
             unbuffered = open(number, f"{mode}b", buffering=0, closefd=False)  # noqa: SIM115
             setattr(sys, name, TextIOWrapper(unbuffered, write_through=True))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit.
+
+    Without ``arguments`` this is the program ``sharegroup``: the process runs no other code, which
+    the verbs learn from the context's object.
+    """
     open_closed_files()
+    is_program = arguments is None
     try:
-        code = cli.main(args=arguments, prog_name="sharegroup", standalone_mode=False)
+        code = cli.main(
+            args=arguments, prog_name="sharegroup", standalone_mode=False, obj=is_program
+        )
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as misuse:

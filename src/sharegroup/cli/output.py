@@ -1,8 +1,8 @@
-"""What the verbs print: tables for people, JSON for programs.
+"""The output of the verbs: tables for people, JSON for programs.
 
-The same rows serve both.  JSON has every key of a row, always, so that a program needs no
-``--verbose``; a table has the columns that its verb chose, under the headings of Kafka's tools.
-Colour is for a terminal only, and not even there when ``NO_COLOR`` is set.
+Both are made from the same rows. JSON always has every key of a row, so a program needs no
+``--verbose``. A table has the columns that its verb chose, under the headings of Kafka's tools.
+Only a terminal gets colours, and only if ``NO_COLOR`` is not set.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from sharegroup.errors import KafkaError
+from sharegroup.escaping import escaped
 
 Row = Mapping[str, Any]
 
@@ -25,50 +26,50 @@ HEADINGS = {
     "members": "#MEMBERS",
     "partitions": "#PARTITIONS",
 }
-"""Headings of Kafka's that are not just the key in capitals."""
+"""Headings of Kafka's tools that are not the key in capitals."""
 
 COLOURS = {
     "Dead": "red",
     "Empty": "yellow",
     "Stable": "green",
 }
-"""Cells whose meaning a person should see at a glance."""
+"""The colours of cells that a reader should notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows with the same keys, and how a person reads them."""
+    """Rows with the same keys, and how to show them as a table."""
 
     rows: Sequence[Row]
     columns: Sequence[str]
     empty: str
-    """What a person reads when there is no row; a program reads ``[]``."""
+    """The text in place of a table without rows; JSON has ``[]``."""
     failures: Sequence[KafkaError] = ()
-    """What was asked for and is not among the rows, with why."""
+    """The errors of the requested items that have no row."""
 
     def text(self, *, coloured: bool = False) -> str:
-        """A table, or the sentence that there is nothing, or nothing beside failures."""
+        """Return a table; without rows the text `empty`, or "" if there are failures."""
         if not self.rows:
             return "" if self.failures else self.empty
         cells = [[_cell(row.get(column)) for column in self.columns] for row in self.rows]
         return table(cells, self.columns, coloured=coloured)
 
     def json(self) -> str:
-        """An array with an object for each row."""
+        """Return a JSON array with an object for each row."""
         return json.dumps([dict(row) for row in self.rows], indent=2)
 
 
 def in_colour() -> bool:
-    """Whether standard output is a terminal whose user has nothing against colour."""
+    """Return whether standard output is a terminal and the environment allows colours."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return not plain and sys.stdout.isatty()
 
 
 def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: bool = False) -> str:
-    """Left-aligned columns under their names, two blanks apart."""
+    """Return left-aligned columns under their headings, two blanks apart."""
     heads = [HEADINGS.get(column, column.upper().replace("_", "-")) for column in columns]
     widths = [max(len(line[i]) for line in (heads, *cells)) for i in range(len(heads))]
-    widths[-1] = 0  # Nothing stands behind it.
+    widths[-1] = 0  # The last column needs no padding.
     lines = [
         [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
         for line in (heads, *cells)
@@ -79,37 +80,31 @@ def table(cells: Sequence[Sequence[str]], columns: Sequence[str], *, coloured: b
 
 
 def print_listing(listing: Listing, *, as_json: bool) -> None:
-    """Print the rows; the failures are left to who knows what to do about them."""
+    """Print the rows of a listing; the caller handles its failures."""
     text = listing.json() if as_json else listing.text(coloured=in_colour())
     if text:
         click.echo(text)
 
 
 def done(text: str, *, as_json: bool, **facts: object) -> None:
-    """Say that something was done."""
+    """Print that a change was made: ``text``, or ``facts`` as JSON."""
     click.echo(json.dumps(facts) if as_json else printable(text))
 
 
 def complain(text: str) -> None:
-    """Say something on standard error, beside what is printed."""
-    click.echo(f"sharegroup: {text}", err=True)
+    """Print a message on standard error, with escapes because its names come from outside."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    click.echo(f"sharegroup: {lines}", err=True)
 
 
 def printable(text: str) -> str:
-    """The text with escapes for what could end a line or command a terminal.
-
-    A group id may hold any character, and whoever made it need not be a friend.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
+    """Return the text with escapes for characters that end a line or control a terminal."""
+    return escaped(text)
 
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):  # Partitions by topic, as Kafka's tools write them.
-        texts = (f"{topic}:{','.join(map(str, some))}" for topic, some in value.items())
+        texts = (f"{topic}:{','.join(map(str, partitions))}" for topic, partitions in value.items())
         return printable(";".join(texts))
     if isinstance(value, list):
         value = ",".join(map(str, value))

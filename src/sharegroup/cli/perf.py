@@ -1,4 +1,4 @@
-"""``sharegroup perf``: how fast records are produced and consumed, as Kafka's tools say it."""
+"""``sharegroup perf``: measures how fast records are produced and consumed, as Kafka's tools do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, json_option, line_of, telling_errors
+from sharegroup.cli.cluster_access import (
+    Access,
+    cluster_options,
+    json_option,
+    line_of,
+    telling_errors,
+)
 from sharegroup.cli.data_options import (
     acks_option,
     command_property_option,
@@ -45,11 +51,11 @@ from sharegroup.cli.measuring.payloads import (
     values_from_file,
 )
 from sharegroup.cli.measuring.producing import Produced, ProducePlan, Producing
-from sharegroup.cli.naming import complete_topics
+from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.config import ProducerConfig, config_from
-from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.producer import Producer
+from sharegroup.client.produce.producer import Producer
+from sharegroup.client.settings.client_config import ProducerConfig, config_from
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 
 GROUP_DEFAULT = "perf-share-consumer"
 THREADS_MAX = 256
@@ -64,7 +70,7 @@ interval_option = click.option(
     default=5_000,
     show_default=True,
     metavar="MS",
-    help="How often to say how it goes.",
+    help="Time between two progress lines.",
 )
 metrics_option = click.option(
     "--print-metrics", is_flag=True, help="Print the client's metrics at the end."
@@ -115,7 +121,7 @@ def command() -> None:
 @command_property_option
 @cluster_options
 def produce(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    """Send records, and say how many a second and how long each took."""
+    """Send records, and print their rate and their latencies."""
     access = with_properties(access, command_properties)
     plan = _produce_plan(options)
 
@@ -154,7 +160,7 @@ def produce(*, access: Access, command_properties: tuple[str, ...], **options: A
 
 
 def _produce_plan(options: dict[str, Any]) -> ProducePlan:
-    chosen = [
+    sources = [
         name
         for name, value in (
             ("--record-size", options["size"] is not None),
@@ -163,7 +169,7 @@ def _produce_plan(options: dict[str, Any]) -> ProducePlan:
         )
         if value
     ]
-    if len(chosen) != 1:
+    if len(sources) != 1:
         raise click.UsageError("give one of --record-size, --payload-file, --payload-monotonic")
     if options["key_distribution"] != "none" and options["key_range"] is None:
         raise click.UsageError("--key-distribution needs --record-key-range")
@@ -213,11 +219,11 @@ def _values(options: dict[str, Any]) -> ValueOf:
 @command_property_option
 @cluster_options
 def consume_(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    """Take records as a share group, and say how many a second.
+    """Take records as a share group, and print their rate.
 
-    --timeout is how long no record may come before it ends.  The time stops with the last
-    record.  Behind Kafka's columns stand the records that were delivered before, and how long
-    after its timestamp a record came.
+    The measurement ends when no record arrives within --timeout; its time stops with the last
+    record.  After Kafka's columns follow the number of redelivered records and the latency, the
+    time from a record's timestamp to its delivery.
     """
     access = with_properties(access, command_properties)
     plan = ConsumePlan(
@@ -238,17 +244,18 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     with telling_errors(access):
         start_ms, consumed = _run_consumers(plan, options["threads"])
     flow = Flow()
-    for one in consumed:
-        flow.add(one.flow)
-    end_ms = max(start_ms, *(one.last_ms for one in consumed))
+    for result in consumed:
+        flow.add(result.flow)
+    end_ms = max(start_ms, *(result.last_ms for result in consumed))
     _print_consumed(flow, start_ms, end_ms, consumed, options)
-    errors = [f"{one.client_id}: {one.error}" for one in consumed if one.error]
+    errors = [f"{result.client_id}: {result.error}" for result in consumed if result.error]
     if errors:
         raise click.ClickException("\n       ".join(errors))
-    stopped = max(one.stopped for one in consumed)
+    stopped = max(result.stopped for result in consumed)
     if flow.records < plan.count and not stopped:
         raise click.ClickException(
-            f"{flow.records} of {plan.count} records came; no more for {plan.idle_ms} ms "
+            f"{flow.records} of {plan.count} records arrived, and no more within "
+            f"{plan.idle_ms} ms "
             "(wait longer with --timeout)"
         )
     return stopped
@@ -256,7 +263,8 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
 
 def _run_consumers(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
     if count > 1:
-        config_from(ShareConsumerConfig, plan.client_options)  # Refused here, not by each process.
+        # Raises for invalid options once, before the processes start.
+        config_from(ShareConsumerConfig, plan.client_options)
         return consume_in_processes(plan, count)
     start_ms = time.time_ns() // 1_000_000
     return start_ms, [run(lambda stop: consume(plan, OwnTotal(), stop))]
@@ -269,23 +277,23 @@ def _print_consumed(
     if options["as_json"]:
         consumers = [
             {
-                "client_id": one.client_id,
-                "redelivered": one.flow.redelivered,
-                **as_json(one.flow, elapsed_ms),
+                "client_id": result.client_id,
+                "redelivered": result.flow.redelivered,
+                **as_json(result.flow, elapsed_ms),
             }
-            for one in consumed
+            for result in consumed
         ]
         facts = {"redelivered": flow.redelivered, **as_json(flow, elapsed_ms)}
         click.echo(json.dumps({**facts, "consumers": consumers}, indent=2))
     else:
-        for index, one in enumerate(consumed, 1):
+        for index, result in enumerate(consumed, 1):
             if options["show_consumer_stats"]:
-                columns = consumed_columns(one.flow, start_ms, end_ms)
+                columns = consumed_columns(result.flow, start_ms, end_ms)
                 click.echo(
-                    f"Share consumer {index} having client id {one.client_id} consumption "
+                    f"Share consumer {index} having client id {result.client_id} consumption "
                     f"metrics- {columns}"
                 )
         click.echo(consumed_line(flow, start_ms, end_ms))
     if options["print_metrics"]:
-        for one in consumed:
-            click.echo("\n".join(metric_lines(one.metrics)), err=options["as_json"])
+        for result in consumed:
+            click.echo("\n".join(metric_lines(result.metrics)), err=options["as_json"])

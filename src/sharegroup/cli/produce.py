@@ -1,8 +1,8 @@
-"""``sharegroup produce``: records from files and pipes.
+"""``sharegroup produce``: sends records from files and pipes.
 
     bytes --> reader (lines, JSON, --format) --> producer --> acknowledged, or an error
 
-The exit code says whether every record that was read is acknowledged.
+The exit code says whether all records that were read are acknowledged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, cluster_options, kept_pairs, telling_errors
+from sharegroup.cli.cluster_access import Access, cluster_options, kept_pairs, telling_errors
 from sharegroup.cli.data_options import (
     acks_option,
     command_property_option,
@@ -37,17 +37,17 @@ from sharegroup.cli.formats.template import (
     parse_template,
     unescape,
 )
-from sharegroup.cli.naming import complete_topics
+from sharegroup.cli.name_arguments import complete_topics
 from sharegroup.cli.output import complain
-from sharegroup.cli.pipes import read_chunks
+from sharegroup.cli.record_sender import Counts, Defaults, RecordSender
 from sharegroup.cli.running import Stop, run
-from sharegroup.cli.sending import Counts, Defaults, Sending
-from sharegroup.client.config import ProducerConfig
-from sharegroup.client.producer import Producer
+from sharegroup.cli.standard_streams import read_chunks
+from sharegroup.client.produce.producer import Producer
+from sharegroup.client.settings.client_config import ProducerConfig
 
 STDIN = "-"
 LOOK_SECONDS = 0.2
-"""How often outcomes are looked at while no input comes, and progress is shown."""
+"""The interval of checking outcomes and showing progress, also while no input arrives."""
 
 NewReader = Callable[[], Reader]
 
@@ -80,9 +80,9 @@ NewReader = Callable[[], Reader]
 def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
     """Send records from each FILE, or from standard input, to TOPIC.
 
-    One line is one record, its value whatever stands before the line's end.  With --format the
-    input is taken apart by verbs: %k key, %v value, %p partition, %d timestamp, %h{...} headers
-    (after %H, their number); %K and %V are lengths of what follows, for input of any bytes:
+    Each line is the value of one record.  With --format, verbs describe the parts of the input:
+    %k key, %v value, %p partition, %d timestamp, %h{...} headers (after %H, their number);
+    %K and %V, written before %k and %v, are their lengths, for input of any bytes:
 
     \b
         sharegroup produce orders --format '%k=%v\\n' orders.txt
@@ -103,14 +103,14 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
 
 
 def _reader(options: dict[str, Any]) -> NewReader:
-    """Makes the reader that the options ask for, one for each file."""
+    """Return a function that makes the reader of the options; each file needs a new one."""
     line_options = {
         name: options[name] for name in ("key_separator", "headers", "properties") if options[name]
     }
-    chosen = [name for name in ("as_json", "form") if options[name]]
+    forms = [name for name in ("as_json", "form") if options[name]]
     if line_options:
-        chosen.append("lines")
-    if len(chosen) > 1:
+        forms.append("lines")
+    if len(forms) > 1:
         raise click.UsageError(
             "--json, --format and the options for lines (--key-separator, --headers, "
             "--reader-property) exclude each other"
@@ -122,7 +122,7 @@ def _reader(options: dict[str, Any]) -> NewReader:
         if options["form"]:
             template = parse_template(options["form"])
             null_bytes = None if null is None else unescape(null)
-            TemplateReader(template, null=null_bytes)  # Refused here, not when input has come.
+            TemplateReader(template, null=null_bytes)  # Raises now instead of at the first input.
             return lambda: TemplateReader(template, null=null_bytes)
         form = line_form(_line_properties(options))
     except FormatError as error:
@@ -151,17 +151,17 @@ async def _produce(
             **producer_options(options["compression"], options["acks"]),
         }
     )
-    sending = Sending(producer, options["topic"], _defaults(options))
-    looking = asyncio.create_task(_look(sending, stop))
+    sender = RecordSender(producer, options["topic"], _defaults(options))
+    looking = asyncio.create_task(_look(sender, stop))
     try:
-        await sending.send_all(_records(options["file"] or (STDIN,), reader, stop))
+        await sender.send_all(_records(options["file"] or (STDIN,), reader, stop))
     except RecordFormatError as error:
-        sending.counts.failures.append(str(error))
-        sending.counts.unreadable = True
+        sender.counts.failures.append(str(error))
+        sender.counts.unreadable = True
     finally:
         looking.cancel()
-        await sending.finish()
-    return sending.counts, stop
+        await sender.finish()
+    return sender.counts, stop
 
 
 def _defaults(options: dict[str, Any]) -> Defaults:
@@ -178,15 +178,15 @@ def _defaults(options: dict[str, Any]) -> Defaults:
 async def _records(
     names: Sequence[str], new_reader: NewReader, stop: Stop
 ) -> AsyncIterator[list[NewRecord]]:
-    """The records of all files, as many at a time as come in one piece."""
+    """Yield the records of all files; each list has the records that end in one chunk."""
     for name in names:
         fd = sys.stdin.fileno() if name == STDIN else os.open(name, os.O_RDONLY)
         reader = new_reader()
         try:
-            async for some in read_chunks(fd, stop):
-                for records in _whole(reader.feed(some)):
+            async for chunk in read_chunks(fd, stop):
+                for records in _whole(reader.feed(chunk)):
                     yield records
-            if not stop.is_set():  # Else the last record may lack its end.
+            if not stop.is_set():  # After a stop the last record may be incomplete.
                 for records in _whole(reader.finish()):
                     yield records
         except RecordFormatError as error:
@@ -197,26 +197,26 @@ async def _records(
 
 
 def _whole(records: Iterator[NewRecord]) -> Iterator[list[NewRecord]]:
-    """All at once; what stands before something unreadable is not lost with it."""
-    found = []
+    """Yield the records as one list; on an error, yield those before it, then raise it."""
+    complete_records = []
     try:
         for record in records:
-            found.append(record)  # noqa: PERF402  What was read before an error counts.
+            complete_records.append(record)  # noqa: PERF402  Keeps the records before an error.
     except RecordFormatError:
-        yield found
+        yield complete_records
         raise
-    yield found
+    yield complete_records
 
 
-async def _look(sending: Sending, stop: Stop) -> None:
-    """While input is slow: notice what failed, and show how far it is."""
+async def _look(sender: RecordSender, stop: Stop) -> None:
+    """Count outcomes and show progress at intervals; stop the input after a fatal error."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        sending.settle()
-        if sending.is_over:
+        sender.settle()
+        if sender.is_over:
             stop.set()
         if sys.stderr.isatty():
-            counts = sending.counts
+            counts = sender.counts
             line = f"\r{counts.read:,} records, {counts.acknowledged:,} acknowledged\x1b[K\r"
             click.echo(line, err=True, nl=False)
 

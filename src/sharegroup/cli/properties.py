@@ -1,8 +1,8 @@
-r"""Java's properties files, which Kafka's tools and brokers are configured with.
+r"""Reads Java properties files, the configuration files of Kafka's tools and brokers.
 
-One line, one pair: ``key=value``, ``key: value`` or ``key value``.  Lines that begin with ``#``
-or ``!`` are comments, a backslash at a line's end goes on in the next line, and ``\t``, ``\n``,
-``\uXXXX`` or a backslash before any other character stand for one character.
+A line has one pair: ``key=value``, ``key: value`` or ``key value``. Lines that begin with ``#``
+or ``!`` are comments. A backslash at the end of a line continues it in the next line. ``\t``,
+``\n``, ``\uXXXX`` and a backslash before any other character stand for one character.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(path: Path) -> list[tuple[str, str]]:
-    """The keys and values of a properties file, in their order."""
+    """Return the keys and values of a properties file, in their order."""
     content = path.read_bytes()
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # What Java takes every such file for.
+        text = content.decode("latin-1")  # The encoding that Java expects of properties files.
     return list(parse_properties(text))
 
 
 def parse_properties(text: str) -> Iterator[tuple[str, str]]:
-    r"""The keys and values of a text in their order.
+    r"""Yield the keys and values of a text, in their order.
 
     >>> list(parse_properties("a=1\nb: 2, \\\n   3"))
     [('a', '1'), ('b', '2, 3')]
     """
     for line in _logical_lines(text):
-        found = PAIR.fullmatch(line)
-        assert found is not None, "the pattern takes every text"
-        yield _plain(found[1]), _plain(found[2])
+        pair = PAIR.fullmatch(line)
+        assert pair is not None, "the pattern takes every text"
+        yield _plain(pair[1]), _plain(pair[2])
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         line = line.lstrip()
         if not parts and (not line or line.startswith(("#", "!"))):
             continue
-        # An odd number of backslashes: the last is not the second half of an escape.
+        # With an odd number of backslashes, the last one is not part of an escape.
         goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         parts.append(line[:-1] if goes_on else line.rstrip())
         if not goes_on:

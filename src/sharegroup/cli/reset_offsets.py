@@ -1,8 +1,8 @@
-"""``sharegroup groups reset-offsets``: let a share group start elsewhere.
+"""``sharegroup groups reset-offsets``: changes the start offsets of a share group.
 
-Two questions have no default, as in Kafka's own tool: where to, and whether to do it or only
-to show it.  A reset that was meant as a look is not undone.  A plan that was exported can be
-looked at, edited, kept, and carried out later with ``--from-file``.
+As in Kafka's tool, two options have no default: the new offsets, and ``--execute`` or
+``--dry-run``, because an unintended reset cannot be undone. An exported plan can be read,
+edited, kept, and executed later with ``--from-file``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import Access, ask, cluster_options, json_option, refuse_errors
+from sharegroup.cli.cluster_access import Access, ask, cluster_options, json_option, refuse_errors
 from sharegroup.cli.group_errors import explained
-from sharegroup.cli.naming import complete_topics, naming_one
+from sharegroup.cli.name_arguments import complete_topics, naming_one
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.reset_plans import (
     csv_text,
@@ -24,8 +24,8 @@ from sharegroup.cli.reset_plans import (
     parse_partitions,
     read_plan,
 )
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.offset_resets import (
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.offset_resets import (
     ByDuration,
     FromPlan,
     OffsetChange,
@@ -51,7 +51,7 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     "shift_by": ShiftBy,
     "from_file": lambda path: FromPlan(read_plan(path)),
 }
-"""The options of which exactly one says where to, and what each means."""
+"""The options for the new offsets, with the scenario that each makes; exactly one is given."""
 
 
 @click.command("reset-offsets")
@@ -64,35 +64,35 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     shell_complete=complete_topics,
     help="What to reset.",
 )
-@click.option("--all-topics", is_flag=True, help="All that the group has offsets of.")
+@click.option("--all-topics", is_flag=True, help="All topics that the group has offsets of.")
 @click.option("--to-earliest", is_flag=True, help="The first record there is.")
 @click.option("--to-latest", is_flag=True, help="Only what is produced from now on.")
 @click.option(
     "--to-current",
     is_flag=True,
-    help="Where it starts now; all behind that comes again.",
+    help="Keep the start offset; all records from it on are delivered again.",
 )
 @click.option(
     "--to-offset",
     type=click.IntRange(0),
     metavar="OFFSET",
-    help="This one, or the nearest there is.",
+    help="Start at this offset, or at the nearest one in the log.",
 )
 @click.option(
     "--to-datetime",
     metavar="YYYY-MM-DDThh:mm:ss[.sss][Z]",
-    help="What was produced from then on; UTC if not said.",
+    help="Start at the first record from this time on; UTC without a zone.",
 )
 @click.option(
     "--by-duration",
     metavar="PnDTnHnMnS",
-    help="What was produced so long ago and since, as PT2H or P1DT12H.",
+    help="Start at the first record at most this old, as PT2H or P1DT12H.",
 )
 @click.option(
     "--shift-by",
     type=int,
     metavar="COUNT",
-    help="So many on from where it starts now; back if below 0.",
+    help="Move the start offset by COUNT; backwards if it is negative.",
 )
 @click.option(
     "--from-file",
@@ -129,9 +129,9 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
             raise await explained(admin, group, error) from error
         refuse_errors(plan)
         if options["execute"]:
-            # What was found good, no other: a plan that fails in part is not carried out in part.
-            done = await admin.reset_group_offsets(group, FromPlan(new_offsets(plan)))
-            refuse_errors(done)
+            # Execute the plan that was checked above, so that a plan with errors changes nothing.
+            results = await admin.reset_group_offsets(group, FromPlan(new_offsets(plan)))
+            refuse_errors(results)
         return plan
 
     plan = ask(access, run)
@@ -142,13 +142,15 @@ def command(*, group: str, access: Access, as_json: bool, **options: Any) -> Non
 
 
 def _scenario(options: Mapping[str, Any]) -> Scenario:
-    """Where to; exactly one scenario must have been said."""
-    # By identity: an offset of 0 is said, though it equals False.
-    said = [name for name in SCENARIOS if not any(options[name] is no for no in (None, False))]
-    if len(said) != 1:
+    """Return the scenario of the options; click.UsageError unless exactly one was given."""
+    # Compares by identity, because a given offset of 0 equals False.
+    given_names = [
+        name for name in SCENARIOS if not any(options[name] is missing for missing in (None, False))
+    ]
+    if len(given_names) != 1:
         *names, last = (f"--{name.replace('_', '-')}" for name in SCENARIOS)
         raise click.UsageError(f"say one of {', '.join(names)} and {last}")
-    return SCENARIOS[said[0]](options[said[0]])
+    return SCENARIOS[given_names[0]](options[given_names[0]])
 
 
 def _listing(group: str, plan: Plan) -> Listing:

@@ -1,4 +1,4 @@
-"""What a reset of offsets is told: partitions, moments, durations, and plans from files."""
+"""Parses the arguments of an offset reset: partitions, moments, durations and plan files."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ DURATION = re.compile(
 
 
 def parse_partitions(texts: Iterable[str]) -> list[str | TopicPartition]:
-    """Topics as they are, and the partitions of ``TOPIC:0,1``.
+    """Parse topic names, returned as they are, and partitions of the form ``TOPIC:0,1``.
 
     >>> parse_partitions(["orders", "refunds:0,2"])
     ['orders', TopicPartition(topic='refunds', partition=0), \
 TopicPartition(topic='refunds', partition=2)]
     """
-    meant: list[str | TopicPartition] = []
+    targets: list[str | TopicPartition] = []
     for text in texts:
         topic, _, numbers = text.partition(":")
         if not numbers:
-            meant.append(topic)
+            targets.append(topic)
         elif all(number.isdecimal() for number in numbers.split(",")):
-            meant += [TopicPartition(topic, int(number)) for number in numbers.split(",")]
+            targets += [TopicPartition(topic, int(number)) for number in numbers.split(",")]
         else:
             raise click.BadParameter(
                 f"{text!r}: expected TOPIC or TOPIC:0,1,...", param_hint="--topic"
             )
-    return meant
+    return targets
 
 
 def parse_moment(text: str) -> datetime:
-    """A point in time; without a zone it is UTC."""
+    """Parse a point in time in ISO 8601 format; a time without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -53,13 +53,13 @@ def parse_moment(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration in the form of ISO 8601, without months and years.
+    """Parse a duration in ISO 8601 format, without months and years.
 
     >>> parse_duration("P1DT2H"), parse_duration("PT0.5S")
     (datetime.timedelta(days=1, seconds=7200), datetime.timedelta(microseconds=500000))
     """
-    found = DURATION.fullmatch(text)
-    parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
+    match = DURATION.fullmatch(text)
+    parts = {name: float(part) for name, part in match.groupdict().items() if part} if match else {}
     try:
         if parts:
             return timedelta(**parts)
@@ -71,7 +71,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def read_plan(path: Path) -> dict[TopicPartition, int]:
-    """Offsets by partition from lines of ``topic,partition,offset``."""
+    """Read offsets by partition from a file with lines of ``topic,partition,offset``."""
     try:
         lines = list(csv.reader(io.StringIO(path.read_text())))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -85,19 +85,19 @@ def read_plan(path: Path) -> dict[TopicPartition, int]:
                 f"{path} line {number}: expected topic,partition,offset, got {','.join(cells)!r}",
                 param_hint="--from-file",
             )
-        where = TopicPartition(cells[0], int(cells[1]))
-        if where in plan:
+        partition = TopicPartition(cells[0], int(cells[1]))
+        if partition in plan:
             raise click.BadParameter(
-                f"{path} line {number}: topic {where.topic!r} partition {where.partition} is "
-                "named twice",
+                f"{path} line {number}: topic {partition.topic!r} partition "
+                f"{partition.partition} is named twice",
                 param_hint="--from-file",
             )
-        plan[where] = int(cells[2])
+        plan[partition] = int(cells[2])
     return plan
 
 
 def csv_text(offsets: Mapping[TopicPartition, int]) -> str:
-    """What `read_plan` reads."""
+    """Return offsets as lines of ``topic,partition,offset``, as `read_plan` reads them."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(
         (topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())

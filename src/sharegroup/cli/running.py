@@ -1,7 +1,7 @@
-"""Running a verb that goes on for a while: its event loop, and how a signal ends it.
+"""Runs long verbs: their event loop, and how signals stop them.
 
-The first SIGINT, SIGTERM or SIGHUP asks it to come to an end: what is under way is finished
-and acknowledged.  The second takes that away from it.
+The first SIGINT, SIGTERM or SIGHUP asks the verb to stop: it finishes and acknowledges the
+records in progress. The second signal cancels that work.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ class Stop(asyncio.Event):
 
 
 def run(work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
-    """What ``work`` returns; it ends early when the event it is given is set."""
-    import uvloop  # Here: the verbs that only ask a question do without.
+    """Run ``work`` and return its result; signals set the event that it gets, so it ends early."""
+    # Imported here because the verbs with a single request start sooner without it.
+    import uvloop
 
     async def with_signals() -> T:
         stop = Stop()

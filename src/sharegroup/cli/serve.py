@@ -1,4 +1,4 @@
-"""``sharegroup serve``: a broker in the foreground until it is told to stop."""
+"""``sharegroup serve``: runs a broker in the foreground until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 import click
 
 from sharegroup import freed_memory
+from sharegroup.cli.light_imports import import_lightly
+from sharegroup.cli.log_lines import SafeFormatter
 from sharegroup.cli.properties import read_properties
 from sharegroup.errors import InvalidConfig
 
@@ -79,11 +81,13 @@ def command(  # The options of one verb; click passes each as an argument.
         values["sharegroup.metrics.port"] = str(metrics_port)
     if host is not None or port is not None:
         values["listeners"] = f"PLAINTEXT://{host or '127.0.0.1'}:{9092 if port is None else port}"
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=log_level.upper(), handlers=[handler])
+    if click.get_current_context().obj:
+        # Only in the program's own process: it hides modules from later imports, which would break
+        # other code in a process that calls `main` or embeds the broker (ADR 0024).
+        import_lightly()
     _run(values, insecure=insecure)
 
 
@@ -95,32 +99,45 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _run(values: dict[str, str], *, insecure: bool) -> None:
-    # What is imported here stays as long as the process: to look through it for garbage, now and
-    # at each collection from now on, is in vain.
+    # Imported modules live as long as the process, so collecting garbage meanwhile is useless.
     gc.disable()
+    # Imported here because `import_lightly` has to run before, and without garbage collections.
     import uvloop
 
     from sharegroup.broker.app import run_until
     from sharegroup.broker.configuration.config import Config
+    from sharegroup.broker.descriptors import raise_limit
+    from sharegroup.broker.garbage import GarbagePolicy
 
     freed_memory.keep_for_requests()
-    gc.freeze()
+    garbage = GarbagePolicy()
+    garbage.start()
     gc.enable()
     try:
         config = Config.parse(values)
     except InvalidConfig as error:
         raise click.UsageError(str(error)) from error
 
+    raise_limit()
+
     async def serve() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await run_until(stop, config, insecure=insecure, ready=_say_ready)
+        collecting = asyncio.create_task(garbage.run())
+        try:
+            await run_until(stop, config, insecure=insecure, ready=ready)
+        finally:
+            collecting.cancel()
+
+    def ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
+        garbage.settle()  # The data that was loaded is in use.
+        _say_ready(bootstrap_servers, cluster_id, data)
 
     uvloop.run(serve())
 
 
-def _say_ready(bootstrap: str, cluster_id: str, data: str) -> None:
-    click.echo(f"ready bootstrap={bootstrap} cluster={cluster_id} data={data}")
+def _say_ready(bootstrap_servers: str, cluster_id: str, data: str) -> None:
+    click.echo(f"ready bootstrap={bootstrap_servers} cluster={cluster_id} data={data}")
     sys.stdout.flush()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from sharegroup.cli import delete_records
-from sharegroup.cli.asking import (
+from sharegroup.cli.cluster_access import (
     Access,
     Form,
     ask,
@@ -18,17 +18,16 @@ from sharegroup.cli.asking import (
     refuse_errors,
     show,
 )
-from sharegroup.cli.naming import naming_many, naming_one
+from sharegroup.cli.name_arguments import naming_many, naming_one
 from sharegroup.cli.output import Listing, done
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import (
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
     BROKER_DEFAULT,
-    ListedOffset,
     NewTopic,
-    OffsetSpec,
     TopicDescription,
 )
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import TopicId, topic_id_text
@@ -84,27 +83,27 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
     columns = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
 
     async def partitions(admin: AdminClient) -> Listing:
-        named = topics or await admin.list_topics()
-        described = await admin.describe_topics(named)
-        there = {
-            TopicPartition(name, one.partition): one
-            for name, found in described.items()
-            if isinstance(found, TopicDescription)
-            for one in found.partitions
+        names = topics or await admin.list_topics()
+        described = await admin.describe_topics(names)
+        descriptions = {
+            TopicPartition(name, description.partition): description
+            for name, result in described.items()
+            if isinstance(result, TopicDescription)
+            for description in result.partitions
         }
-        first = await admin.list_offsets(dict.fromkeys(there, OffsetSpec.EARLIEST))
-        end = await admin.list_offsets(dict.fromkeys(there, OffsetSpec.LATEST))
+        first = await admin.list_offsets(dict.fromkeys(descriptions, OffsetSpec.EARLIEST))
+        end = await admin.list_offsets(dict.fromkeys(descriptions, OffsetSpec.LATEST))
         rows = [
             {
-                "topic": where.topic,
-                "partition": where.partition,
-                "leader": one.leader,
-                "replicas": list(one.replicas),
-                "isr": list(one.in_sync_replicas),
-                "start_offset": _offset(first[where]),
-                "end_offset": _offset(end[where]),
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "leader": description.leader,
+                "replicas": list(description.replicas),
+                "isr": list(description.in_sync_replicas),
+                "start_offset": _offset(first[partition]),
+                "end_offset": _offset(end[partition]),
             }
-            for where, one in sorted(there.items(), key=lambda item: item[0])
+            for partition, description in sorted(descriptions.items(), key=lambda item: item[0])
         ]
         results = (*described.values(), *first.values())
         failures = [error for error in results if isinstance(error, KafkaError)]

@@ -1,13 +1,13 @@
-"""``--watch SECONDS``: a listing again and again, until Ctrl-C.
+"""``--watch SECONDS``: shows a listing repeatedly until Ctrl-C.
 
-A terminal shows the newest in place of the one before.  Anything else gets one JSON object a
-time, each on a line of its own, so that a file or a pipe keeps the history::
+A terminal shows the newest listing in place of the previous one. Other outputs get one JSON
+object per listing, each on a line of its own, so that a file or a pipe keeps the history::
 
     {"at": "2026-11-21T12:00:01Z", "rows": [...]}
     {"at": "2026-11-21T12:00:03Z", "error": "RequestTimedOut: list_groups: gave up after ..."}
 
-The first answer must come; a later failure is shown where the rows would be, and the next one
-is waited for: who watches a broker start again wants to see it.
+A failure of the first request ends the command. A later failure is shown in place of the rows,
+and watching continues, so that a user can watch a broker restart.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ CLEAR = "\x1b[2J"
 
 
 class View(Protocol):
-    """Where the answers are shown."""
+    """The output of repeated listings."""
 
     def show(self, listing: Listing) -> None:
-        """Show the newest answer."""
+        """Show the newest listing."""
 
     def fail(self, error: str) -> None:
-        """Show why there is none."""
+        """Show an error in place of a listing."""
 
 
 async def watch(
     take: Callable[[], Awaitable[Listing]], every_s: float, *, as_json: bool
 ) -> NoReturn:
-    """Show what ``take`` returns, every so many seconds, without end."""
+    """Show the listing of ``take`` every ``every_s`` seconds, without end."""
     view: View = Lines() if as_json or not sys.stdout.isatty() else Screen(every_s)
     view.show(await take())
-    taken = time.monotonic()
+    taken_at = time.monotonic()
     while True:
-        await asyncio.sleep(max(0.0, taken + every_s - time.monotonic()))
-        taken = time.monotonic()
+        await asyncio.sleep(max(0.0, taken_at + every_s - time.monotonic()))
+        taken_at = time.monotonic()
         try:
             listing = await take()
         except KafkaError as error:
@@ -62,16 +62,16 @@ async def watch(
 
 
 class Lines:
-    """One JSON object for each answer, on a line of its own."""
+    """A view that prints one JSON object for each listing, on a line of its own."""
 
     def show(self, listing: Listing) -> None:
-        """Append the rows."""
+        """Print the rows and the failures."""
         errors = [f"{type(error).__name__}: {error}" for error in listing.failures]
-        more = {"error": "\n".join(errors)} if errors else {}
-        self._append(rows=[dict(row) for row in listing.rows], **more)
+        error_field = {"error": "\n".join(errors)} if errors else {}
+        self._append(rows=[dict(row) for row in listing.rows], **error_field)
 
     def fail(self, error: str) -> None:
-        """Append why there are none."""
+        """Print an error in place of rows."""
         self._append(error=error)
 
     def _append(self, **fact: object) -> None:
@@ -81,19 +81,19 @@ class Lines:
 
 
 class Screen:
-    """The newest answer in place of the one before, cut to the height of the terminal."""
+    """A view that replaces the previous listing, cut to the height of the terminal."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._started = False
 
     def show(self, listing: Listing) -> None:
-        """Draw the table."""
+        """Draw the table and the failures."""
         errors = [printable(f"{type(error).__name__}: {error}") for error in listing.failures]
         self._draw("\n".join([listing.text(coloured=in_colour()), *errors]))
 
     def fail(self, error: str) -> None:
-        """Draw why there is none."""
+        """Draw an error in place of a table."""
         self._draw(printable(error))
 
     def _draw(self, text: str) -> None:
@@ -103,7 +103,7 @@ class Screen:
         if len(lines) >= height:
             hidden = len(lines) - height + 2
             lines = [*lines[: -hidden or None], f"... {hidden} more lines"]
-        # Line by line over the old picture: a cleared screen would flicker.
+        # Overwrites the old picture line by line, because clearing the screen would flicker.
         picture = "".join(f"{line}{END_OF_LINE}\n" for line in lines)
         click.echo(("" if self._started else CLEAR) + HOME + picture + END_OF_SCREEN, nl=False)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``sharegroup worker``: run an application, and look after those that run."""
+"""``sharegroup worker``: runs an application, and controls running workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from sharegroup.cli import worker_infrastructure, worker_processes
-from sharegroup.cli.asking import telling_errors
+from sharegroup.cli.cluster_access import telling_errors
 from sharegroup.cli.worker_app import (
     BOOTSTRAP,
     COMMAND_CONFIG,
@@ -22,29 +22,32 @@ from sharegroup.cli.worker_app import (
 )
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.durations import seconds
+from sharegroup.worker.lifecycle.program import Surroundings, run, say
+from sharegroup.worker.lifecycle.reload import WATCHER, reload
+from sharegroup.worker.telemetry import logs
 
 RUN = "run"
 
 
 class RunByDefault(click.Group):
-    """A group of verbs whose first word may as well be the application to run."""
+    """A group of verbs with the default verb ``run``: the first word may be an application."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``run`` first, unless a verb stands there."""
+        """Insert ``run`` unless the first word is a verb or a help option."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [RUN, *args]
         return super().parse_args(ctx, args)
 
 
 class Concurrency(click.ParamType[int | Literal["auto"]]):
-    """A number, or ``auto``."""
+    """The parameter type of ``--concurrency``: a number from 1, or ``auto``."""
 
     name = "N|auto"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | Literal["auto"]:
-        """As the application's own option takes it."""
+        """Return the value as the option of the application takes it."""
         if value == "auto":
             return "auto"
         if not str(value).isdigit() or int(value) < 1:
@@ -53,14 +56,14 @@ class Concurrency(click.ParamType[int | Literal["auto"]]):
 
 
 class Length(click.ParamType[float]):
-    """A length of time, in seconds."""
+    """A parameter type for durations; the value is in seconds."""
 
     name = "duration"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """A bare number is seconds."""
+        """Return the duration in seconds; a number without a unit is seconds."""
         try:
             return seconds(float(value) if _is_number(value) else value)
         except ValueError as error:
@@ -129,8 +132,6 @@ def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: 
 
     SIGUSR1 makes it quiet, SIGUSR2 ends that.  The exit code is 0 when it ended as asked.
     """
-    from sharegroup.worker.living.reload import WATCHER
-
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)
     return _run(app_name, watcher=int(os.environ.get(WATCHER, "0")) or None, **options)
@@ -153,18 +154,15 @@ def _run(
     groups: str | None,
     grace: float | None,
     no_prepare: bool,
-    bootstrap: str | None,
+    bootstrap_servers: str | None,
     command_config: Path | None,
     log_level: str,
     log_format: Literal["text", "json"],
     **around: Any,
 ) -> int:
-    from sharegroup.worker.living.program import Surroundings, run
-    from sharegroup.worker.seeing import logs
-
     logs.configure(log_level, log_format)
     app = load(app_name)
-    override(app, bootstrap, command_config)
+    override(app, bootstrap_servers, command_config)
     try:
         app.narrow(groups.split(",") if groups else (), concurrency=concurrency)
     except InvalidConfig as error:
@@ -181,14 +179,11 @@ def _run(
 
 
 def _reloading(app_name: str, folders: tuple[Path, ...]) -> int:
-    """Watch, and run the same command line in another process."""
-    from sharegroup.worker.living.program import say
-    from sharegroup.worker.living.reload import reload
-
+    """Run the command line in another process, and restart it when a watched file changes."""
     watched = folders or (source_folder(app_name),)
-    again = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
+    command_line = [sys.executable, "-m", "sharegroup", *sys.argv[1:]]
     try:
-        return asyncio.run(reload(again, watched, say))
+        return asyncio.run(reload(command_line, watched, say))
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 

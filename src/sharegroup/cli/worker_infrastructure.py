@@ -1,4 +1,4 @@
-"""``sharegroup worker plan | apply | check``: what an application needs of the cluster."""
+"""``sharegroup worker plan | apply | check``: the topics and settings an application needs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from sharegroup.cli.asking import json_option, line_of, telling_errors
+from sharegroup.cli.cluster_access import json_option, line_of, telling_errors
 from sharegroup.cli.output import Listing, print_listing
 from sharegroup.cli.worker_app import access_of, app_options
-from sharegroup.client.admin import AdminClient
+from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 from sharegroup.worker.app import App
-from sharegroup.worker.infrastructure import Applied, Change, Kind, apply, plan
+from sharegroup.worker.infrastructure import Applied, Change, ChangeKind, apply, plan
 from sharegroup.worker.transport.kafka import open_admin
 
 T = TypeVar("T")
@@ -34,23 +34,23 @@ former_option = click.option(
 
 
 class Misused(click.UsageError):
-    """Misuse of a command whose exit code 2 has a meaning of its own."""
+    """Wrong usage of a command whose exit code 2 has another meaning; its exit code is 1."""
 
     exit_code = FAILED
 
 
 class MisuseIsFailure(click.Command):
-    """Such a command."""
+    """A command that exits with code 1 on wrong usage, because its code 2 means a difference."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line."""
+        """Parse the command line; wrong usage becomes `Misused`."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             raise Misused(error.format_message(), ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it."""
+        """Run the command; wrong usage becomes `Misused`."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -64,11 +64,13 @@ class MisuseIsFailure(click.Command):
 def plan_(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) -> None:  # noqa: ARG001
     """Show what differs between the cluster and what APP's handlers need.
 
-    missing is made when a worker starts, drift by apply, surplus is deleted by apply --prune, and
-    refused needs a decision: partitions can't be taken away.
+    A starting worker creates what is missing.  apply corrects drift, and apply --prune deletes
+    surplus.  refused needs a decision, because partitions cannot be removed.  warning is a topic
+    with fewer replicas, or a smaller min.insync.replicas, than the cluster allows.  unknown is not
+    visible to this user.
     """
-    found = _ask(app, lambda admin: plan(app, admin, former=former))
-    print_listing(Listing([_row(one) for one in found], COLUMNS, NOTHING), as_json=as_json)
+    changes = _ask(app, lambda admin: plan(app, admin, former=former))
+    print_listing(Listing([_row(change) for change in changes], COLUMNS, NOTHING), as_json=as_json)
 
 
 @click.command("apply")
@@ -91,11 +93,11 @@ def apply_(  # One option each.
         return planned, await apply(admin, planned, prune=prune)
 
     planned, results = _ask(app, work)
-    errors = {id(one): error for one, error in results}
-    rows = [{**_row(one), "status": _status(one, errors)} for one in planned]
+    errors = {id(change): error for change, error in results}
+    rows = [{**_row(change), "status": _status(change, errors)} for change in planned]
     print_listing(Listing(rows, (*COLUMNS[:-1], "status"), NOTHING), as_json=as_json)
-    failed = [f"{one}: {line_of(error)}" for one, error in results if error is not None]
-    refused = [str(one) for one in planned if one.kind is Kind.REFUSED]
+    failed = [f"{change}: {line_of(error)}" for change, error in results if error is not None]
+    refused = [str(change) for change in planned if change.kind is ChangeKind.REFUSED]
     if failed or refused:
         raise click.ClickException("\n       ".join((*failed, *refused)))
 
@@ -105,13 +107,18 @@ def apply_(  # One option each.
 @former_option
 @json_option
 def check(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) -> int:  # noqa: ARG001
-    """As plan, for scripts: exit code 0 the same, 2 something differs, 1 not known.
+    """As plan, for scripts: exit code 0 no difference, 2 a difference, 1 unknown.
 
-    What is surplus is listed, and is no difference: it harms nobody.
+    Surplus and warnings are listed, but do not count as differences.
     """
-    found = _ask(app, lambda admin: plan(app, admin, former=former))
-    print_listing(Listing([_row(one) for one in found], COLUMNS, NOTHING), as_json=as_json)
-    return DRIFT if any(one.kind is not Kind.SURPLUS for one in found) else SAME
+    changes = _ask(app, lambda admin: plan(app, admin, former=former))
+    print_listing(
+        Listing([_row(difference) for difference in changes], COLUMNS, NOTHING), as_json=as_json
+    )
+    kinds = {change.kind for change in changes} - {ChangeKind.SURPLUS, ChangeKind.WARNING}
+    if kinds == {ChangeKind.UNKNOWN}:
+        return FAILED
+    return DRIFT if kinds else SAME
 
 
 def _ask(app: App, question: Callable[[AdminClient], Awaitable[T]]) -> T:
@@ -136,12 +143,13 @@ def _row(change: Change) -> dict[str, Any]:
 
 
 def _status(change: Change, errors: Mapping[int, KafkaError | None]) -> str:
-    """What became of a change; ``errors`` of those that were tried, by identity."""
+    """Return the result of a change; ``errors`` has those that were tried, by ``id``."""
     if id(change) not in errors:
-        return "refused" if change.kind is Kind.REFUSED else "kept"
+        untouched = (ChangeKind.REFUSED, ChangeKind.WARNING, ChangeKind.UNKNOWN)
+        return str(change.kind) if change.kind in untouched else "kept"
     error = errors[id(change)]
     if error is not None:
         return f"{type(error).__name__}: {error}"
-    if change.kind is Kind.SURPLUS:
+    if change.kind is ChangeKind.SURPLUS:
         return "deleted"
     return "created" if change.topic is not None else "set"

@@ -1,4 +1,4 @@
-"""``sharegroup worker quiet | resume | stop | status``: the workers that run on this machine."""
+"""``sharegroup worker quiet | resume | stop | status``: controls the workers on this machine."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from typing import Any
 
 import click
 
-from sharegroup.cli.asking import json_option
+from sharegroup.cli.cluster_access import Verb, json_option
 from sharegroup.cli.output import Listing, print_listing
-from sharegroup.worker.living.pid_files import WorkerProcess, worker_of, workers
-from sharegroup.worker.living.signals import QUIET, RESUME
+from sharegroup.cli.worker_app import load
+from sharegroup.worker.lifecycle.pid_files import WorkerProcess, worker_of, workers
+from sharegroup.worker.lifecycle.signals import QUIET, RESUME
 
 LOOK_SECONDS = 0.05
 ASK_SECONDS_MAX = 1.0
 GONE = "stopped"
 
-Verb = Callable[..., Any]
-
 
 def which_workers(verb: Verb) -> Verb:
-    """Give a verb an application's name or a pid file."""
+    """Add the argument APP and the option ``--pid-file``, which name workers, to a verb."""
     for option in (
         json_option,
         click.option(
@@ -42,7 +41,7 @@ def which_workers(verb: Verb) -> Verb:
 
 
 def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
-    """Give a verb a limit for how long it waits."""
+    """Create the option ``--timeout``, which limits how long a verb waits."""
     return click.option(
         "--timeout",
         "timeout_s",
@@ -58,7 +57,7 @@ def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
 @which_workers
 @waiting_option(10)
 def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
-    """Let workers take no more records; what they have they finish.
+    """Let workers take no more records, and finish those that they have.
 
     APP is the application's name (or MODULE:NAME): all its processes on this machine, of this user.
     """
@@ -84,8 +83,8 @@ def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: 
 @click.command("status")
 @which_workers
 def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
-    """How workers stand; what is in flight only of those with a --health-port."""
-    rows = [_row(one) for one in _found(name, pid_file)]
+    """Show the state of workers; their records in flight only with a --health-port."""
+    rows = [_row(worker) for worker in _found(name, pid_file)]
     columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
     print_listing(Listing(rows, columns, "There are no workers."), as_json=as_json)
 
@@ -94,12 +93,10 @@ def _found(name: str | None, pid_file: Path | None) -> list[WorkerProcess]:
     if (name is None) == (pid_file is None):
         raise click.UsageError("say which: the name of an application, or --pid-file")
     if pid_file is not None:
-        one = worker_of(pid_file)
-        return [] if one is None else [one]
+        worker = worker_of(pid_file)
+        return [] if worker is None else [worker]
     assert name is not None
     if ":" in name:
-        from sharegroup.cli.worker_app import load  # The application's own imports are costly.
-
         name = load(name).name
     return workers(name)
 
@@ -113,14 +110,15 @@ def _signal(
     *,
     as_json: bool,
 ) -> None:
-    """Signal the workers, and wait until they say that they have heard."""
-    found = [one for one in _found(name, pid_file) if one.send(number)]
-    if not found:
+    """Send a signal to the workers, and wait until they report one of the phases."""
+    signalled = [worker for worker in _found(name, pid_file) if worker.send(number)]
+    if not signalled:
         raise click.ClickException(f"no worker of {name or pid_file} runs here, for this user")
     limit = time.monotonic() + timeout_s
-    reached = {one.pid: _wait(one, phases, limit) for one in found}
+    reached = {worker.pid: _wait(worker, phases, limit) for worker in signalled}
     rows = [
-        {"app": one.facts.get("app"), "pid": one.pid, "phase": reached[one.pid]} for one in found
+        {"app": worker.facts.get("app"), "pid": worker.pid, "phase": reached[worker.pid]}
+        for worker in signalled
     ]
     print_listing(Listing(rows, ("app", "pid", "phase"), ""), as_json=as_json)
     late = [str(pid) for pid, phase in reached.items() if phase not in phases]
@@ -130,27 +128,27 @@ def _signal(
         )
 
 
-def _wait(one: WorkerProcess, phases: Sequence[str], limit: float) -> str:
-    """The phase that a worker reaches in time."""
+def _wait(worker: WorkerProcess, phases: Sequence[str], limit: float) -> str:
+    """Wait until a worker reaches one of the phases or stops; return its phase at the limit."""
     while True:
-        now = worker_of(one.path)
-        phase = GONE if now is None or now.pid != one.pid else str(now.facts.get("phase"))
+        now = worker_of(worker.path)
+        phase = GONE if now is None or now.pid != worker.pid else str(now.facts.get("phase"))
         if phase in phases or phase == GONE or time.monotonic() >= limit:
             return phase
         time.sleep(LOOK_SECONDS)
 
 
-def _row(one: WorkerProcess) -> dict[str, Any]:
-    facts = one.facts
+def _row(worker: WorkerProcess) -> dict[str, Any]:
+    facts = worker.facts
     groups = _asked(facts.get("health")).get("groups", [])
     since_ms = facts.get("since_ms")
 
-    def total(what: str) -> int | None:
-        return sum(group[what] for group in groups) if groups else None
+    def total(count: str) -> int | None:
+        return sum(group[count] for group in groups) if groups else None
 
     return {
         "app": facts.get("app"),
-        "pid": one.pid,
+        "pid": worker.pid,
         "phase": facts.get("phase"),
         "since": None if since_ms is None else _moment(since_ms),
         "groups": facts.get("groups"),
@@ -163,15 +161,15 @@ def _row(one: WorkerProcess) -> dict[str, Any]:
 
 
 def _asked(health: str | None) -> dict[str, Any]:
-    """What the worker says itself, if it has a port to say it."""
+    """Return the status document of a worker, or {} without a health port or an answer."""
     if health is not None:
         with (
-            contextlib.suppress(OSError, ValueError),  # It hangs, or ends: the file's word counts.
+            contextlib.suppress(OSError, ValueError),  # It hangs or ends; the pid file is enough.
             urllib.request.urlopen(f"{health}/status", timeout=ASK_SECONDS_MAX) as answer,  # noqa: S310  Its own port.
         ):
-            found = json.load(answer)
-            if isinstance(found, dict):
-                return found
+            document = json.load(answer)
+            if isinstance(document, dict):
+                return document
     return {}
 
 

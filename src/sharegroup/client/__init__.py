@@ -1,41 +1,28 @@
 """Asyncio clients for any Kafka cluster with share groups: consumer, producer, admin.
 
-The clients themselves are loaded when they are used: who only administers, as most of the
-command line does, must not wait for a consumer.
+The client classes are imported at their first use, so programs that only need the
+`AdminClient`, like most commands of the command line, start faster.
+
+The sub-packages are layers (see ``pyproject.toml``):
+
+    sync                                       the clients without asyncio
+    share | share_ranges                       a share consumer | a member that acquires ranges
+    share_locks                                what holds of acquisition locks in both of them
+    share_sessions | group | admin | produce   requests, by what they are about
+    fetch                                      plain reads: offsets and record batches
+    net | loop_thread                          connections, metadata, leaders | a loop in a thread
+    metrics | settings | records
+
+Applications import names from this package.  The worker, the Spark source and the command line
+also use its lower parts: the clients' own modules, `records`, `settings`, `net.cluster`, `fetch`,
+`admin.topics`, `admin.types`, `share_sessions`, `share_ranges`, `loop_thread` and
+`share.flow_control`.  All other modules are internal.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Before any other of ours: it lets kio be imported without what takes half of the time.
-import sharegroup.wire  # noqa: F401
-from sharegroup.client.admin_types import (
-    AlterConfig,
-    ClusterDescription,
-    CommittedOffset,
-    ConfigEntry,
-    ConfigOperation,
-    ConfigResource,
-    ConfigSource,
-    ConsumerGroupDescription,
-    ConsumerMemberDescription,
-    FeatureRange,
-    Features,
-    FeatureUpdate,
-    GroupListing,
-    ListedOffset,
-    NewTopic,
-    NodeDescription,
-    OffsetSpec,
-    PartitionDescription,
-    ResourceType,
-    ShareGroupDescription,
-    ShareMemberDescription,
-    SharePartitionOffset,
-    TopicDescription,
-    UpgradeType,
-)
-from sharegroup.client.offset_resets import (
+from sharegroup.client.admin.offset_resets import (
     ByDuration,
     FromPlan,
     OffsetChange,
@@ -47,57 +34,99 @@ from sharegroup.client.offset_resets import (
     ToOffset,
     new_offsets,
 )
+from sharegroup.client.admin.types import (
+    AlterConfig,
+    ClusterDescription,
+    CommittedOffset,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    FeatureRange,
+    Features,
+    FeatureUpdate,
+    GroupListing,
+    GroupState,
+    GroupType,
+    NewTopic,
+    NodeDescription,
+    PartitionDescription,
+    ResourceType,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+    TopicDescription,
+)
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import (
     AcknowledgementResult,
     AcknowledgeType,
     CloseReport,
-    DeserializationError,
     IllegalStateError,
-    Record,
     RecordMetadata,
     TopicPartition,
-    UnreadableRecord,
     WakeupError,
 )
+from sharegroup.client.settings.option_values import (
+    AcknowledgementMode,
+    AcquireMode,
+    Compression,
+    OnDeserializationError,
+    SaslMechanism,
+    SecurityProtocol,
+)
+from sharegroup.client.share.flow import Flow
+from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
+from sharegroup.wire.admin_codes import ConfigOperation, UpgradeType
 
 if TYPE_CHECKING:
-    from sharegroup.client.admin import AdminClient
-    from sharegroup.client.producer import Delivery, Producer
-    from sharegroup.client.share_consumer import ShareConsumer
+    from sharegroup.client.admin.admin_client import AdminClient
+    from sharegroup.client.produce.producer import Producer, SendFuture
+    from sharegroup.client.share.share_consumer import ShareConsumer
 
 __all__ = [
     "AcknowledgeType",
+    "AcknowledgementMode",
     "AcknowledgementResult",
+    "AcquireMode",
     "AdminClient",
     "AlterConfig",
     "ByDuration",
     "CloseReport",
     "ClusterDescription",
     "CommittedOffset",
+    "Compression",
     "ConfigEntry",
     "ConfigOperation",
     "ConfigResource",
     "ConfigSource",
     "ConsumerGroupDescription",
     "ConsumerMemberDescription",
-    "Delivery",
     "DeserializationError",
     "FeatureRange",
     "FeatureUpdate",
     "Features",
+    "Flow",
     "FromPlan",
     "GroupListing",
+    "GroupState",
+    "GroupType",
     "IllegalStateError",
     "ListedOffset",
     "NewTopic",
     "NodeDescription",
     "OffsetChange",
     "OffsetSpec",
+    "OnDeserializationError",
     "PartitionDescription",
     "Producer",
     "Record",
     "RecordMetadata",
     "ResourceType",
+    "SaslMechanism",
+    "SecurityProtocol",
+    "SendFuture",
     "ShareConsumer",
     "ShareGroupDescription",
     "ShareMemberDescription",
@@ -117,13 +146,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AdminClient": "sharegroup.client.admin",
-    "Delivery": "sharegroup.client.producer",
-    "Producer": "sharegroup.client.producer",
-    "ShareConsumer": "sharegroup.client.share_consumer",
+    "AdminClient": "sharegroup.client.admin.admin_client",
+    "SendFuture": "sharegroup.client.produce.producer",
+    "Producer": "sharegroup.client.produce.producer",
+    "ShareConsumer": "sharegroup.client.share.share_consumer",
 }
 
-if not TYPE_CHECKING:  # Else a name that there is none of would have a type.
+# Hidden from type checkers: with `__getattr__` they would accept every name in this module.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:

@@ -1,9 +1,9 @@
-"""What is due when, for as many keys as there are: one heap that learns of changes late.
+"""Deadlines by key: one heap, which learns of later deadlines late.
 
-Members of groups push their deadlines up with every heartbeat, long before they are due.  So a
-later time is only noted; the heap keeps an older, earlier entry until that comes up and is then
-told the truth.  A heartbeat costs a dictionary entry, and the heap has about one entry for each
-key.
+Members of groups postpone their deadlines with every heartbeat, long before they are due. So a
+later deadline is only stored in a dictionary. The heap keeps the older, earlier entry until it
+comes up, and corrects it then. A heartbeat costs one dictionary entry, and the heap has about one
+entry for each key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Generic, TypeVar
 Key = TypeVar("Key", bound=tuple[Any, ...])
 
 UNTRUE_ENTRIES_MIN = 64
-"""The heap is not worth making anew below this number of entries that lead nowhere."""
+"""Number of stale entries below which the heap is not rebuilt."""
 
 
 class Deadlines(Generic[Key]):
-    """See the module's text."""
+    """The deadlines of any number of keys, the earliest first."""
 
     __slots__ = ("_due", "_heap")
 
@@ -30,34 +30,35 @@ class Deadlines(Generic[Key]):
         return len(self._due)
 
     def set(self, key: Key, *, due_ms: int) -> None:
-        """Let it be due then, whatever was noted before."""
+        """Set the key's deadline, in place of an earlier or later one."""
         known_ms = self._due.get(key)
         self._due[key] = due_ms
         if known_ms is None or due_ms < known_ms:
+            # Only an earlier deadline needs an entry: `next_ms` corrects those that are too early.
             heappush(self._heap, (due_ms, key))
             if len(self._heap) > 2 * len(self._due) + UNTRUE_ENTRIES_MIN:
                 self._heap = [(due_ms, known) for known, due_ms in self._due.items()]
                 heapify(self._heap)
 
     def cancel(self, key: Key) -> None:
-        """It is not waited for any more, if it was."""
+        """Remove the key's deadline, if it has one."""
         self._due.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """When the first one is due; None while there is none."""
+        """Return the earliest deadline; None if there is none."""
         while self._heap:
             entry_ms, key = self._heap[0]
             due_ms = self._due.get(key)
             if due_ms == entry_ms:
                 return entry_ms
-            if due_ms is None or due_ms < entry_ms:  # Gone, or another entry has it.
+            if due_ms is None or due_ms < entry_ms:  # Cancelled, or another entry has the key.
                 heappop(self._heap)
             else:
                 heapreplace(self._heap, (due_ms, key))
         return None
 
     def pop(self, now_ms: int) -> Key | None:
-        """The first that is due by now; it is not set any more."""
+        """Remove and return the first key whose deadline has passed; None if there is none."""
         first_ms = self.next_ms()
         if first_ms is None or first_ms > now_ms:
             return None
@@ -66,7 +67,7 @@ class Deadlines(Generic[Key]):
         return key
 
     def passed(self, now_ms: int) -> tuple[Key, ...]:
-        """All that are due by now, in the order of their keys; they stay until cancelled."""
+        """Return all keys whose deadline has passed, sorted; they stay until cancelled."""
         first_ms = self.next_ms()
         if first_ms is None or first_ms > now_ms:
             return ()

@@ -1,9 +1,9 @@
-"""``spark.read``: all records between two offsets, with plain fetches and no share group.
+"""The batch reader for ``spark.read``: all records between two offsets, without a share group.
 
-A batch read never acquires.  Spark plans it once for each DataFrame and has no word for "these
-rows are done", so what it acquired could never be accepted.  To work off a share group in a
-batch job, use a streaming read with the trigger ``availableNow``; this is for looking: at dead
-letters, at what was archived, at history.
+A batch read uses plain fetches and acquires no records.  Spark plans it once for each DataFrame and
+never tells that the rows are processed, so acquired records could never be accepted.  To process
+the records of a share group in a batch job, use a streaming read with the trigger ``availableNow``.
+A batch read is for inspection: of dead letters, archived records, or history.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sharegroup.client import admin_topics
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig, config_from
+from sharegroup.client.fetch.offsets import offsets_of
+from sharegroup.client.loop_thread import LoopThread
+from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
-from sharegroup.errors import InvalidConfig, KafkaError, OffsetOutOfRange
-from sharegroup.ids import TopicId, TopicName
-from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.errors import InvalidConfig, OffsetOutOfRange
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_read
-from sharegroup.spark.background import LoopThread
 from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions, Offsets
-from sharegroup.spark.partition import NOT_DELIVERED, Run
+from sharegroup.spark.partition import NOT_DELIVERED
 from sharegroup.spark.plan import plan
 
 if TYPE_CHECKING:
@@ -33,18 +33,22 @@ Known = Mapping[TopicPartition, int]
 
 
 class KafkaShareBatchReader(DataSourceReader):
-    """See the module's text."""
+    """Reads all records between two offsets, for ``spark.read``."""
 
     def __init__(self, options: BatchOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Settles the offsets now; every action on the DataFrame reads the same."""
+        """Determine the offsets now, so that every action on the DataFrame reads the same records.
+
+        Returns the tasks.
+        """
         thread = LoopThread("kafka-share-plan")
+        thread.enter()
         try:
-            topics, runs = thread.call(_runs(self._options))
+            topics, runs = thread.run(_runs(self._options))
         finally:
-            thread.close()
+            thread.leave()
         return [
             *plan(
                 runs,
@@ -55,15 +59,15 @@ class KafkaShareBatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor."""
+        """Yield the rows of one task, on an executor."""
         return executor_read.read(self._options, partition)
 
 
 async def _runs(
     options: BatchOptions,
-) -> tuple[dict[TopicId, TopicName], dict[TopicIdPartition, tuple[Run, ...]]]:
-    """Names of the topics, and the offsets to read of each of their partitions."""
-    cluster = Cluster(config_from(ClientConfig, options.client))
+) -> tuple[dict[TopicId, TopicName], dict[TopicIdPartition, tuple[AcquiredRecords, ...]]]:
+    """Return the names of the topics, and the offsets to read of each partition."""
+    cluster = Cluster(config_from(ReadingConfig, options.client))
     try:
         topics = [await cluster.topic(name) for name in options.topics]
         all_partitions = [
@@ -71,39 +75,40 @@ async def _runs(
             for topic in topics
             for partition in range(len(topic.leaders))
         ]
-        earliest = await _listed(cluster, all_partitions, EARLIEST)
-        latest = await _listed(cluster, all_partitions, LATEST)
+        earliest = await offsets_of(cluster, all_partitions, EARLIEST)
+        latest = await offsets_of(cluster, all_partitions, LATEST)
     finally:
         cluster.close()
     ids = {topic.name: topic.topic_id for topic in topics}
     starts = _offsets("startingOffsets", options.starting_offsets, earliest, latest)
     ends = _offsets("endingOffsets", options.ending_offsets, earliest, latest)
-    runs: dict[TopicIdPartition, tuple[Run, ...]] = {}
-    for where in all_partitions:
-        topic_id = ids[TopicName(where.topic)]
+    runs: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
+    for topic_partition in all_partitions:
+        topic_id = ids[TopicName(topic_partition.topic)]
         if topic_id is None:
-            raise InvalidConfig(f"topic {where.topic!r}: this broker is too old to have topic ids")
-        first, end = starts[where], ends[where]
-        _check(where, first, end, earliest[where], latest[where], options.fail_on_data_loss)
-        first, end = max(first, earliest[where]), min(end, latest[where])
+            raise InvalidConfig(
+                f"topic {topic_partition.topic!r}: this broker is too old to have topic ids"
+            )
+        first, end = starts[topic_partition], ends[topic_partition]
+        _check(
+            topic_partition,
+            first,
+            end,
+            earliest[topic_partition],
+            latest[topic_partition],
+            options.fail_on_data_loss,
+        )
+        first, end = max(first, earliest[topic_partition]), min(end, latest[topic_partition])
         if first < end:
-            runs[TopicIdPartition(topic_id, where.partition)] = (Run(first, end, NOT_DELIVERED),)
+            runs[TopicIdPartition(topic_id, topic_partition.partition)] = (
+                AcquiredRecords.of_range(first, end, NOT_DELIVERED),
+            )
     names = {topic.topic_id: topic.name for topic in topics if topic.topic_id is not None}
     return names, runs
 
 
-async def _listed(cluster: Cluster, partitions: list[TopicPartition], spec: int) -> Known:
-    listed = await admin_topics.list_offsets(cluster, dict.fromkeys(partitions, spec))
-    known = {}
-    for where, found in listed.items():
-        if isinstance(found, KafkaError):
-            raise found
-        known[where] = found.offset
-    return known
-
-
 def _offsets(option: str, wanted: Offsets, earliest: Known, latest: Known) -> Known:
-    """What the option says of every partition, in numbers."""
+    """Return the offset of every partition that an option specifies."""
     if isinstance(wanted, int):
         return earliest if wanted == EARLIEST else latest
     named = {
@@ -112,16 +117,20 @@ def _offsets(option: str, wanted: Offsets, earliest: Known, latest: Known) -> Kn
         for partition, offset in partitions.items()
     }
     if set(named) != set(earliest):
-        missing = ", ".join(sorted(f"{one[0]}-{one[1]}" for one in set(earliest) - set(named)))
-        unknown = ", ".join(sorted(f"{one[0]}-{one[1]}" for one in set(named) - set(earliest)))
+        missing = ", ".join(
+            sorted(f"{mismatch[0]}-{mismatch[1]}" for mismatch in set(earliest) - set(named))
+        )
+        unknown = ", ".join(
+            sorted(f"{mismatch[0]}-{mismatch[1]}" for mismatch in set(named) - set(earliest))
+        )
         raise InvalidConfig(
             f"option {option} has to name all partitions of the topics and no others; "
             f"missing: {missing or 'none'}; unknown: {unknown or 'none'}"
         )
     special = {EARLIEST: earliest, LATEST: latest}
     return {
-        where: special[offset][where] if offset in special else offset
-        for where, offset in named.items()
+        topic_partition: special[offset][topic_partition] if offset in special else offset
+        for topic_partition, offset in named.items()
     }
 
 
@@ -133,6 +142,6 @@ def _check(
         raise InvalidConfig(f"{text}: startingOffsets is {first}, behind endingOffsets, {end}")
     if fail and (first < earliest or end > latest):
         raise OffsetOutOfRange(
-            f"{text}: offsets {first} to {end} are asked for, the log holds {earliest} to "
-            f"{latest}; the option failOnDataLoss=false reads what is there"
+            f"{text}: offsets {first} to {end} were requested, but the log holds {earliest} to "
+            f"{latest}; to read only the available records, set the option failOnDataLoss=false"
         )

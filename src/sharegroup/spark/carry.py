@@ -1,20 +1,20 @@
-"""Records that are done but whose acknowledgement nobody confirmed: the carry.
+"""The carry: processed records whose acknowledgement was not confirmed.
 
-A query that dies between the sink's commit and the acknowledgement leaves records that Spark
-counts as done and the broker counts as locked; they come back, to the next run of the query or
-to another member.  So does a record whose lock ended before its batch did.  The query carries
-them in its offsets, and when one is delivered to it again it is acknowledged at once instead of
-going through the sink a second time::
+If a query dies between the sink's commit and the acknowledgement, Spark counts the records as done,
+but they are still acquired at the broker.  They are delivered again, to the next run of the query
+or to another member.  The same happens if an acquisition lock ends before its batch.  The query
+carries these records in its offsets.  When one is delivered to it again, it is acknowledged at once
+and not written to the sink a second time::
 
     batch committed ──acknowledge──▶ confirmed                    settled
                           │
                           └─ refused, lost ──▶ carry ──delivered again──▶ acknowledged, not shown
                                                  │
-                                                 └─ below the start offset: settled by somebody
+                                                 └─ below the start offset: settled by a member
 
-What was to be rejected is rejected again.  What was to be released is never carried: it is
-meant to come back.  The share partition's start offset passes everything that is settled, so
-the carry is as short as what is in doubt.
+Records to reject are rejected again.  Records to release are never carried, because they are to be
+delivered again.  The start offset of a share partition moves past all settled records, so the carry
+contains only records in doubt.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.ids import TopicId, TopicPartition
-from sharegroup.spark.partition import Run
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.ids import TopicId, TopicIdPartition
 
-Acquired = Mapping[TopicPartition, tuple[Run, ...]]
-"""What a batch holds: ascending runs by partition, each with its delivery count."""
-Sets = Mapping[TopicPartition, OffsetSet]
-Outcomes = Mapping[TopicPartition, Mapping[AcknowledgeType, OffsetSet]]
-"""What becomes of records, by partition and type; the sets of a partition are disjoint."""
+Acquired = Mapping[TopicIdPartition, tuple[AcquiredRecords, ...]]
+"""The acquired records of a batch: ascending runs by partition, each with its delivery count."""
+Sets = Mapping[TopicIdPartition, OffsetSet]
+Outcomes = Mapping[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]]
+"""Offsets by partition and acknowledgement type; the sets of a partition are disjoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """See the module's text.  ``accept`` and ``reject`` share no offset."""
+    """The carried records, to accept or to reject.  ``accept`` and ``reject`` are disjoint."""
 
     accept: Sets = field(default_factory=dict)
     reject: Sets = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """How many records are carried."""
-        return sum(some.count for sets in (self.accept, self.reject) for some in sets.values())
+        """The number of carried records."""
+        return sum(
+            offsets.count for sets in (self.accept, self.reject) for offsets in sets.values()
+        )
 
     def with_refused(self, refused: Outcomes) -> Carry:
-        """With acknowledgements that were refused; what was to be released is left out."""
+        """Return the carry with refused acknowledgements added, except those of type release."""
         accept, reject = dict(self.accept), dict(self.reject)
         for key, outcomes in refused.items():
             rejected = outcomes.get(AcknowledgeType.REJECT, EMPTY)
@@ -58,7 +60,7 @@ class Carry:
         return Carry(_filled(accept), _filled(reject))
 
     def without(self, confirmed: Outcomes) -> Carry:
-        """Without what has been acknowledged at last."""
+        """Return the carry without records whose acknowledgement is confirmed."""
         accept, reject = dict(self.accept), dict(self.reject)
         for key, outcomes in confirmed.items():
             for done in outcomes.values():
@@ -66,67 +68,70 @@ class Carry:
                 reject[key] = reject.get(key, EMPTY) - done
         return Carry(_filled(accept), _filled(reject))
 
-    def from_offsets(self, start_offsets: Mapping[TopicPartition, int]) -> Carry:
-        """Without what lies below the start offset of its share partition."""
+    def from_offsets(self, start_offsets: Mapping[TopicIdPartition, int]) -> Carry:
+        """Return the carry without records below the start offset of their share partition."""
         accept, reject = (
-            _filled({key: some.from_offset(start_offsets.get(key, 0)) for key, some in one.items()})
-            for one in (self.accept, self.reject)
+            _filled(
+                {
+                    key: offsets.from_offset(start_offsets.get(key, 0))
+                    for key, offsets in sets.items()
+                }
+            )
+            for sets in (self.accept, self.reject)
         )
         return Carry(accept, reject)
 
     def without_topics(self, gone: Iterable[TopicId]) -> Carry:
-        """Without topics that were deleted: nothing of them can be delivered again."""
+        """Return the carry without deleted topics, whose records cannot be delivered again."""
         dropped = frozenset(gone)
         accept, reject = (
-            {key: some for key, some in one.items() if key.topic_id not in dropped}
-            for one in (self.accept, self.reject)
+            {key: offsets for key, offsets in sets.items() if key.topic_id not in dropped}
+            for sets in (self.accept, self.reject)
         )
         return Carry(accept, reject)
 
 
 class Recognised(NamedTuple):
-    """What an acquisition turned out to be."""
+    """Acquired records, divided into new and carried ones."""
 
     fresh: Acquired
-    """To be processed."""
+    """New records, to be processed."""
     again: Outcomes
-    """Carried before: acknowledge it at once."""
+    """Carried records, to be acknowledged at once."""
 
 
 def recognise(acquired: Acquired, carry: Carry) -> Recognised:
-    """Tell what is new to this query from what it has processed already."""
-    fresh: dict[TopicPartition, tuple[Run, ...]] = {}
-    again: dict[TopicPartition, dict[AcknowledgeType, OffsetSet]] = {}
+    """Divide acquired records into new ones and those that the query has already processed."""
+    fresh: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
+    again: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
     for key, runs in acquired.items():
-        here = offsets_of(runs)
+        offsets = acquired_offsets(runs)
         outcomes = {
-            AcknowledgeType.ACCEPT: here & carry.accept.get(key, EMPTY),
-            AcknowledgeType.REJECT: here & carry.reject.get(key, EMPTY),
+            AcknowledgeType.ACCEPT: offsets & carry.accept.get(key, EMPTY),
+            AcknowledgeType.REJECT: offsets & carry.reject.get(key, EMPTY),
         }
-        known = outcomes[AcknowledgeType.ACCEPT] | outcomes[AcknowledgeType.REJECT]
-        left = cut_out(runs, known)
-        if left:
-            fresh[key] = left
-        if known:
-            again[key] = {kind: some for kind, some in outcomes.items() if some}
+        carried = outcomes[AcknowledgeType.ACCEPT] | outcomes[AcknowledgeType.REJECT]
+        fresh_runs = cut_out(runs, carried)
+        if fresh_runs:
+            fresh[key] = fresh_runs
+        if carried:
+            again[key] = {
+                kind: kind_offsets for kind, kind_offsets in outcomes.items() if kind_offsets
+            }
     return Recognised(fresh, again)
 
 
-def offsets_of(runs: Iterable[Run]) -> OffsetSet:
-    """The offsets of runs, whatever their delivery counts."""
-    return OffsetSet.of((run.first, run.end) for run in runs)
-
-
-def cut_out(runs: Sequence[Run], dropped: OffsetSet) -> tuple[Run, ...]:
-    """The runs with some offsets cut out."""
+def cut_out(runs: Sequence[AcquiredRecords], dropped: OffsetSet) -> tuple[AcquiredRecords, ...]:
+    """Return the runs without the offsets in ``dropped``."""
     if not dropped:
         return tuple(runs)
     return tuple(
-        Run(first, end, run.delivery_count)
+        AcquiredRecords.of_range(first, end, run.delivery_count)
         for run in runs
-        for first, end in OffsetSet(((run.first, run.end),)) - dropped.between(run.first, run.end)
+        for first, end in OffsetSet(((run.first_offset, run.end_offset),))
+        - dropped.between(run.first_offset, run.end_offset)
     )
 
 
-def _filled(sets: Mapping[TopicPartition, OffsetSet]) -> Sets:
-    return {key: some for key, some in sets.items() if some}
+def _filled(sets: Mapping[TopicIdPartition, OffsetSet]) -> Sets:
+    return {key: offsets for key, offsets in sets.items() if offsets}

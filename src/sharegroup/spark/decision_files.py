@@ -1,19 +1,22 @@
-"""What a batch decided about its records, on its way from `foreachBatch` to the reader.
+"""Files that carry the decisions about a batch's records from `foreachBatch` to the reader.
 
-Both run on the driver's host, in processes that know nothing of each other; so a decision is a
-file.  It is there before the batch is committed, and the reader looks when it acknowledges the
-batch, which is after that.  A file also outlives a crash of both.
+Both run on the driver's host in processes that cannot reach each other, so a decision is a file.
+It is written before the batch is committed; the reader reads it after that, when it acknowledges
+the batch.  A file also survives a crash of both.
 
     <location>/<group>/<load>/5f2a....json             written by foreachBatch
     <location>/<group>/<load>/<query>.7.5f2a....json   belongs to the batch with seq 7
 
-Which batch a file is about, its offsets say: the reader takes the files that have offsets of
-the batch at hand, and marks them with the batch's number by renaming, so that a record that was
-released in batch 7 and comes again in batch 8 is not released twice by the same file.  Marked
-files are read again when batch 7 is acknowledged again, after a crash, and removed when batch
-8 is.  ``load`` keeps queries apart, ``query`` those that share one `load()`.
+``<group>`` and ``<load>`` are hashes, because a group may have any name, even `..` or `/`, and a
+checkpoint may contain any text.
 
-A file's name is the hash of its content: a batch that is run again writes the same files.
+The offsets in a file tell its batch.  The reader uses the files with offsets of the current batch
+and renames them to mark them with the batch's number.  So a record that is released in batch 7 and
+delivered again in batch 8 is not released twice by the same file.  If batch 7 is acknowledged again
+after a crash, its marked files are read again; they are removed when batch 8 is acknowledged.
+``load`` separates queries, ``query`` separates those that share one `load()`.
+
+A file is named after the hash of its content, so a batch that runs again writes the same files.
 """
 
 from __future__ import annotations
@@ -26,39 +29,42 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from sharegroup.client.offset_set import EMPTY, OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.ids import TopicPartition
-from sharegroup.spark.carry import Outcomes, offsets_of
+from sharegroup.client.share_sessions.acquired_records import acquired_offsets
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.ids import TopicIdPartition
+from sharegroup.spark.carry import Outcomes
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
 
 VERSION = 1
 KEPT_SECONDS = 7 * 24 * 3600
-"""How long the files of a query that never came back are kept."""
+"""Time for which the files of a query that does not run again are kept."""
 
 STRONGEST_FIRST = (AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT)
-"""Whose word counts when a record was given more than one outcome."""
+"""Acknowledgement types by precedence, for a record with more than one outcome."""
 KINDS = {kind.name.lower(): kind for kind in STRONGEST_FIRST}
 
 Decided = Mapping[tuple[str, int], Mapping[AcknowledgeType, OffsetSet]]
-"""By the topic's name and the partition, as rows have them."""
+"""Decisions by topic name and partition, as in the rows."""
 
 
 def default_location() -> str:
-    """A directory of this user on this machine that survives a restart of both."""
+    """Return the default directory, one per user, which survives a restart of the machine."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return str(Path(state) / "sharegroup" / "spark")
 
 
 def folder_of(location: str, group: str, load: str) -> str:
-    """Where the decisions of one `load()` are."""
-    return str(Path(location) / quote(group, safe="") / load)
+    """Return the folder for the decisions of one `load()`.
+
+    ValueError if a symbolic link leads out of ``location``.
+    """
+    return str(_inside(location, _group_folder(location, group) / _component(load)))
 
 
 def write_decisions(folder: str, decided: Decided) -> Path:
-    """Make decisions known to the reader, durably and all at once."""
+    """Write decisions for the reader, atomically and durably."""
     text = json.dumps({"v": VERSION, "outcomes": _said(decided)}, sort_keys=True).encode()
     path = Path(folder) / f"{hashlib.sha256(text).hexdigest()}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,37 +86,37 @@ class DecisionFiles:
         self._load = load
 
     def outcomes(self, batch: StreamOffset) -> Outcomes:
-        """What was decided about the records of this batch; the rest is to be accepted."""
-        outcomes: dict[TopicPartition, dict[AcknowledgeType, OffsetSet]] = {}
+        """Return the decisions about the records of this batch; all others are to be accepted."""
+        outcomes: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
         held = {
-            (batch.names[key.topic_id], key.partition): (key, offsets_of(runs))
+            (batch.names[key.topic_id], key.partition): (key, acquired_offsets(runs))
             for key, runs in batch.acquired.items()
         }
         for path in self._files(batch):
-            found = False
-            for where, kinds in _read(path).items():
-                if where not in held:
+            is_about_batch = False
+            for place, kinds in _read(path).items():
+                if place not in held:
                     continue
-                key, here = held[where]
+                key, batch_offsets = held[place]
                 for kind, offsets in kinds.items():
-                    if part := offsets & here:
-                        found = True
+                    if part := offsets & batch_offsets:
+                        is_about_batch = True
                         so_far = outcomes.setdefault(key, {})
                         so_far[kind] = so_far.get(kind, EMPTY) | part
-            if found:
+            if is_about_batch:
                 _mark(path, batch)
         return {key: _without_doubles(kinds) for key, kinds in outcomes.items()}
 
     def remove_old(self) -> None:
-        """Forget queries that have not been seen for long."""
-        group = Path(self._location) / quote(self._group, safe="")
+        """Remove the files of queries that have not run for `KEPT_SECONDS`."""
+        group = _inside(self._location, _group_folder(self._location, self._group))
         limit = time.time() - KEPT_SECONDS
         for folder in group.iterdir() if group.is_dir() else ():
             if folder.stat().st_mtime < limit:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _files(self, batch: StreamOffset) -> Iterator[Path]:
-        """Those that may be about the batch; what is about an earlier one is removed."""
+        """Iterate over the files that may be about the batch; remove those of earlier batches."""
         for load in dict.fromkeys((batch.load, self._load)):
             folder = Path(folder_of(self._location, self._group, load))
             for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -121,8 +127,24 @@ class DecisionFiles:
                     path.unlink(missing_ok=True)
 
 
+def _group_folder(location: str, group: str) -> Path:
+    return Path(location) / _component(group)
+
+
+def _component(name: str) -> str:
+    """Return a safe file name for any text: its hash."""
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+
+
+def _inside(location: str, path: Path) -> Path:
+    """Return the path. ValueError if a symbolic link leads out of the location."""
+    if not path.resolve().is_relative_to(Path(location).resolve()):
+        raise ValueError(f"{path}: leads out of {location}; remove the symbolic link")
+    return path
+
+
 def _marked(path: Path) -> tuple[str, int | None]:
-    """The query and batch that a file belongs to; None while nobody has claimed it."""
+    """Return the query and batch number that a file is marked with; None if it is not marked."""
     parts = path.name.split(".")
     return (parts[0], int(parts[1])) if len(parts) == 4 else ("", None)
 
@@ -133,23 +155,23 @@ def _mark(path: Path, batch: StreamOffset) -> None:
 
 
 def _said(decided: Decided) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    topics: dict[str, Any] = {}
     for (topic, partition), kinds in decided.items():
-        said.setdefault(topic, {})[str(partition)] = {
+        topics.setdefault(topic, {})[str(partition)] = {
             kind.name.lower(): deltas_of(offsets) for kind, offsets in kinds.items()
         }
-    return said
+    return topics
 
 
 def _read(path: Path) -> Decided:
-    said = json.loads(path.read_bytes())
-    if said["v"] != VERSION:
-        raise ValueError(f"{path}: decisions of version {said['v']}; expected {VERSION}")
+    content = json.loads(path.read_bytes())
+    if content["v"] != VERSION:
+        raise ValueError(f"{path}: decisions of version {content['v']}; expected {VERSION}")
     return {
         (topic, int(partition)): {
             KINDS[kind]: OffsetSet(tuple(ranges_of(deltas))) for kind, deltas in kinds.items()
         }
-        for topic, partitions in said["outcomes"].items()
+        for topic, partitions in content["outcomes"].items()
         for partition, kinds in partitions.items()
     }
 
@@ -157,10 +179,10 @@ def _read(path: Path) -> Decided:
 def _without_doubles(
     kinds: Mapping[AcknowledgeType, OffsetSet],
 ) -> dict[AcknowledgeType, OffsetSet]:
-    left: dict[AcknowledgeType, OffsetSet] = {}
-    taken = EMPTY
+    distinct: dict[AcknowledgeType, OffsetSet] = {}
+    assigned = EMPTY
     for kind in STRONGEST_FIRST:
-        if offsets := kinds.get(kind, EMPTY) - taken:
-            left[kind] = offsets
-            taken = taken | offsets
-    return left
+        if offsets := kinds.get(kind, EMPTY) - assigned:
+            distinct[kind] = offsets
+            assigned = assigned | offsets
+    return distinct

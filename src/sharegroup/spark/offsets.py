@@ -1,9 +1,9 @@
-"""A position in the stream, as Spark logs it: what a batch holds, and what is carried.
+"""The offset of a stream, as Spark logs it: the acquired and the carried records of a batch.
 
-A share group has no position that one could read from; the broker hands out records.  So the
-"offset" of a batch is the list of what was handed out for it, and with Spark's own log of
-offsets a batch that is replayed reads the same records again.  The text must stay small (it
-goes into the log, three times into each progress report, and it is compared as text):
+A share group has no position to read from, because the broker decides which records it delivers.
+So the "offset" of a batch is the list of the records acquired for it.  With Spark's log of offsets,
+a batch that is replayed reads the same records again.  The text must stay small, because it is
+logged, occurs three times in each progress report, and is compared as text:
 
     {"v": 1, "seq": 7, "group": "billing", "subscribe": ["orders"],
      "query": "8b1e...", "load": "5f0c...",
@@ -12,37 +12,47 @@ goes into the log, three times into each progress report, and it is compared as 
                                              "counts": {"0": [1, 1, 2, 1]}}},
      "carry": {"accept": {...}, "reject": {...}}}
 
-Runs are flat pairs of gap and length, so [100, 50, 7, 3] is [100, 150) and [157, 160); counts
-are pairs of delivery count and number of runs, left out when every count is 1.  Topics go by
-their id, because a topic that was made again is another one; the name is for people and for
-the rows.  ``seq`` numbers the batches with records, ``query`` is the query's name and member id
-for as long as its checkpoint lives, ``load`` names the `load()` that this batch is of
-(`decision_files`).
+Runs are flat pairs of gap and length, so [100, 50, 7, 3] is [100, 150) and [157, 160).  Counts are
+pairs of delivery count and number of runs, omitted if every count is 1.  Topics are identified by
+their id, because a topic that is deleted and recreated has another one; the name is for people and
+for the rows.  ``seq`` numbers the batches with records.  ``query`` is the query's name and member
+id while its checkpoint exists.  ``load`` identifies the `load()` of the batch (`decision_files`).
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sharegroup.client.offset_set import OffsetSet
-from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
 from sharegroup.spark.carry import Acquired, Carry, Sets
-from sharegroup.spark.partition import Run
 
 VERSION = 1
+NUMBER_MAX = 2**63 - 1
+PARTITION_MAX = 2**31 - 1
+RUN_OFFSETS_MAX = 2**31 - 1
+"""Maximum number of offsets in a run; a share partition holds far fewer."""
+
+DELIVERY_COUNT_MAX = 2**15 - 1
+_NAME = re.compile(r"[A-Za-z0-9_-]{0,64}")
+"""Valid ids of a query or a `load()`, which are parts of file names and member ids."""
+
 Json = dict[str, Any]
 
 
 class CheckpointError(ValueError):
-    """The checkpoint is of another query, or of a version that this one can't read."""
+    """The checkpoint belongs to another query, or has a version that is not supported."""
 
 
 class Subscription(NamedTuple):
-    """What a checkpoint belongs to."""
+    """The share group and the topics that a checkpoint belongs to."""
 
     group: str
     topics: tuple[str, ...]
@@ -50,7 +60,7 @@ class Subscription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """See the module's text."""
+    """The offset of a micro-batch: its acquired records and the carry."""
 
     subscription: Subscription
     seq: int = 0
@@ -59,43 +69,60 @@ class StreamOffset:
     acquired: Acquired = field(default_factory=dict)
     carry: Carry = field(default_factory=Carry)
     names: Mapping[TopicId, TopicName] = field(default_factory=dict)
-    """Of every topic that occurs in it."""
+    """Names of all topics in the offset, by id."""
 
     def to_json(self) -> Json:
-        """As Spark logs it; equal offsets give equal texts."""
-        said: Json = {
+        """Return the JSON that Spark logs; equal offsets give equal texts."""
+        content: Json = {
             "v": VERSION,
             "seq": self.seq,
             "group": self.subscription.group,
             "subscribe": sorted(self.subscription.topics),
         }
         if self.seq:
-            said |= {"query": self.query, "load": self.load}
+            content |= {"query": self.query, "load": self.load}
         if self.acquired:
-            said["acquired"] = self._by_topic(self.acquired)
+            content["acquired"] = self._by_topic(self.acquired)
         carry = {"accept": self.carry.accept, "reject": self.carry.reject}
         if self.carry.count:
-            said["carry"] = {
+            content["carry"] = {
                 kind: self._by_topic(_runs_of(sets)) for kind, sets in carry.items() if sets
             }
-        return said
+        return content
 
     def _by_topic(self, acquired: Acquired) -> Json:
-        said: Json = {}
+        topics: Json = {}
         for key in sorted(acquired):
             runs = acquired[key]
-            topic = said.setdefault(
+            topic = topics.setdefault(
                 topic_id_text(key.topic_id), {"topic": self.names[key.topic_id], "runs": {}}
             )
-            topic["runs"][str(key.partition)] = deltas_of((run.first, run.end) for run in runs)
+            topic["runs"][str(key.partition)] = deltas_of(
+                (run.first_offset, run.end_offset) for run in runs
+            )
             counts = _counts(runs)
             if counts[::2] != [1]:
                 topic.setdefault("counts", {})[str(key.partition)] = counts
-        return said
+        return topics
 
 
 def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
-    """What Spark logged; CheckpointError when it is not of this query."""
+    """Parse an offset that Spark logged. CheckpointError if it is invalid or of another query.
+
+    It is validated because anyone with write access to the checkpoint's storage can change it.
+    """
+    try:
+        return _parsed(said, expected)
+    except CheckpointError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint's offset is not valid for the format kafka-share: {error!r:.200}; "
+            "use a new checkpointLocation (the group keeps its own position, nothing is lost)"
+        ) from error
+
+
+def _parsed(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     if said.get("v") != VERSION:
         raise CheckpointError(
             f"the checkpoint's offset has version {said.get('v')!r}; expected {VERSION}, written "
@@ -110,9 +137,9 @@ def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
     )
     return StreamOffset(
         expected,
-        said["seq"],
-        said.get("query", ""),
-        said.get("load", ""),
+        _number("seq", said["seq"]),
+        _name("query", said.get("query", "")),
+        _name("load", said.get("load", "")),
         acquired,
         Carry(accept, reject),
         names,
@@ -122,8 +149,8 @@ def parse(said: Mapping[str, Any], expected: Subscription) -> StreamOffset:
 def _check_subscription(said: Mapping[str, Any], expected: Subscription) -> None:
     if said["group"] != expected.group:
         raise CheckpointError(
-            f"the checkpoint belongs to share group {said['group']!r}, the option share.group is "
-            f"{expected.group!r}: what one group delivered means nothing to another; "
+            f"the checkpoint belongs to share group {said['group']!r}, but the option share.group "
+            f"is {expected.group!r}: deliveries of one group are not valid for another; "
             "use a new checkpointLocation"
         )
     if said["subscribe"] != sorted(expected.topics):
@@ -135,24 +162,57 @@ def _check_subscription(said: Mapping[str, Any], expected: Subscription) -> None
 
 
 def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> Acquired:
-    acquired: dict[TopicPartition, tuple[Run, ...]] = {}
+    acquired: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
     for text, topic in said.items():
         topic_id = TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))
+        if not isinstance(topic["topic"], str):
+            raise TypeError(f"topic: expected a name, found {topic['topic']!r:.80}")
         names[topic_id] = TopicName(topic["topic"])
         all_counts = topic.get("counts", {})
         for partition, deltas in topic["runs"].items():
-            ranges = list(ranges_of(deltas))
+            ranges = list(_checked_ranges(deltas))
             counts = all_counts.get(partition, (1, len(ranges)))
-            delivery_counts = (count for count, times in _pairs(counts) for _ in range(times))
-            acquired[TopicPartition(topic_id, int(partition))] = tuple(
-                Run(first, end, count)
+            delivery_counts = _delivery_counts(counts)
+            number = _number("partition", int(partition), 0, PARTITION_MAX)
+            acquired[TopicIdPartition(topic_id, number)] = tuple(
+                AcquiredRecords.of_range(first, end, count)
                 for (first, end), count in zip(ranges, delivery_counts, strict=True)
             )
     return acquired
 
 
+def _number(name: str, found: Any, lowest: int = 0, highest: int = NUMBER_MAX) -> int:
+    if type(found) is not int or not lowest <= found <= highest:
+        raise ValueError(f"{name}: expected {lowest} to {highest}, found {found!r:.80}")
+    return found
+
+
+def _name(name: str, found: Any) -> str:
+    if not isinstance(found, str) or _NAME.fullmatch(found) is None:
+        raise ValueError(f"{name}: expected up to 64 letters, digits, _ and -, found {found!r:.80}")
+    return found
+
+
+def _delivery_counts(counts: Sequence[Any]) -> Iterator[int]:
+    """Iterate over the delivery counts of all runs.
+
+    It is an iterator because the text may claim any number of runs.
+    """
+    for count, times in _pairs(counts):
+        yield from repeat(_number("delivery count", count, 1, DELIVERY_COUNT_MAX), times)
+
+
+def _checked_ranges(deltas: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """Iterate over the ranges of flat pairs. ValueError unless they ascend and are not empty."""
+    for gap, length in _pairs(deltas):
+        _number("gap before a run", gap)
+        _number("length of a run", length, 1, RUN_OFFSETS_MAX)
+    for first, end in ranges_of(deltas):
+        yield first, _number("end of a run", end)
+
+
 def deltas_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
-    """Ascending ranges as flat pairs of gap and length."""
+    """Return ascending ranges as flat pairs of gap and length."""
     flat: list[int] = []
     reached = 0
     for first, end in ranges:
@@ -162,7 +222,7 @@ def deltas_of(ranges: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def ranges_of(deltas: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The ranges of flat pairs of gap and length."""
+    """Iterate over the ranges of flat pairs of gap and length."""
     reached = 0
     for gap, length in _pairs(deltas):
         first = reached + gap
@@ -174,7 +234,7 @@ def _pairs(flat: Sequence[int]) -> Iterator[tuple[int, int]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def _counts(runs: Iterable[Run]) -> list[int]:
+def _counts(runs: Iterable[AcquiredRecords]) -> list[int]:
     counts: list[int] = []
     for run in runs:
         if counts and counts[-2] == run.delivery_count:
@@ -185,10 +245,14 @@ def _counts(runs: Iterable[Run]) -> list[int]:
 
 
 def _runs_of(sets: Sets) -> Acquired:
-    return {key: tuple(Run(first, end, 1) for first, end in some) for key, some in sets.items()}
+    return {
+        key: tuple(AcquiredRecords.of_range(first, end, 1) for first, end in offsets)
+        for key, offsets in sets.items()
+    }
 
 
 def _sets_of(runs: Acquired) -> Sets:
     return {
-        key: OffsetSet(tuple((run.first, run.end) for run in some)) for key, some in runs.items()
+        key: OffsetSet.of((run.first_offset, run.end_offset) for run in partition_runs)
+        for key, partition_runs in runs.items()
     }

@@ -1,11 +1,11 @@
-"""Options of the format ``kafka-share``: the names and meanings of Spark's own Kafka source.
+"""Options of the format ``kafka-share``, with the names and meanings of Spark's own Kafka source.
 
-Three tables say which options a streaming read, a batch read and a write take; what is not in
-them is refused by name, with the nearest option that there is, or with what to use instead
-where Spark's Kafka source has an option that a share group has no use for.  An option that is
-taken and ignored costs its user a day.
+Three tables list the options of a streaming read, a batch read and a write.  Any other option is
+refused, because a user loses much time with an option that is silently ignored.  The error names
+the most similar option.  For options of Spark's Kafka source that do not apply to share groups, it
+says what to use instead.
 
-``kafka.`` options go to the client under Kafka's own names.  Spark hands over all names in
+``kafka.`` options are passed to the client under Kafka's own names.  Spark passes all names in
 lower case.
 """
 
@@ -17,50 +17,50 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sharegroup.client.config import ClientConfig, ProducerConfig, config_from
-from sharegroup.client.kafka_properties import client_options, knows_property, nearest
+from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig, config_from
+from sharegroup.client.settings.kafka_properties import client_options, knows_property, nearest
 from sharegroup.errors import InvalidConfig
 
 EARLIEST = -2
 LATEST = -1
-"""In JSON offsets, as Spark's Kafka source has them."""
+"""EARLIEST and LATEST have the values of Spark's Kafka source in JSON offsets."""
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
-"""Of a batch's records, where nothing else is said."""
+"""Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
 
 Offsets = int | Mapping[str, Mapping[int, int]]
-"""EARLIEST or LATEST for everything, or an offset (or one of these) by topic and partition."""
+"""EARLIEST or LATEST for all partitions, or an offset (or one of these) for each partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What streaming and batch reads have in common."""
+    """The common options of streaming and batch reads."""
 
     topics: tuple[str, ...]
     client: Mapping[str, Any] = field(repr=False)
-    """Keyword arguments of the client's classes; passwords may be among them."""
+    """Keyword arguments of the client's classes; they may include passwords."""
     include_headers: bool = False
     include_delivery_count: bool = False
     fail_on_data_loss: bool = True
     partitions_min: int | None = None
-    """About so many tasks at least; None: as few as the rows need."""
+    """Approximate minimum number of tasks; None for as few as the rows need."""
     records_per_partition_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions(ReadOptions):
-    """A streaming read: one member of the share group."""
+    """The options of a streaming read, which is one member of the share group."""
 
     group: str
     records_per_trigger_max: int | None = None
     kept_bytes_max: int = KEPT_BYTES_MAX
-    """Of a batch's records, for executors on the driver's machine; 0: they fetch all."""
+    """Maximum size of the kept records of a batch; 0 if executors fetch all records."""
     outcomes_location: str | None = None
-    """The directory of the files with per-row outcomes; None: the default one."""
+    """The directory of the files with per-row outcomes; None for the default directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOptions(ReadOptions):
-    """A batch read: plain offsets, no share group."""
+    """The options of a batch read: plain offsets, no share group."""
 
     starting_offsets: Offsets = EARLIEST
     ending_offsets: Offsets = LATEST
@@ -68,11 +68,11 @@ class BatchOptions(ReadOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """A write."""
+    """The options of a write."""
 
     client: Mapping[str, Any] = field(repr=False)
     topic: str | None = None
-    """For all rows; None: each row names its own in the column ``topic``."""
+    """The topic for all rows; None if each row names its topic in the column ``topic``."""
 
 
 class _Option(NamedTuple):
@@ -114,7 +114,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 
 def _offsets(text: str) -> Offsets:
-    """``earliest``, ``latest``, or JSON as in ``{"topic": {"0": 23, "1": -2}}``."""
+    """Parse ``earliest``, ``latest``, or JSON as in ``{"topic": {"0": 23, "1": -2}}``."""
     match text.strip().lower():
         case "earliest":
             return EARLIEST
@@ -171,7 +171,7 @@ _SINK = (_Option("topic", "topic", _text),)
 _KAFKA = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
 _SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
-"""What Spark's writer passes on to every sink."""
+"""Options that Spark's writer passes to every sink."""
 
 _NO_START = (
     "a share group keeps its own position; "
@@ -193,7 +193,7 @@ _REFUSED_ANYWHERE = {
     "maxtriggerdelay": "a batch starts as soon as there are records: lengthen the trigger",
     "path": "topics are named by subscribe, or topic in a write; load and save take no path",
     "kafka.auto.offset.reset": _NO_START,
-    "kafka.isolation.level": "the group config share.isolation.level says it",
+    "kafka.isolation.level": "set the group config share.isolation.level instead",
     "kafka.enable.auto.commit": "records are accepted when their batch is committed",
     "kafka.key.deserializer": _RAW,
     "kafka.value.deserializer": _RAW,
@@ -218,7 +218,7 @@ _REFUSED_IN_SINK = {
 
 
 def stream_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options of ``spark.readStream``; InvalidConfig names what is wrong."""
+    """Return the options of ``spark.readStream``. InvalidConfig if one is wrong or missing."""
     parsed = _parse(given, _STREAM, _REFUSED_ANYWHERE | _REFUSED_IN_STREAM, ClientConfig)
     _require(parsed, "topics", "subscribe")
     _require(parsed, "group", "share.group")
@@ -226,19 +226,22 @@ def stream_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def batch_options(given: Mapping[str, str]) -> BatchOptions:
-    """The options of ``spark.read``; InvalidConfig names what is wrong."""
+    """Return the options of ``spark.read``. InvalidConfig if one is wrong or missing."""
     parsed = _parse(given, _BATCH, _REFUSED_ANYWHERE | _REFUSED_IN_BATCH, ClientConfig)
     _require(parsed, "topics", "subscribe")
     return BatchOptions(**parsed)
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of ``df.write`` and ``df.writeStream``; InvalidConfig names what is wrong."""
+    """Return the options of ``df.write`` and ``df.writeStream``. InvalidConfig if one is wrong."""
     return SinkOptions(**_parse(given, _SINK, _REFUSED_ANYWHERE | _REFUSED_IN_SINK, ProducerConfig))
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a read of either kind: Spark asks for the schema before it says which."""
+    """Return the options of a streaming or batch read.
+
+    Spark asks for the schema before it says which of the two it will be.
+    """
     group_names = {name.lower() for name in (_GROUP.name, *_GROUP.aliases)}
     is_stream = any(name.lower() in group_names for name in given)
     return stream_options(given) if is_stream else batch_options(given)
@@ -259,7 +262,7 @@ def _parse(
             continue
         if (option := known.get(name)) is not None:
             if option.field in said_by:
-                raise InvalidConfig(f"option {name} says the same as {said_by[option.field]}")
+                raise InvalidConfig(f"option {name} sets the same value as {said_by[option.field]}")
             said_by[option.field] = name
             parsed[option.field] = _value(option, name, text)
         elif (hint := refused.get(name)) is not None:
@@ -273,7 +276,7 @@ def _parse(
 
 
 def _client(properties: Mapping[str, str], kind: type[ClientConfig]) -> dict[str, Any]:
-    """The ``kafka.`` options as the client's, checked."""
+    """Check the ``kafka.`` options and return them as keyword arguments of the client."""
     for name in properties:
         if not knows_property(name, kind):
             raise InvalidConfig(f"unknown option {_KAFKA}{name}{nearest(name, kind, _KAFKA)}")

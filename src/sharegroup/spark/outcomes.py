@@ -1,4 +1,4 @@
-"""Per-row outcomes for `foreachBatch`: what becomes of records that are not simply done.
+"""Per-row outcomes for `foreachBatch`: releases, rejects or dead-letters records of a batch.
 
     def process(batch: DataFrame, batch_id: int) -> None:
         batch = batch.persist()
@@ -7,59 +7,56 @@
         release(parsed.where("order.customer is null"))
         parsed.where("order is not null").write...
 
-Rows are recognised by their columns topic, partition and offset, which have to be kept.  What
-is not named is accepted when the batch is committed.  Named twice, reject counts for more than
-release, and release for more than accept.
+Rows are identified by their columns topic, partition and offset, which must be kept.  All other
+records are accepted when the batch is committed.  If a record has several outcomes, reject takes
+precedence over release, and release over accept.
 
-The rows' column ``offset`` carries in its metadata where the query's reader looks for decisions
-(`decision_files`), so nothing has to be configured.  Metadata survives select, filter and join, but
-not a Python function over whole frames (``mapInPandas``) or an aggregation; name the batch then:
-``reject(bad, source=batch)``.
+The metadata of the column ``offset`` holds the folder where the query's reader looks for decisions
+(`decision_files`), so no configuration is needed.  Metadata survives select, filter and join, but
+not a Python function over whole frames (``mapInPandas``) or an aggregation.  In that case pass the
+batch: ``reject(bad, source=batch)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import StructField, StructType
+
 from sharegroup.client.records import AcknowledgeType
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.errors import InvalidConfig
 from sharegroup.spark.decision_files import KINDS, default_location, folder_of, write_decisions
 from sharegroup.spark.options import stream_options
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
 
 METADATA_KEY = "kafka-share"
 PLACE = ("topic", "partition", "offset")
-"""The columns that say which record a row is."""
+"""The columns that identify the record of a row."""
 
-HEADER_PREFIX = "__dlq.errors."
-"""Of the headers that say where a dead letter comes from; as Kafka's own (KIP-1191)."""
 MESSAGE_DEFAULT = "Rejected by the query."
 
 
 class Origin(NamedTuple):
-    """What the rows of a query say about where they come from."""
+    """The origin of a query's rows, from the metadata of the column ``offset``."""
 
     folder: str
-    """Of the query's decisions."""
+    """The folder for the query's decisions."""
     group: str
     topics: list[str]
     bootstrap_servers: str
 
 
 def marked(schema: StructType, given: Mapping[str, str], load: str) -> StructType:
-    """The schema of a `load()`, with its origin in the metadata of ``offset``."""
-    from pyspark.sql.types import StructField, StructType
-
+    """Return the schema of a `load()` with its origin in the metadata of ``offset``."""
     try:
         options = stream_options(given)
     except InvalidConfig:
-        return schema  # A batch read; or else the reader says what is wrong.
+        return schema  # A batch read, or options that the reader will report as invalid.
     folder = folder_of(options.outcomes_location or default_location(), options.group, load)
     origin = Origin(
         folder, options.group, list(options.topics), options.client["bootstrap_servers"]
@@ -67,28 +64,32 @@ def marked(schema: StructType, given: Mapping[str, str], load: str) -> StructTyp
     metadata = {METADATA_KEY: origin._asdict()}
     return StructType(
         [
-            StructField(one.name, one.dataType, one.nullable, metadata)
-            if one.name == "offset"
-            else one
-            for one in schema.fields
+            StructField(column.name, column.dataType, column.nullable, metadata)
+            if column.name == "offset"
+            else column
+            for column in schema.fields
         ]
     )
 
 
 def reject(rows: DataFrame, *, source: DataFrame | None = None) -> int:
-    """Have these records never delivered again; returns how many rows these were."""
+    """Reject these records, so they are never delivered again; returns the number of rows."""
     return _decide(rows, _constant(AcknowledgeType.REJECT), source)
 
 
 def release(rows: DataFrame, *, source: DataFrame | None = None) -> int:
-    """Have these records delivered again, as long as the group's delivery limit allows."""
+    """Release these records, so they are delivered again within the delivery count limit.
+
+    Returns the number of rows.
+    """
     return _decide(rows, _constant(AcknowledgeType.RELEASE), source)
 
 
 def outcomes(rows: DataFrame, column: str = "outcome", *, source: DataFrame | None = None) -> int:
-    """As the column says of each row: ``accept``, ``release`` or ``reject``; null is accept."""
-    from pyspark.sql import functions
+    """Apply the outcome in the column to each row; returns the number of rows.
 
+    Values are ``accept``, ``release`` or ``reject``; null is accept.
+    """
     named = functions.coalesce(functions.col(column), functions.lit("accept"))
     return _decide(rows, named, source)
 
@@ -101,42 +102,43 @@ def dead_letter(
     options: Mapping[str, str] | None = None,
     source: DataFrame | None = None,
 ) -> int:
-    """Copy these records to ``topic``, with headers that say why, and reject them.
+    """Copy these records to ``topic``, with headers that give the reason, and reject them.
 
-    Key, value and, if the stream has them, headers are kept.  The copies are durable before
-    anything is rejected, so a crash in between makes a second copy and loses none.  ``options`` are
-    those of a write; without them the records go to the brokers that they came from, which
-    needs no more than that when these ask for no login.
+    Key, value and, if the stream has them, headers are kept.  The copies are durable before any
+    record is rejected, so a crash in between causes a second copy but loses no record.  ``options``
+    are those of a write.  By default the records go to the brokers of the stream; brokers that
+    require a login need ``options`` for it.  Returns the number of rows.
     """
     origin = origin_of(rows if source is None else source)
-    kept = rows.persist()
+    persisted = rows.persist()
     try:
-        write = _letters(kept, origin.group, message).write.format("kafka-share").mode("append")
+        write = (
+            _letters(persisted, origin.group, message).write.format("kafka-share").mode("append")
+        )
         (
             write.option("kafka.bootstrap.servers", origin.bootstrap_servers)
             .options(**(options or {}))
             .option("topic", topic)
             .save()
         )
-        return reject(kept, source=rows if source is None else source)
+        return reject(persisted, source=rows if source is None else source)
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
 def origin_of(rows: DataFrame) -> Origin:
-    """Which query the rows are of; ValueError when they don't say it."""
-    for one in rows.schema.fields:
-        if one.name == "offset" and METADATA_KEY in (one.metadata or {}):
-            return Origin(**one.metadata[METADATA_KEY])
+    """Return the origin of the rows. ValueError if they have no such metadata."""
+    for column in rows.schema.fields:
+        if column.name == "offset" and METADATA_KEY in (column.metadata or {}):
+            return Origin(**column.metadata[METADATA_KEY])
     raise ValueError(
-        f"the rows don't say which query they are of: expected the column offset of a kafka-share "
-        f"stream, found the columns {rows.columns}; name the batch: reject(rows, source=batch)"
+        "the rows do not show which query they belong to: expected the column offset of a "
+        f"kafka-share stream, found the columns {rows.columns}; pass the batch: "
+        "reject(rows, source=batch)"
     )
 
 
 def _constant(kind: AcknowledgeType) -> Column:
-    from pyspark.sql import functions
-
     return functions.lit(kind.name.lower())
 
 
@@ -156,8 +158,8 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
     for place, kind, offsets in _grouped(table):
         if place[0] not in origin.topics:
             raise ValueError(
-                f"the rows are of a stream of {', '.join(origin.topics)}, and one of them is of "
-                f"topic {place[0]!r}: decide about each stream of a union by itself"
+                f"the rows belong to a stream of {', '.join(origin.topics)}, but one of them is of "
+                f"topic {place[0]!r}: decide about each stream of a union separately"
             )
         kinds = decided.setdefault(place, {})
         kinds[kind] = kinds.get(kind, EMPTY) | offsets
@@ -167,7 +169,7 @@ def _decide(rows: DataFrame, outcome: Column, source: DataFrame | None) -> int:
 
 
 def _grouped(table: pa.Table) -> Iterator[tuple[tuple[str, int], AcknowledgeType, OffsetSet]]:
-    """The offsets of each topic, partition and outcome, as ranges."""
+    """Iterate over the offsets of each topic, partition and outcome, as ranges."""
     grouped = table.group_by(["topic", "partition", "outcome"]).aggregate([("offset", "list")])
     for topic, partition, outcome, offsets in _rows(grouped):
         kind = KINDS.get(outcome)
@@ -180,7 +182,7 @@ def _grouped(table: pa.Table) -> Iterator[tuple[tuple[str, int], AcknowledgeType
 
 
 def _rows(grouped: pa.Table) -> Iterator[tuple[str, int, str, Any]]:
-    """With the list of offsets as a numpy array: it may have a million members."""
+    """Iterate over the rows, with the offsets as a numpy array: there may be a million of them."""
     lists = grouped.column("offset_list").combine_chunks()
     places = zip(
         grouped.column("topic").to_pylist(),
@@ -193,8 +195,6 @@ def _rows(grouped: pa.Table) -> Iterator[tuple[str, int, str, Any]]:
 
 
 def _ranges(offsets: Any) -> Iterable[Range]:
-    import numpy as np
-
     ascending = np.unique(offsets)
     breaks = np.flatnonzero(np.diff(ascending) > 1)
     firsts = ascending[np.concatenate(([0], breaks + 1))]
@@ -203,11 +203,9 @@ def _ranges(offsets: Any) -> Iterable[Range]:
 
 
 def _letters(rows: DataFrame, group: str, message: str | Column) -> DataFrame:
-    """The rows as records of a dead-letter topic."""
-    from pyspark.sql import functions
-
+    """Return the rows as records of a dead-letter topic."""
     text = functions.lit(message) if isinstance(message, str) else message
-    said = {
+    facts = {
         "topic": functions.col("topic"),
         "partition": functions.col("partition"),
         "offset": functions.col("offset"),
@@ -215,14 +213,14 @@ def _letters(rows: DataFrame, group: str, message: str | Column) -> DataFrame:
         "message": text,
     }
     if "deliveryCount" in rows.columns:
-        said["delivery.count"] = functions.col("deliveryCount")
+        facts["delivery.count"] = functions.col("deliveryCount")
     headers = functions.array(
         *(
             functions.struct(
-                functions.lit(HEADER_PREFIX + name).alias("key"),
-                one.cast("string").cast("binary").alias("value"),
+                functions.lit(KAFKA_PREFIX + name).alias("key"),
+                fact.cast("string").cast("binary").alias("value"),
             )
-            for name, one in said.items()
+            for name, fact in facts.items()
         )
     )
     if "headers" in rows.columns:

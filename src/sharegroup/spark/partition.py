@@ -1,10 +1,11 @@
-"""What one task reads: ranges of offsets, of one topic partition or of several.
+"""The input of a task: offset ranges of one or more topic partitions.
 
-This is all that passes from the driver to an executor, and a task's rows are a pure function of
-it: the same partition read twice, by two actions or after a crash, gives the same rows, whether
-the records are where the driver kept them or come from the broker.  No
-leader is named, because by the time the task runs, or runs again after a restart, it may be
-another; an executor asks once and remembers for as long as its process lives.
+The driver passes only this to an executor, and the rows of a task are a pure function of it.  The
+same partition read twice, by two actions or after a crash, gives the same rows.  It does not matter
+whether the records come from the driver's memory or from the broker.
+
+The partition leader is not included, because it may change before the task runs or runs again.  An
+executor asks for it once and remembers it while its process runs.
 """
 
 from __future__ import annotations
@@ -14,39 +15,32 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.ids import TopicId
 from sharegroup.spark.kept_records import KeptRecords
 
 NOT_DELIVERED = 0
-"""The delivery count of what a batch read reads: no share group delivered it."""
-
-
-class Run(NamedTuple):
-    """The offsets [first, end), all of them acquired with the same delivery count."""
-
-    first: int
-    end: int
-    delivery_count: int
+"""The delivery count in a batch read, whose records no share group has delivered."""
 
 
 class PartitionRuns(NamedTuple):
-    """What a task reads of one topic partition; the runs ascend and don't overlap."""
+    """The runs that a task reads of one topic partition; they ascend and do not overlap."""
 
     topic: str
     topic_id: TopicId
     partition: int
-    runs: tuple[Run, ...]
+    runs: tuple[AcquiredRecords, ...]
     kept: KeptRecords | None = None
-    """Where an executor on the driver's machine finds all records of the runs."""
+    """The place of all records of the runs in the driver's memory; None if they are not kept."""
 
     @property
     def offset_count(self) -> int:
-        """How many records these are, if every offset holds one."""
-        return sum(run.end - run.first for run in self.runs)
+        """The number of offsets, which is the number of records if there are no gaps."""
+        return sum(run.offset_count for run in self.runs)
 
 
 class RunsPartition(InputPartition):
-    """The unit of Spark's planning: what one task reads."""
+    """The input of one task, as Spark's unit of planning."""
 
     def __init__(self, parts: Sequence[PartitionRuns]) -> None:
         super().__init__(None)
@@ -54,7 +48,8 @@ class RunsPartition(InputPartition):
 
     def __repr__(self) -> str:
         named = ", ".join(
-            f"{part.topic}-{part.partition}[{part.runs[0].first}, {part.runs[-1].end})"
+            f"{part.topic}-{part.partition}[{runs[0].first_offset}, {runs[-1].end_offset})"
             for part in self.parts
+            for runs in (part.runs,)
         )
         return f"RunsPartition({named})"

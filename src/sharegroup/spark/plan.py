@@ -1,13 +1,13 @@
-"""From what a batch holds to the tasks that read it.
+"""Divides the records of a batch into tasks.
 
-A task costs 30 to 60 ms whatever it reads, and one that reads cheap rows handles millions of
-them in a second; so the number of tasks follows the number of rows, never the number of runs.
-Without `minPartitions` it is one task for each ``ROWS_PER_TASK`` rows, but no more than there
-are topic partitions, as with Spark's own Kafka source.
+A task costs 30 to 60 ms regardless of its rows, and may process millions of simple rows per second.
+So the number of tasks depends on the number of rows, never on the number of runs.  Without
+`minPartitions` there is one task for each ``ROWS_PER_TASK`` rows, but no more tasks than topic
+partitions, as with Spark's own Kafka source.
 
-All runs in the order of topic, partition and offset make one line, and each task gets a piece of
-it.  Neighbours therefore stay together: executors fetch whole record batches, and a batch
-whose records went to many tasks would be fetched by all of them.
+All runs are put in a line, ordered by topic, partition and offset, and each task gets a piece of
+it.  So neighbouring records stay together.  This matters because executors fetch whole record
+batches: if the records of a batch went to many tasks, all of them would fetch it.
 
     orders-0 ▆▆▆▆▆▆▆▆ ▆▆ ▆ ▆▆▆   orders-1 ▆▆▆▆▆ ▆▆▆▆▆▆▆
              └── task 0 ──┘ └─────── task 1 ──────┘ └─ task 2
@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import ceil
 
-from sharegroup.client.offset_set import OffsetSet
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.carry import Acquired
 from sharegroup.spark.kept_records import Keeper
-from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.spark.partition import PartitionRuns, RunsPartition
 
 ROWS_PER_TASK = 10_000
-"""Fewer than this are not worth a task of their own, unless the user says so."""
+"""Number of rows that justify another task, unless the user sets the number of tasks."""
 
 
 def plan(
@@ -36,7 +37,10 @@ def plan(
     rows_per_task_max: int | None = None,
     keeper: Keeper | None = None,
 ) -> list[RunsPartition]:
-    """The tasks of a batch, none when it holds nothing; what ``keeper`` has they need not fetch."""
+    """Return the tasks of a batch, none if it has no records.
+
+    The tasks do not have to fetch the records that ``keeper`` has.
+    """
     line = [
         PartitionRuns(names[key.topic_id], key.topic_id, key.partition, acquired[key])
         for key in sorted(acquired, key=lambda key: (names[key.topic_id], key))
@@ -54,16 +58,24 @@ def plan(
 
 
 def _with_kept(part: PartitionRuns, keeper: Keeper) -> Iterator[PartitionRuns]:
-    """The part as far as its records are kept without a hole, and the rest to be fetched."""
-    key = TopicPartition(part.topic_id, part.partition)
+    """Split the part into its first records, up to one that is not kept, and the rest to fetch."""
+    key = TopicIdPartition(part.topic_id, part.partition)
     covered = keeper.covered(key)
     if not covered:
         yield part
         return
-    missing = OffsetSet.of((run.first, run.end) for run in part.runs) - covered
-    cut = missing.ranges[0][0] if missing else part.runs[-1].end
-    near = tuple(run._replace(end=min(run.end, cut)) for run in part.runs if run.first < cut)
-    far = tuple(run._replace(first=max(run.first, cut)) for run in part.runs if run.end > cut)
+    missing = OffsetSet.of((run.first_offset, run.end_offset) for run in part.runs) - covered
+    cut = missing.ranges[0][0] if missing else part.runs[-1].end_offset
+    near = tuple(
+        run._replace(last_offset=min(run.last_offset, cut - 1))
+        for run in part.runs
+        if run.first_offset < cut
+    )
+    far = tuple(
+        run._replace(first_offset=max(run.first_offset, cut))
+        for run in part.runs
+        if run.end_offset > cut
+    )
     if near:
         yield part._replace(runs=near, kept=keeper.records(key))
     if far:
@@ -71,19 +83,19 @@ def _with_kept(part: PartitionRuns, keeper: Keeper) -> Iterator[PartitionRuns]:
 
 
 def _cut(line: list[PartitionRuns], rows_each: int) -> Iterator[list[PartitionRuns]]:
-    """The line in pieces of ``rows_each`` rows; only the last one may have fewer."""
+    """Cut the line into pieces of ``rows_each`` rows; only the last may have fewer."""
     piece: list[PartitionRuns] = []
     room = rows_each
     for part in line:
-        runs: list[Run] = []
+        runs: list[AcquiredRecords] = []
         for run in part.runs:
-            while run.end - run.first > room:
-                runs.append(run._replace(end=run.first + room))
-                run = run._replace(first=run.first + room)
+            while run.offset_count > room:
+                runs.append(run._replace(last_offset=run.first_offset + room - 1))
+                run = run._replace(first_offset=run.first_offset + room)
                 yield [*piece, part._replace(runs=tuple(runs))]
                 piece, runs, room = [], [], rows_each
             runs.append(run)
-            room -= run.end - run.first
+            room -= run.offset_count
             if not room:
                 yield [*piece, part._replace(runs=tuple(runs))]
                 piece, runs, room = [], [], rows_each

@@ -1,9 +1,9 @@
-"""The Python that runs this program, for Spark as well.
+"""Makes Spark use the Python interpreter of this process.
 
-Spark looks for data sources, and runs what is written in Python, with the command that
-``PYSPARK_PYTHON`` names, or else ``python3``.  Whether there is such a command it asks a shell,
-and puts no quotes around it: for a path with a blank the answer is no, and Spark then knows no
-Python data source at all.  So the command has to be found by its bare name.
+Spark looks for Python data sources, and runs Python code, with the command in ``PYSPARK_PYTHON``,
+by default ``python3``.  It checks in a shell whether the command exists, without quoting it.  For a
+path with a space the check fails, and Spark then finds no Python data source.  So the command must
+be a bare name on the ``PATH``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 
 
 def ensure_python() -> None:
-    """Let Spark use this Python: its folder comes first on the ``PATH`` of this process.
+    """Make Spark use this Python: put its folder first on the ``PATH`` of this process.
 
-    Call it before the SparkSession is made.  In a virtual environment that is activated it
-    changes nothing.
+    Call it before the SparkSession is created.  In an activated virtual environment it has no
+    effect.
     """
     folder, name = os.path.split(sys.executable)
     os.environ["PATH"] = os.pathsep.join([folder, os.environ.get("PATH", os.defpath)])

@@ -1,7 +1,7 @@
 """The columns of ``kafka-share``: those of Spark's own Kafka source, in its order and types.
 
-Spark compares the Arrow schema of what a task yields with the one it derived from the Spark
-schema, exactly; so both stand here side by side.
+Spark requires that the Arrow schema of a task's batches equals the one derived from the Spark
+schema, so both are defined here.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from sharegroup.wire.header_columns import HEADERS
 from sharegroup.wire.varints import Integers
 
 BATCH_BYTES_MAX = 1024 * 1024
-"""Of one Arrow batch: Spark is slower with larger ones, and needs memory for them."""
+"""Maximum size of an Arrow batch; Spark is slower with larger ones and needs more memory."""
 
 MILLISECONDS_MAX = (2**63 - 1) // 1000
-"""What fits into Spark's microseconds; a stranger's timestamp may be any number."""
+"""Largest timestamp that Spark's microseconds can hold; a producer may send any number."""
 
 _ARROW_TYPES = {
     "key": pa.binary(),
@@ -60,7 +60,7 @@ _SPARK_TYPES = {
 
 
 def spark_schema(options: ReadOptions) -> StructType:
-    """What `DataFrame.schema` shows; every column may be null, as in Spark's Kafka source."""
+    """Return the Spark schema; every column is nullable, as in Spark's Kafka source."""
     left_out = set()
     if not options.include_headers:
         left_out.add("headers")
@@ -79,7 +79,7 @@ def arrow_batches(
     partition: int,
     delivery_counts: Integers,
 ) -> Iterator[pa.RecordBatch]:
-    """The records as rows for Spark; ``delivery_counts`` are those of the ranges."""
+    """Yield the records as Arrow batches; ``delivery_counts`` has one number for each range."""
     count = len(columns.offsets)
     micros = np.clip(columns.timestamps, -MILLISECONDS_MAX, MILLISECONDS_MAX) * 1000
     arrays = {

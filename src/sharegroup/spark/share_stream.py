@@ -1,20 +1,21 @@
-"""What a query's reader does between two batches: settle the last one, acquire the next.
+"""Settles the last micro-batch of a query and acquires the next one.
 
-Spark asks for the next offset only after it has committed the batch that ends at the present
-one, so the question itself says that the records may be acknowledged; there is no other sign
-that always comes, and none is needed::
+Spark asks for the next offset only after it has committed the batch that ends at the current
+offset.  So the call itself says that the records may be acknowledged.  Spark gives no other signal
+reliably::
 
     advance(start)
       start not settled yet?  acknowledge start.acquired, as decided, the rest accepted
-                              what is refused -> carry
-      carry                   drop what lies below the group's start offset
+                              refused acknowledgements -> carry
+      carry                   drop the records below the group's start offset
       acquire                 carried records: acknowledge at once; the others: the next batch
-      nothing?                start again, unchanged: a changed offset would be an empty batch
+      nothing?                return start unchanged: a new offset would be an empty batch
 
-With the trigger availableNow the run ends at the offsets that were the last when it began.
-Records of after that which a batch brings along are taken with it.  When a batch has no others,
-they are given back and the run is over, unless another partition has not come that far: theirs
-may wait behind these, and what is given back again and again is archived in the end.
+With the trigger availableNow the run ends at the end offsets at the time when it began.  A batch
+may also contain later records.  If it contains only later records, they are released and the run
+ends, unless another partition has not reached its end offset.  In that case they are processed: the
+earlier records may be delivered only after them, and records that are released again and again are
+archived in the end.
 """
 
 from __future__ import annotations
@@ -26,75 +27,77 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.admin_types import SharePartitionOffset
-from sharegroup.client.offset_set import EMPTY, OffsetSet
+from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.client.share_ranges import RECORDS_MAX, Acquisition
+from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, Acquisition
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.acquired_records import acquired_offsets
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
-from sharegroup.ids import TopicId, TopicName, TopicPartition
-from sharegroup.spark.carry import Acquired, Carry, Outcomes, offsets_of, recognise
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.spark.carry import Acquired, Carry, Outcomes, recognise
 from sharegroup.spark.offsets import StreamOffset
-from sharegroup.spark.partition import Run
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 500
-"""How long one question waits for records; Spark asks again at once, and can stop meanwhile."""
+"""Time that one call waits for records; Spark calls again at once, and can stop in between."""
 POSITIONS_SECONDS = 1.0
-"""How long what is known of the group's position is new enough."""
+"""Time for which the known positions of the group are recent enough."""
 IDLE_SECONDS = 5.0
-"""availableNow: what nobody hands out for so long is held by others, and not waited for."""
+"""availableNow: time without new records after which the rest counts as held by other members."""
 JOIN_SECONDS_MAX = 30.0
-"""availableNow: how long to wait for partitions, or for a broker; Apache Kafka takes five seconds
-for the first partitions of a new group."""
+"""availableNow: maximum time to wait for an assignment or for a broker.
+
+Apache Kafka takes five seconds for the first assignment of a new group.
+"""
 MISSING_SECONDS = 10.0
-"""How often to say that a topic does not exist, to whoever waits for its records."""
+"""Time between two warnings that a subscribed topic does not exist."""
 ASK_SECONDS_MAX = 2.0
-"""For questions whose answers are good to have and not needed."""
+"""Maximum duration of requests whose responses are useful but not required."""
 
 
 class Ranges(Protocol):
-    """What is needed of `ShareRanges`."""
+    """The part of `ShareRanges` that `ShareStream` uses."""
 
     async def acquire(self, *, records_max: int = ..., wait_ms: int) -> Acquisition: ...
     async def acknowledge(
-        self, runs: Mapping[TopicPartition, Sequence[AckRun]]
-    ) -> Mapping[TopicPartition, OffsetSet]: ...
-    async def positions(self) -> Mapping[TopicPartition, SharePartitionOffset]: ...
-    async def end_offsets(self) -> Mapping[TopicPartition, int]: ...
+        self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
+    ) -> Mapping[TopicIdPartition, OffsetSet]: ...
+    async def positions(self) -> Mapping[TopicIdPartition, SharePartitionOffset]: ...
+    async def end_offsets(self) -> Mapping[TopicIdPartition, int]: ...
     async def topic_ids(self) -> Mapping[TopicName, TopicId | None]: ...
     def name_of(self, topic_id: TopicId) -> TopicName | None: ...
     @property
-    def held(self) -> Mapping[TopicPartition, OffsetSet]: ...
+    def held(self) -> Mapping[TopicIdPartition, OffsetSet]: ...
     @property
-    def assigned(self) -> frozenset[TopicPartition]: ...
+    def assigned(self) -> frozenset[TopicIdPartition]: ...
 
 
 class Decisions(Protocol):
-    """What is needed of `DecisionFiles`."""
+    """The part of `DecisionFiles` that `ShareStream` uses."""
 
     def outcomes(self, batch: StreamOffset) -> Outcomes: ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """Records since the reader started, by what became of them."""
+    """Numbers of records since the reader started."""
 
     acquired: int = 0
     redelivered: int = 0
-    """Of those acquired, the ones that had been delivered before, to anyone."""
+    """Acquired records that had been delivered before, to any member."""
     accepted: int = 0
     released: int = 0
     rejected: int = 0
     recognised: int = 0
-    """Of those accepted or rejected, the ones that were carried: processed by an earlier run."""
+    """Accepted or rejected records that were carried: an earlier run has processed them."""
     lost: int = 0
     """Acknowledgements that the broker did not confirm."""
 
 
 class ShareStream:
-    """See the module's text."""
+    """The progress of a query: settles a micro-batch and acquires the next one."""
 
     def __init__(self, ranges: Ranges, decisions: Decisions, *, query: str, load: str) -> None:
         self._ranges = ranges
@@ -103,18 +106,21 @@ class ShareStream:
         self._load = load
         self._settled: int | None = None
         self._carry = Carry()
-        self._positions: Mapping[TopicPartition, SharePartitionOffset] = {}
+        self._positions: Mapping[TopicIdPartition, SharePartitionOffset] = {}
         self._asked_at = float("-inf")
         self._told_at = float("-inf")
-        self._targets: Mapping[TopicPartition, int] | None = None
-        self._passed: set[TopicPartition] = set()
-        """availableNow: partitions that handed out what lies behind their target."""
+        self._targets: Mapping[TopicIdPartition, int] | None = None
+        self._passed: set[TopicIdPartition] = set()
+        """availableNow: partitions that delivered records behind their target offset."""
         self._wanted_at: float | None = None
-        """availableNow: when a batch last had a record of before the run; None: no batch yet."""
+        """availableNow: when a batch last had a record below a target; None until a batch."""
         self.counts = Counts()
 
     async def advance(self, start: StreamOffset, *, records_max: int = RECORDS_MAX) -> StreamOffset:
-        """The offset after ``start``, or ``start`` itself when there is nothing new."""
+        """Settle the batch at ``start``, acquire the next one and return its offset.
+
+        Returns ``start`` itself if there are no new records.
+        """
         await self._settle(start)
         await self._prune()
         if self._targets is None:
@@ -139,16 +145,19 @@ class ShareStream:
 
     @property
     def has_end(self) -> bool:
-        """Whether the trigger is availableNow, and where the run ends is known."""
+        """Whether the trigger is availableNow and the end offsets of the run are known."""
         return self._targets is not None
 
     async def stop_at_the_end(self) -> None:
-        """Trigger availableNow: end at what are the last offsets now."""
+        """Let the run end at the current end offsets, for the trigger availableNow."""
         self._targets = await self._ranges.end_offsets()
 
     def report(self) -> dict[str, int | None]:
-        """For Spark's progress; ``lag`` is the group's, as last heard, None before that."""
-        lags = [one.lag for one in self._positions.values() if one.lag is not None]
+        """Return figures for Spark's progress reports.
+
+        ``lag`` is the last known lag of the group, or None until it is known.
+        """
+        lags = [position.lag for position in self._positions.values() if position.lag is not None]
         counts = self.counts
         return {
             "lag": sum(lags) if lags else None,
@@ -163,7 +172,7 @@ class ShareStream:
             "lostAcknowledgements": counts.lost,
         }
 
-    # The batch before.
+    # The previous batch.
 
     async def _settle(self, start: StreamOffset) -> None:
         if start.seq == self._settled:
@@ -172,21 +181,21 @@ class ShareStream:
             self._carry = start.carry
         decided = self._decisions.outcomes(start)
         outcomes = {
-            key: _with_default(offsets_of(runs), decided.get(key, {}))
+            key: _with_default(acquired_offsets(runs), decided.get(key, {}))
             for key, runs in start.acquired.items()
         }
         self._carry = self._carry.with_refused(await self._acknowledge(outcomes))
         self._settled = start.seq
 
     async def _acknowledge(self, outcomes: Outcomes) -> Outcomes:
-        """Send them; what was not confirmed comes back, in the same form."""
-        left = await self._ranges.acknowledge(
+        """Send acknowledgements and return those that were not confirmed."""
+        unconfirmed = await self._ranges.acknowledge(
             {key: _ack_runs(kinds) for key, kinds in outcomes.items()}
         )
-        refused: dict[TopicPartition, dict[AcknowledgeType, OffsetSet]] = {}
+        refused: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
         for key, kinds in outcomes.items():
             for kind, offsets in kinds.items():
-                lost = offsets & left.get(key, EMPTY)
+                lost = offsets & unconfirmed.get(key, EMPTY)
                 self._count(kind, offsets.count - lost.count)
                 self.counts.lost += lost.count
                 if lost:
@@ -202,13 +211,13 @@ class ShareStream:
             self.counts.rejected += confirmed
 
     async def _prune(self) -> None:
-        """Drop from the carry what nobody will deliver again."""
+        """Drop the records from the carry that will not be delivered again."""
         if not self._carry.count or not await self.refresh_positions():
             return
         starts = {
-            key: one.start_offset
-            for key, one in self._positions.items()
-            if one.start_offset is not None
+            key: position.start_offset
+            for key, position in self._positions.items()
+            if position.start_offset is not None
         }
         self._carry = self._carry.from_offsets(starts)
         carried = {
@@ -219,22 +228,22 @@ class ShareStream:
 
     async def _drop_deleted(self, carried: set[TopicId]) -> None:
         topics = await self._topics()
-        gone = carried - set(topics.values())
-        if topics and gone:
-            log.warning("topics.deleted ids=%s (their records can't come again)", gone)
-            self._carry = self._carry.without_topics(gone)
+        deleted = carried - set(topics.values())
+        if topics and deleted:
+            log.warning("topics.deleted ids=%s (their records cannot be delivered again)", deleted)
+            self._carry = self._carry.without_topics(deleted)
 
     async def _tell_of_missing_topics(self) -> None:
-        """A name that was misspelt looks like a topic without records."""
+        """Warn about missing topics, because a misspelt name looks like a topic without records."""
         if self._ranges.assigned or time.monotonic() - self._told_at < MISSING_SECONDS:
             return
         self._told_at = time.monotonic()
         missing = [name for name, topic_id in (await self._topics()).items() if topic_id is None]
         if missing:
-            log.warning("topics.missing names=%s (waiting until they are made)", missing)
+            log.warning("topics.missing names=%s (waiting until they are created)", missing)
 
     async def _topics(self) -> Mapping[TopicName, TopicId | None]:
-        """The subscribed topics; empty when nobody can say."""
+        """Return the ids of the subscribed topics; empty if no broker answers."""
         try:
             async with asyncio.timeout(ASK_SECONDS_MAX):
                 return await self._ranges.topic_ids()
@@ -243,7 +252,7 @@ class ShareStream:
             return {}
 
     async def refresh_positions(self) -> bool:
-        """Ask where the group stands, unless it was asked just now; whether it is new."""
+        """Request the group's positions unless they are recent; return whether they are new."""
         if time.monotonic() - self._asked_at < POSITIONS_SECONDS:
             return False
         self._asked_at = time.monotonic()
@@ -258,20 +267,16 @@ class ShareStream:
     # The next batch.
 
     async def _fresh(self, records_max: int) -> tuple[Acquired, KafkaError | None]:
-        """Records that this query has not processed, and why there are none if that failed.
+        """Acquire records that this query has not processed; return them and an error, if any.
 
-        What it has processed is settled at once.
+        Carried records, which the query has processed, are acknowledged at once.
         """
         deadline = time.monotonic() + POLL_MS / 1000
         while True:
             wait_ms = max(0, round((deadline - time.monotonic()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
-            acquired = {
-                key: tuple(Run(*one) for one in ranges)
-                for key, ranges in acquisition.ranges.items()
-            }
-            self._count_acquired(acquired)
-            fresh, again = recognise(acquired, self._carry)
+            self._count_acquired(acquisition.ranges)
+            fresh, again = recognise(acquisition.ranges, self._carry)
             if again:
                 await self._settle_again(again)
             if fresh or acquisition.failure is not None or time.monotonic() >= deadline:
@@ -281,25 +286,26 @@ class ShareStream:
         refused = await self._acknowledge(again)
         confirmed = {
             key: {
-                kind: some - refused.get(key, {}).get(kind, EMPTY) for kind, some in kinds.items()
+                kind: offsets - refused.get(key, {}).get(kind, EMPTY)
+                for kind, offsets in kinds.items()
             }
             for key, kinds in again.items()
         }
         self._carry = self._carry.without(confirmed)
         self.counts.recognised += sum(
-            some.count for kinds in confirmed.values() for some in kinds.values()
+            offsets.count for kinds in confirmed.values() for offsets in kinds.values()
         )
 
     def _count_acquired(self, acquired: Acquired) -> None:
         for run in (run for runs in acquired.values() for run in runs):
-            self.counts.acquired += run.end - run.first
+            self.counts.acquired += run.offset_count
             if run.delivery_count > 1:
-                self.counts.redelivered += run.end - run.first
+                self.counts.redelivered += run.offset_count
 
     async def _available_now(
-        self, records_max: int, targets: Mapping[TopicPartition, int]
+        self, records_max: int, targets: Mapping[TopicIdPartition, int]
     ) -> Acquired:
-        """The next records of before the run began; empty when there are no more."""
+        """Acquire the next records of an availableNow run; empty if the run is over."""
         began = idle_since = time.monotonic()
         while True:
             fresh, failure = await self._fresh(records_max)
@@ -314,25 +320,30 @@ class ShareStream:
             if failure is not None or not self._ranges.assigned:
                 idle_since = now
             if now - began > JOIN_SECONDS_MAX and failure is not None:
-                raise failure  # An empty run that looks like a success would be a lie.
+                raise failure  # Otherwise a failed run would look like an empty one.
             if now - idle_since > IDLE_SECONDS or now - began > JOIN_SECONDS_MAX:
                 log.warning(
-                    "available_now.ended_early assigned=%d (what is left is held by others)",
+                    "available_now.ended_early assigned=%d "
+                    "(other members hold the remaining records)",
                     len(self._ranges.assigned),
                 )
                 return {}
 
-    async def _is_wanted(self, fresh: Acquired, targets: Mapping[TopicPartition, int]) -> bool:
-        """Whether the run takes these: for themselves, or for what may come after them.
+    async def _is_wanted(self, fresh: Acquired, targets: Mapping[TopicIdPartition, int]) -> bool:
+        """Return whether the run processes these records.
 
-        A partition hands out its lowest offsets first.  One that is behind its target has nothing
-        left of before but what others hold, and that is waited for no longer than elsewhere.
+        It does so if some are below their target, or if records below a target may follow. A share
+        partition delivers its lowest offsets first. After it has delivered records behind its
+        target, only other members can hold records below it. The run waits for those at most
+        `IDLE_SECONDS`.
         """
         now = time.monotonic()
-        is_early = any(runs[0].first < targets.get(key, 0) for key, runs in fresh.items())
+        is_early = any(runs[0].first_offset < targets.get(key, 0) for key, runs in fresh.items())
         if is_early or self._wanted_at is None:
             self._wanted_at = now
-        self._passed |= {key for key, runs in fresh.items() if runs[-1].end > targets.get(key, 0)}
+        self._passed |= {
+            key for key, runs in fresh.items() if runs[-1].end_offset > targets.get(key, 0)
+        }
         if is_early or now - self._wanted_at > IDLE_SECONDS:
             return is_early
         await self.refresh_positions()
@@ -342,41 +353,43 @@ class ShareStream:
             if target and key in self._ranges.assigned
         )
 
-    async def _is_done(self, targets: Mapping[TopicPartition, int]) -> bool:
-        """Whether everything that is assigned to us is settled up to the target."""
+    async def _is_done(self, targets: Mapping[TopicIdPartition, int]) -> bool:
+        """Return whether all assigned partitions are settled up to their targets."""
         await self.refresh_positions()
         assigned = self._ranges.assigned
         return bool(assigned) and all(
             self._is_settled(key, targets.get(key, 0)) for key in assigned
         )
 
-    def _is_settled(self, key: TopicPartition, target: int) -> bool:
-        """Whether the group is known to have come to the target, or to the end."""
-        one = self._positions.get(key)
-        return one is not None and (one.lag == 0 or (one.start_offset or 0) >= target)
+    def _is_settled(self, key: TopicIdPartition, target: int) -> bool:
+        """Return whether the group is known to have settled all records below the target."""
+        position = self._positions.get(key)
+        return position is not None and (
+            position.lag == 0 or (position.start_offset or 0) >= target
+        )
 
     async def _give_back(self, fresh: Acquired) -> None:
         await self._acknowledge(
-            {key: {AcknowledgeType.RELEASE: offsets_of(runs)} for key, runs in fresh.items()}
+            {key: {AcknowledgeType.RELEASE: acquired_offsets(runs)} for key, runs in fresh.items()}
         )
 
-    def _name(self, key: TopicPartition) -> TopicName:
+    def _name(self, key: TopicIdPartition) -> TopicName:
         name = self._ranges.name_of(key.topic_id)
-        assert name is not None, f"something was acquired of {key}, and its topic has no name"
+        assert name is not None, f"records of {key} were acquired, but its topic has no name"
         return name
 
 
 def _with_default(
     held: OffsetSet, decided: Mapping[AcknowledgeType, OffsetSet]
 ) -> dict[AcknowledgeType, OffsetSet]:
-    """The decisions, and accepted what they leave out."""
+    """Return the decisions, with all undecided offsets accepted."""
     outcomes = dict(decided)
     outcomes.pop(AcknowledgeType.ACCEPT, None)
-    left = held
+    undecided = held
     for offsets in outcomes.values():
-        left = left - offsets
-    if left:
-        outcomes[AcknowledgeType.ACCEPT] = left
+        undecided = undecided - offsets
+    if undecided:
+        outcomes[AcknowledgeType.ACCEPT] = undecided
     return outcomes
 
 

@@ -1,20 +1,21 @@
-"""``df.write`` and ``df.writeStream``: rows become records, through the idempotent producer.
+"""The sink: writes the rows of ``df.write`` and ``df.writeStream`` with the idempotent producer.
 
-The columns are those of Spark's Kafka sink: ``value``, and if there are any ``key``, ``topic``,
-``headers`` and ``partition``; ``timestamp`` besides.  What the source adds to them (offset,
-timestampType, deliveryCount) is passed over, so that a stream can be copied as it is.
+The columns are those of Spark's Kafka sink: ``value`` and, optionally, ``key``, ``topic``,
+``headers`` and ``partition``, and in addition ``timestamp``.  The other columns of the source
+(offset, timestampType, deliveryCount) are ignored, so that a stream can be copied unchanged.
 
-A task has written when every record is acknowledged by all in-sync replicas.  A task that Spark
-runs again, or a batch that it replays after a crash, writes its records again: at-least-once,
-as with Spark's own Kafka sink.
+A task ends when all in-sync replicas have acknowledged every record.  A task that Spark runs again,
+or a batch that it replays after a crash, writes its records again: at-least-once, as with Spark's
+own Kafka sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -31,13 +32,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sharegroup.client.producer import Delivery, Producer
+from sharegroup.client.loop_thread import LoopThread
+from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import InvalidConfig, InvalidRecord
-from sharegroup.spark.background import LoopThread
 from sharegroup.spark.options import SinkOptions
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BYTES = (BinaryType(), StringType())
 _COLUMNS: dict[str, tuple[DataType, ...]] = {
@@ -57,51 +55,51 @@ _PASSED_OVER = {"offset", "timestampType", "deliveryCount"}
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task reports."""
+    """The report of a task: the number of records that it wrote."""
 
     records: int
 
 
 class _Writing:
-    """What batch and streaming writes have in common; pickled to the tasks."""
+    """The common base of batch and streaming writes, which is pickled to the tasks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(options, schema)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """On an executor: all rows of one task."""
+        """Write all rows of one task, on an executor."""
         return Written(write_rows(self._options, iterator))
 
 
 class KafkaShareWriter(_Writing, DataSourceArrowWriter):
-    """A batch write."""
+    """The writer of ``df.write``."""
 
 
 class KafkaShareStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """A streaming write.  The records are durable when the tasks end: there is no commit."""
+    """The writer of ``df.writeStream``.  Records are durable when the tasks end, without commit."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do."""
+        """Do nothing: the records are already durable."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was written stays: Kafka's records can't be taken back."""
+        """Do nothing: records that were written to Kafka cannot be removed."""
 
 
 def check_schema(options: SinkOptions, schema: StructType) -> None:
-    """InvalidConfig for a DataFrame that can't become records."""
-    columns = {one.name: one.dataType for one in schema.fields}
-    for name, found in columns.items():
+    """Raise InvalidConfig if rows with this schema cannot be written as records."""
+    columns = {field.name: field.dataType for field in schema.fields}
+    for name, kind in columns.items():
         if name in _PASSED_OVER:
             continue
         if name not in _COLUMNS:
             raise InvalidConfig(
                 f"column {name!r} has no place in a record; expected only {', '.join(_COLUMNS)}"
             )
-        if _bare(found) not in [_bare(one) for one in _COLUMNS[name]]:
-            expected = " or ".join(one.simpleString() for one in _COLUMNS[name])
+        if _bare(kind) not in [_bare(expected_kind) for expected_kind in _COLUMNS[name]]:
+            expected = " or ".join(expected_kind.simpleString() for expected_kind in _COLUMNS[name])
             raise InvalidConfig(
-                f"column {name!r}: expected {expected}, found {found.simpleString()}"
+                f"column {name!r}: expected {expected}, found {kind.simpleString()}"
             )
     if "value" not in columns:
         raise InvalidConfig("the DataFrame has no column 'value'")
@@ -112,12 +110,12 @@ def check_schema(options: SinkOptions, schema: StructType) -> None:
 
 
 def _bare(kind: DataType) -> str:
-    """The type without what is said about nulls."""
+    """Return the text of a type without its nullability."""
     return kind.simpleString()
 
 
 def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
-    """Write all rows and wait until they are acknowledged; how many they were."""
+    """Write all rows, wait until they are acknowledged, and return their number."""
     sending = _Sending(options)
     try:
         for batch in batches:
@@ -128,31 +126,35 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
 
 
 class _Sending:
-    """The producer of one task, and the outcomes that it still waits for."""
+    """The producer of one task and its records that are not acknowledged yet."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        self._unsettled: list[Delivery] = []
+        self._unsettled: list[SendFuture] = []
         self._count = 0
         self._thread = LoopThread("kafka-share-write")
-        self._producer = self._thread.call(_new_producer(options))
+        self._thread.enter()
+        self._producer = self._thread.run(_new_producer(options))
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Queue the rows, then see to it that those of the batch before are acknowledged."""
-        before, self._unsettled = self._unsettled, []
+        """Queue the rows, then wait until those of the previous batch are acknowledged."""
+        previous, self._unsettled = self._unsettled, []
         rows = _rows(batch, self._options, first_row=self._count)
-        self._thread.call(self._send(rows))
-        self._thread.call(_settled(before))
+        self._thread.run(self._send(rows))
+        self._thread.run(_settled(previous))
 
     def finish(self) -> int:
-        """Wait for all outcomes, for as long as the producer tries."""
-        self._thread.call(self._finish())
+        """Wait until all records are acknowledged and return their number.
+
+        Raises the first failure after the producer has given up.
+        """
+        self._thread.run(self._finish())
         return self._count
 
     def close(self) -> None:
-        """Give up what has no outcome yet."""
-        self._thread.call(self._producer.close(timeout=0))
-        self._thread.close()
+        """Close the producer and drop records that are not acknowledged yet."""
+        self._thread.run(self._producer.close(timeout=0))
+        self._thread.leave()
 
     async def _send(self, rows: list[tuple[Any, ...]]) -> None:
         for topic, value, key, headers, partition, timestamp in rows:
@@ -177,18 +179,16 @@ async def _new_producer(options: SinkOptions) -> Producer:
     return Producer(**options.client)
 
 
-async def _settled(deliveries: Sequence[Delivery]) -> None:
-    """Raises the first failure, which names topic and partition."""
-    for delivery in deliveries:
-        if not delivery.done():
-            await delivery
-        delivery.result()
+async def _settled(futures: Sequence[SendFuture]) -> None:
+    """Wait for all futures; raise the first failure, which names topic and partition."""
+    for future in futures:
+        if not future.done():
+            await future
+        future.result()
 
 
 def _rows(batch: pa.RecordBatch, options: SinkOptions, *, first_row: int) -> list[tuple[Any, ...]]:
-    """The rows as arguments of `Producer.send`."""
-    import pyarrow as pa
-
+    """Return the rows as arguments of `Producer.send`."""
     columns = {name: batch.column(name) for name in batch.schema.names if name in _COLUMNS}
     count = batch.num_rows
     nothing = [None] * count
@@ -207,10 +207,10 @@ def _rows(batch: pa.RecordBatch, options: SinkOptions, *, first_row: int) -> lis
             f"the option topic is not set"
         )
     headers = [
-        [(one["key"], one["value"]) for one in some or ()]
-        for some in (columns["headers"].to_pylist() if "headers" in columns else nothing)
+        [(value["key"], value["value"]) for value in row_headers or ()]
+        for row_headers in (columns["headers"].to_pylist() if "headers" in columns else nothing)
     ]
-    times = [None if one is None else one // 1000 for one in values("timestamp", pa.int64())]
+    times = [None if value is None else value // 1000 for value in values("timestamp", pa.int64())]
     return list(
         zip(
             topics,

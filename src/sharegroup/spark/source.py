@@ -1,14 +1,14 @@
-"""The data source ``kafka-share``, as Spark finds it.
+"""The data source ``kafka-share`` for Spark.
 
-Spark makes one of these in many processes: to ask for the schema, to plan, for each batch that
-is written.  So it keeps its options and does nothing else; what they mean is judged when Spark
-says what it is going to do, and what that takes is imported then.
+Spark creates the data source in many processes: for the schema, for planning, for each batch that
+is written.  So the constructor only stores the options.  They are checked, and the module of a
+reader or writer is imported, when Spark asks for it.
 
     spark.readStream.format("kafka-share")        a member of a share group
     spark.read.format("kafka-share")              plain records between two offsets
     df.write, df.writeStream                      records through the producer
 
-An installed sharegroup is found by name, see the package ``pyspark_sharegroup``; otherwise
+Spark finds an installed sharegroup by name, see the package ``pyspark_sharegroup``.  Otherwise call
 ``spark.dataSource.register(KafkaShareDataSource)``.
 """
 
@@ -27,48 +27,47 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.spark.options import batch_options, read_options, sink_options, stream_options
+from sharegroup.spark.outcomes import marked
+from sharegroup.spark.schema import spark_schema
 
 FORMAT = "kafka-share"
 
 
 class KafkaShareDataSource(DataSource):
-    """See the module's text."""
+    """The data source for the format ``kafka-share``, which creates readers and writers."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = dict(options)
         self._load = uuid.uuid4().hex
-        """Goes with the object into the reader, and with the schema into `foreachBatch`."""
+        """The id of this `load()`, which the reader and the schema in `foreachBatch` share."""
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is called with."""
+        """Return the name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of a read."""
-        from sharegroup.spark.options import read_options
-        from sharegroup.spark.outcomes import marked
-        from sharegroup.spark.schema import spark_schema
-
+        """Return the columns of a read."""
         return marked(spark_schema(read_options(self._options)), self._options, self._load)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """For ``spark.readStream``."""
-        from sharegroup.spark.options import stream_options
+        """Return the reader for ``spark.readStream``."""
+        # Imported here because a process needs at most one of the readers and writers.
         from sharegroup.spark.stream_reader import KafkaShareStreamReader
 
         return KafkaShareStreamReader(stream_options(self._options), self._load)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
+        # Imported here because a process needs at most one of the readers and writers.
         from sharegroup.spark.batch_read import KafkaShareBatchReader
-        from sharegroup.spark.options import batch_options
 
         return KafkaShareBatchReader(batch_options(self._options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``df.write``."""
-        from sharegroup.spark.options import sink_options
+        """Return the writer for ``df.write``."""
+        # Imported here because a process needs at most one of the readers and writers.
         from sharegroup.spark.sink import KafkaShareWriter
 
         if overwrite:
@@ -80,8 +79,8 @@ class KafkaShareDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002  Complete mode writes all again.
     ) -> DataSourceStreamArrowWriter:
-        """For ``df.writeStream``; Spark calls it with names, too."""
-        from sharegroup.spark.options import sink_options
+        """Return the writer for ``df.writeStream``; Spark may pass the arguments by name."""
+        # Imported here because a process needs at most one of the readers and writers.
         from sharegroup.spark.sink import KafkaShareStreamWriter
 
         return KafkaShareStreamWriter(sink_options(self._options), schema)

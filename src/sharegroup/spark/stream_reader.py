@@ -1,21 +1,21 @@
-"""The streaming reader of ``kafka-share``: a member of the share group, in Spark's form.
+"""The streaming reader of ``kafka-share``, which is a member of the share group.
 
-Spark makes two of these.  One lives as long as the query in a process of its own on the
-driver's host and gets all calls but `read`; the other is only made to be pickled to the
-executors.  So making one does nothing, and the member starts with the first call that needs
-it, which after a restart may be `partitions`.
+Spark creates two readers.  One exists as long as the query, in its own process on the driver's
+host, and gets all calls but `read`.  The other is only pickled to the executors.  So the
+constructor does nothing.  The member starts with the first call that needs it, which after a
+restart may be `partitions`.
 
-What each call means for the group is said in `ShareStream`; here are Spark's rules:
+`ShareStream` describes what each call means for the group.  Spark's rules are:
 
-    latestOffset   asked only after the batch before is committed; an error ends the query, so
-                   what passes by itself is logged and answered with ``start``
-    partitions     a pure function of the two offsets: no broker is needed
-    commit         comes late, twice or never: does nothing
-    stop           from Spark's ``finally`` when the process ends (`lifecycle`)
+    latestOffset   is called only after the previous batch is committed; an error ends the query,
+                   so a retriable error is logged and ``start`` is returned
+    partitions     is a pure function of the two offsets: no broker is needed
+    commit         is called late, twice or never: it does nothing
+    stop           is called by Spark's ``finally`` when the process ends (`lifecycle`)
 
-A query that was killed and starts again has the same member id as before, kept in its offsets.
-Else the group would count two members until the dead one's session times out, and the living
-one would get half of the partitions.
+The offsets store the member id, so a query that was killed has the same member id when it starts
+again.  Otherwise the group would have two members until the session of the old one times out, and
+the new one would get only half of the partitions.
 """
 
 from __future__ import annotations
@@ -35,15 +35,24 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from sharegroup import freed_memory
-from sharegroup.client.config import ClientConfig, config_from
-from sharegroup.client.share_ranges import RECORDS_MAX, ShareRanges
+from sharegroup.client.loop_thread import LoopThread
+from sharegroup.client.records import AcknowledgeType
+from sharegroup.client.settings.client_config import ReadingConfig, config_from
+from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, ShareRanges
+from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import KafkaError
-from sharegroup.spark.background import LoopThread
-from sharegroup.spark.decision_files import DecisionFiles, default_location
+from sharegroup.spark import executor_read
+from sharegroup.spark.decision_files import (
+    DecisionFiles,
+    default_location,
+    folder_of,
+    write_decisions,
+)
 from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.lifecycle import GOODBYE_SECONDS, exit_as_orphan, exit_on_sigterm
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.options import SourceOptions
+from sharegroup.spark.partition import PartitionRuns
 from sharegroup.spark.plan import plan
 from sharegroup.spark.share_stream import ShareStream
 
@@ -57,11 +66,11 @@ T = TypeVar("T")
 
 
 class TriggerNotSupported(ValueError):
-    """The query's trigger can't work with a share group."""
+    """The query's trigger is not supported for share groups."""
 
 
 class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module's text."""
+    """Reads the records of a share group, for ``spark.readStream``."""
 
     def __init__(self, options: SourceOptions, load: str) -> None:
         self._options = options
@@ -70,18 +79,18 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._member: _Member | None = None
         self._is_available_now = False
 
-    # What Spark calls, in its order.
+    # The methods that Spark calls, in the order of the calls.
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's names.
-        """The run ends at what are the last offsets when it asks for the first time."""
+        """Let the run end at the end offsets of the first `latestOffset` call."""
         self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Always a number, so that Trigger.Once, which asks for everything, is recognised."""
+        """Return a number of rows, so that Trigger.Once, which has no limit, can be detected."""
         return ReadMaxRows(self._options.records_per_trigger_max or RECORDS_MAX)
 
     def initialOffset(self) -> Json:  # noqa: N802
-        """Before the first batch; the group's position is the broker's."""
+        """Return the offset before the first batch; the broker keeps the group's position."""
         return StreamOffset(self._subscription).to_json()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
@@ -94,7 +103,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else RECORDS_MAX
         offset = parse(start, self._subscription)
         member = self._started(offset)
-        member.keeper.begin()  # Spark asks when the batch before is done, so its records are too.
+        # Spark has finished the previous batch, so its kept records are not needed any more.
+        member.keeper.begin()
         if self._is_available_now and not member.stream.has_end:
             member.call(member.stream.stop_at_the_end())
         try:
@@ -107,18 +117,18 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return start if end is offset else end.to_json()
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
-        """Figures about the group and this reader, for Spark's progress reports."""
+        """Return figures about the group and this reader, for Spark's progress reports."""
         if self._member is None:
             return None
         self._member.refresh()
         return dict(self._member.stream.report())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """The tasks that read what was acquired for the batch that ends at ``end``."""
+        """Return the tasks that read the records of the batch that ends at ``end``."""
         if start == end:
             return []  # Spark runs an empty first batch when there are no records yet.
         offset = parse(end, self._subscription)
-        member = self._started(offset)  # Joining the group can begin meanwhile.
+        member = self._started(offset)  # So that the member joins the group in the meantime.
         return plan(
             offset.acquired,
             offset.names,
@@ -128,47 +138,65 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, on an executor."""
-        from sharegroup.spark.executor_read import read
+        """Yield the rows of one task, on an executor."""
+        return executor_read.read(self._options, partition, unreadable=self._reject)
 
-        return read(self._options, partition)
+    def _reject(self, part: PartitionRuns, offsets: OffsetSet) -> None:
+        """Reject unreadable offsets, so they are archived when the batch is acknowledged.
+
+        This runs on an executor: the decision is a file, like those of `foreachBatch`. If it cannot
+        be written, the offsets are accepted.
+        """
+        location = self._options.outcomes_location or default_location()
+        folder = folder_of(location, self._options.group, self._load)
+        decided = {(part.topic, part.partition): {AcknowledgeType.REJECT: offsets}}
+        try:
+            write_decisions(folder, decided)
+        except OSError as error:
+            log.warning(
+                "outcomes.not_written folder=%s error=%r (offsets that cannot be read are "
+                "accepted with their batch)",
+                folder,
+                error,
+            )
 
     def commit(self, end: Json) -> None:
-        """Nothing: `latestOffset` has said it already, or will."""
+        """Do nothing: `latestOffset` acknowledges the records."""
 
     def stop(self) -> None:
-        """Leave the group; what is held is given back with the session."""
+        """Leave the group; the held records are released when the session is closed."""
         member, self._member = self._member, None
         if member is not None:
             member.close()
 
     def _started(self, offset: StreamOffset) -> _Member:
-        """The member, which keeps the name that the query's offsets have for it."""
+        """Return the member, started if necessary, with the member id of the query's offsets."""
         if self._member is None:
             self._member = _Member(self._options, self._load, offset.query or uuid.uuid4().hex)
         return self._member
 
 
 class _Member:
-    """The member's thread: heartbeats, renewals and requests go on while Spark does not call."""
+    """The member with its thread, so heartbeats and renewals continue between Spark's calls."""
 
     def __init__(self, options: SourceOptions, load: str, query: str) -> None:
         exit_on_sigterm()
         freed_memory.keep_for_answers()
         self._thread = LoopThread("kafka-share-driver")
+        self._thread.enter()
         self.keeper = Keeper(options.kept_bytes_max)
-        self._ranges = self._thread.call(_make_ranges(options, query, self.keeper))
+        self._ranges = self._thread.run(_make_ranges(options, query, self.keeper))
         files = DecisionFiles(options.outcomes_location or default_location(), options.group, load)
         files.remove_old()
         self.stream = ShareStream(self._ranges, files, query=query, load=load)
         self._thread.submit(exit_as_orphan(self._ranges.close))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it on the member's thread and wait for it."""
-        return self._thread.call(work)
+        """Run a coroutine in the member's thread and return its result."""
+        return self._thread.run(work)
 
     def refresh(self) -> None:
-        """Have the group's position asked for in the background."""
+        """Request the group's positions in the background."""
         self._thread.submit(self.stream.refresh_positions())
 
     def close(self) -> None:
@@ -177,14 +205,14 @@ class _Member:
             leaving.result(GOODBYE_SECONDS)
         except (FutureTimeout, KafkaError) as error:
             log.warning("stream.leave_failed error=%r (locks and membership time out)", error)
-        self._thread.close()
+        self._thread.leave()
         self.keeper.close()
 
 
 async def _make_ranges(options: SourceOptions, query: str, keeper: Keeper) -> ShareRanges:
-    """On the loop it belongs to; begins to join the group."""
+    """Create the member in its event loop and begin to join the group."""
     ranges = ShareRanges(
-        config_from(ClientConfig, options.client),
+        config_from(ReadingConfig, options.client),
         group_id=options.group,
         topics=options.topics,
         member_id=query,

@@ -1,1 +1,1 @@
-"""Files: segments, logs, durability and recovery."""
+"""Storage of the partition logs in files: segments, durability and recovery."""

@@ -1,11 +1,11 @@
-"""What users need to test code that speaks Kafka, and what our own tests use.
+"""Tools to test code that uses Kafka, for users and for our own tests.
 
-A broker in one call (`broker`, `run_broker`), a clock that is moved by hand (`ManualClock`),
-virtual time for asyncio (`virtual_time.run`), a disk that loses what was not synced
+They are a broker in one call (`broker`, `run_broker`), a clock that tests advance
+(`ManualClock`), virtual time for asyncio (`virtual_time.run`), a disk that loses unsynced writes
 (`power_loss.PowerLossDisk`), and fixtures for pytest.
 
-Names are loaded when they are used: pytest loads this package in every project where
-sharegroup is installed, for its fixtures, and must not pay for a broker that nobody asks for.
+Names are imported on first use. In every project where sharegroup is installed, pytest loads
+this package for its fixtures, and should not spend the time to import an unused broker.
 """
 
 from importlib import import_module

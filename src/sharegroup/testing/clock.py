@@ -1,4 +1,4 @@
-"""A clock that tests move by hand: a lock of thirty seconds expires at once."""
+"""A clock that tests advance by hand, so that a lock of 30 seconds expires at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 
 
 class ManualTimer:
-    """A call that a `ManualClock` makes when it is moved far enough."""
+    """A callback that a `ManualClock` calls when it is advanced to the due time."""
 
     __slots__ = ("_callback",)
 
@@ -26,7 +26,7 @@ class ManualTimer:
 
 
 class ManualClock:
-    """Stands still until `advance` is called; timers fire in the order of their due times.
+    """A clock that stands still until `advance`; timers fire in the order of their due times.
 
     >>> clock = ManualClock()
     >>> timer = clock.call_at_ms(clock.now_ms() + 30_000, lambda: print("expired"))
@@ -55,7 +55,10 @@ class ManualClock:
         return timer
 
     def advance(self, seconds: float) -> None:
-        """Let this much time pass.  Call it on the thread of the broker's event loop."""
+        """Advance the clock and fire the due timers.
+
+        Call it on the thread of the broker's event loop.
+        """
         until_ms = self._now_ms + round(seconds * 1000)
         while self._due and self._due[0][0] <= until_ms:
             due_ms, _, timer = heapq.heappop(self._due)

@@ -1,12 +1,12 @@
-"""A real broker inside the test's own process: sockets, storage and all.
+"""Runs a real broker, with sockets and storage, inside the process of a test.
 
     async with broker() as b:                 # in a coroutine
-        ... AdminClient(bootstrap_servers=b.bootstrap) ...
+        ... AdminClient(bootstrap_servers=b.bootstrap_servers) ...
 
-    with run_broker() as b:                   # anywhere else: the broker has a thread of its own
-        ... confluent_kafka.Producer({"bootstrap.servers": b.bootstrap}) ...
+    with run_broker() as b:                   # in other code: the broker has its own thread
+        ... confluent_kafka.Producer({"bootstrap.servers": b.bootstrap_servers}) ...
 
-Data lies in a temporary folder that is removed at the end, unless a folder is given.
+The data is in a temporary folder, which is removed at the end, unless a folder is given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from sharegroup.broker.app import Running, start
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.configuration.config import Config
-from sharegroup.storage.files import Files
+from sharegroup.storage.disk.files import Files
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
@@ -29,17 +29,17 @@ STOP_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TestBroker:
-    """A broker that runs while its context is open."""
+    """A broker that runs while its context manager is open."""
 
-    __test__ = False  # Not a test class, whatever pytest thinks of the name.
+    __test__ = False  # Without this, pytest would collect the class because of its name.
 
-    bootstrap: str
-    """What clients take as bootstrap servers."""
+    bootstrap_servers: str
+    """The address of the broker, for the option ``bootstrap_servers`` of clients."""
     cluster_id: str
     data: str
-    """The data directory."""
+    """The path of the data directory."""
     running: Running
-    """The broker's parts, for tests that look inside; use it on the broker's own thread."""
+    """The parts of the broker, for tests of its internals; use it on the broker's thread."""
 
 
 @asynccontextmanager
@@ -51,15 +51,15 @@ async def broker(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> AsyncIterator[TestBroker]:
-    """A broker on the running event loop.
+    """Run a broker on the running event loop while the context is open.
 
-    ``settings`` are Kafka's names, ``clock`` may be a `ManualClock`, ``files`` a
-    `PowerLossDisk`.
+    ``settings`` are broker settings by Kafka's names. ``clock`` may be a `ManualClock`, ``files``
+    a `PowerLossDisk`.
 
     >>> import asyncio
     >>> from sharegroup.client import AdminClient, NewTopic
     >>> async def topics() -> list[str]:
-    ...     async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap) as admin:
+    ...     async with broker() as b, AdminClient(bootstrap_servers=b.bootstrap_servers) as admin:
     ...         await admin.create_topics([NewTopic("orders", num_partitions=3)])
     ...         return await admin.list_topics()
     >>> asyncio.run(topics())
@@ -73,7 +73,9 @@ async def broker(
         }
         running = await start(Config.parse(values), clock=clock, files=files)
         try:
-            yield TestBroker(running.bootstrap, running.cluster_id, values["log.dirs"], running)
+            yield TestBroker(
+                running.bootstrap_servers, running.cluster_id, values["log.dirs"], running
+            )
         finally:
             await running.stop()
 
@@ -82,10 +84,10 @@ async def broker(
 def run_broker(
     settings: Mapping[str, str] | None = None, *, data: str | None = None, port: int = 0
 ) -> Iterator[TestBroker]:
-    """A broker on a thread of its own, for code that is not asynchronous.
+    """Run a broker on its own thread while the context is open, for synchronous code.
 
     >>> with run_broker() as b:
-    ...     b.bootstrap.startswith("127.0.0.1:")
+    ...     b.bootstrap_servers.startswith("127.0.0.1:")
     True
     """
     started: list[TestBroker] = []

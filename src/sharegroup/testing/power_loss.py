@@ -1,16 +1,16 @@
-"""A disk in memory that loses what was not synced when the power goes.
+"""A disk in memory that may lose unsynced changes at a power failure.
 
-Killing a process proves nothing about durability: the system still writes what the process had
-handed over.  `PowerLossDisk` stands in for the file system of a broker or a log, remembers what
-was synced, and on `cut_power` does to the rest what real disks do:
+Killing a process does not test durability, because the system still writes the data that the
+process had written. `PowerLossDisk` replaces the file system of a broker or a log, records the
+syncs, and on `cut_power` treats unsynced changes as real disks do:
 
-- each write that was not synced is kept, lost, or torn at any byte, each on its own, so that a
+- each unsynced write is kept, lost, or torn at any byte, independently of the others, so that a
   later write may survive an earlier one;
-- a new file, a removal or a rename that was not made durable by syncing its *folder* has
-  happened or not, each on its own, even when the file's content was synced;
-- what was synced stays.
+- a new file, a removal or a rename without a sync of its *folder* has happened or not, also
+  independently, even if the content of the file was synced;
+- synced changes stay.
 
-Everything is drawn from a seed, so a failure can be run again:
+All random decisions depend on a seed, so a failure can be reproduced:
 
     >>> disk = PowerLossDisk(seed=1)
     >>> disk.make_directory("/data")
@@ -23,8 +23,8 @@ Everything is drawn from a seed, so a failure can be run again:
     >>> disk.read(disk.open("/data/file"), 8, 0)
     b'promised'
 
-It can also fail in other ways: `fail_next_sync`, `fill_up`, and `cut_power_after`, which lets
-the power go at a given operation, so that a test can try every one in turn.
+It can also fail in other ways: `fail_next_sync`, `fill_up`, and `cut_power_after`, which fails
+from a given operation on, so that a test can try every operation in turn.
 """
 
 from __future__ import annotations
@@ -36,41 +36,58 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sharegroup.storage.files import Buffer, SyncQueue
+from sharegroup.storage.disk.files import Buffer, Identity, SyncQueue
 
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """Content as programs see it, as the disk has it, and the writes between the two."""
+    """A file: its content in memory, its content on disk, and the unsynced writes."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """(position, written), or (size, None) for a truncation; oldest first."""
+    """Writes as (position, bytes) and truncations as (size, None), oldest first."""
     error_kept: bool = False
-    """A sync of everything lost writes of this file: its own next sync says so."""
+    """Whether `sync_tree` lost writes of this file, so that its next `sync` has to fail."""
 
 
 @dataclass(slots=True, eq=False)
 class _Folder:
-    """Names as programs see them, as the disk has them, and the changes between the two."""
+    """A folder: its names in memory, its names on disk, and the unsynced changes."""
 
     names: dict[str, _Node] = field(default_factory=dict)
     durable: dict[str, _Node] = field(default_factory=dict)
     unsynced: list[tuple[tuple[str, _Node | None], ...]] = field(default_factory=list)
-    """Changes of names that happen together; None takes the name away."""
+    """Groups of changes that happen together or not at all; None removes a name."""
 
 
 _Node = _File | _Folder
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Move:
+    """A rename from one folder to another that is not durable yet."""
+
+    source: _Folder
+    name: str
+    target: _Folder
+    new_name: str
+    node: _Node
+
+    def settle(self) -> None:
+        """Make the rename durable in both folders."""
+        self.source.durable.pop(self.name, None)
+        self.target.durable[self.new_name] = self.node
+
+
 class PowerLossDisk:
-    """See the module's text.  Implements `sharegroup.storage.files.Files`."""
+    """A file system in memory that simulates power failures; it replaces `disk.files.Files`."""
 
     __slots__ = (
         "_failing_syncs",
         "_lock",
         "_locked",
+        "_moves",
         "_open",
         "_power_left",
         "_random",
@@ -84,14 +101,15 @@ class PowerLossDisk:
     def __init__(self, seed: int, *, can_sync_tree: bool = True) -> None:
         self.can_sync_tree = can_sync_tree
         self.operations = 0
-        """Changes and syncs so far, the failed ones included."""
+        """The number of changes and syncs so far, including failed ones."""
         self.syncs = 0
-        """Syncs of files, folders and the whole disk that were asked for."""
+        """The number of requested syncs of files, of folders and of the whole disk."""
         self._random = random.Random(seed)  # noqa: S311
-        self._lock = threading.RLock()  # A log may sync in a thread of its own.
+        self._lock = threading.RLock()  # A log may sync in another thread.
         self._top = _Folder()
         self._open: dict[int, _File] = {}
         self._locked: dict[int, str] = {}
+        self._moves: list[_Move] = []
         self._room: int | None = None
         self._failing_syncs = 0
         self._power_left: int | None = None
@@ -99,39 +117,43 @@ class PowerLossDisk:
     # Faults
 
     def cut_power(self) -> None:
-        """Lose the power and come back: what was not synced is up to chance.
+        """Simulate a power failure and a restart: unsynced changes survive at random.
 
-        Every open file and every lock is gone.
+        All open files are closed and all locks released.
         """
         with self._lock:
             self._power_left = None
             self._open.clear()
             self._locked.clear()
+            for move in self._moves:
+                if self._random.random() < 0.5:
+                    move.settle()
+            self._moves.clear()
             self._lose_names(self._top)
 
     def cut_power_after(self, operations: int) -> None:
-        """Let ``operations`` more changes and syncs happen; then all fail until `cut_power`."""
+        """Allow ``operations`` more changes and syncs; all later ones fail until `cut_power`."""
         self._power_left = operations
 
     @property
     def has_power(self) -> bool:
-        """False once the limit of `cut_power_after` is reached."""
+        """Whether the limit of `cut_power_after` is not reached yet."""
         return self._power_left is None or self._power_left > 0
 
     def fail_next_sync(self, count: int = 1) -> None:
-        """Let the next ``count`` syncs fail; what they should have synced may be lost."""
+        """Let the next ``count`` syncs fail; the writes that they should sync may be lost."""
         self._failing_syncs = count
 
     def fill_up(self, room_bytes: int = 0) -> None:
-        """Leave room for this many bytes more; then writes fail with ENOSPC."""
+        """Limit the free space to ``room_bytes``; writes beyond it fail with ENOSPC."""
         self._room = room_bytes
 
     def make_room(self) -> None:
-        """End what `fill_up` began."""
+        """Remove the limit of `fill_up`."""
         self._room = None
 
     def release_locks(self) -> None:
-        """Let the process that has the locks be dead; what it wrote stays, synced or not."""
+        """Simulate the death of the process with the locks; its writes stay, synced or not."""
         self._locked.clear()
 
     def flip_bit(self, path: str, position: int) -> None:
@@ -158,7 +180,7 @@ class PowerLossDisk:
 
     def close(self, fd: int) -> None:
         with self._lock:
-            self._open.pop(fd, None)  # The power may have closed it.
+            self._open.pop(fd, None)  # A power failure may have closed it already.
             self._locked.pop(fd, None)
 
     def read(self, fd: int, size: int, position: int) -> bytes:
@@ -172,7 +194,7 @@ class PowerLossDisk:
             room = len(written) if self._room is None else self._room
             growth = max(0, position + len(written) - len(file.content))
             if growth > room:
-                # The part that fits is written, as write(2) does it.
+                # As in write(2), the part that fits is written.
                 written = written[: len(written) - growth + room]
             if self._room is not None:
                 self._room -= min(growth, room)
@@ -202,26 +224,28 @@ class PowerLossDisk:
             _make_durable(file)
 
     def sync_queue(self) -> SyncQueue | None:
-        """There is none."""
+        """Return None: this disk has no queue of syncs."""
         return None
 
     def sync_directory(self, path: str) -> None:
         with self._lock:
             folder = self._folder(path)
             self._sync_operation([])
+            self._settle_moves(folder)
             _make_names_durable(folder)
 
     def sync_tree(self, path: str) -> None:
         with self._lock:
             nodes = list(_all_below(self._folder(path)))
             files = [node for node in nodes if isinstance(node, _File)]
-            before = [len(file.unsynced) for file in files]
+            counts_before = [len(file.unsynced) for file in files]
             try:
                 self._sync_operation(files)
             except OSError:
-                for file, count in zip(files, before, strict=True):
+                for file, count in zip(files, counts_before, strict=True):
                     file.error_kept |= len(file.unsynced) < count
                 raise
+            self._settle_moves(None)
             for node in nodes:
                 if isinstance(node, _File):
                     _make_durable(node)
@@ -236,12 +260,19 @@ class PowerLossDisk:
         with self._lock:
             return self._find(path) is not None
 
-    def make_directory(self, path: str) -> None:
+    def identity(self, file: int | str) -> Identity | None:
+        with self._lock:
+            node = self._opened(file) if isinstance(file, int) else self._find(file)
+            return None if node is None else (0, id(node))
+
+    def make_directory(self, path: str, *, parents: bool = True) -> None:
         with self._lock:
             folder = self._top
             *above, last = _parts(path)
             for name in above:
-                if name not in folder.names:  # Where the test lives is not under test.
+                if name not in folder.names and not parents:
+                    raise _error(errno.ENOENT, path)
+                if name not in folder.names:  # Parents are durable at once: not under test.
                     folder.names[name] = folder.durable[name] = _Folder()
                 folder = _as_folder(folder.names[name], path)
             if last not in folder.names:
@@ -251,12 +282,19 @@ class PowerLossDisk:
     def rename(self, source: str, target: str) -> None:
         with self._lock:
             folder, name = self._parent(source)
-            other, new_name = self._parent(target)
-            assert folder is other, "renames stay in their folder here"
+            target_folder, new_name = self._parent(target)
             if name not in folder.names:
                 raise _error(errno.ENOENT, source)
             self._operation(source)
-            _change(folder, (new_name, folder.names[name]), (name, None))
+            node = folder.names[name]
+            if folder is target_folder:
+                _change(folder, (new_name, node), (name, None))
+                return
+            # As in a file system with a journal, a rename changes both folders or none.
+            move = _Move(folder, name, target_folder, new_name, node)
+            del folder.names[name]
+            target_folder.names[new_name] = node
+            self._moves.append(move)
 
     def remove(self, path: str) -> None:
         with self._lock:
@@ -281,6 +319,9 @@ class PowerLossDisk:
             self._locked[fd] = path
             return fd
 
+    def release(self) -> None:
+        pass  # This disk holds no resources.
+
     # Finding things
 
     def _find(self, path: str) -> _Node | None:
@@ -296,16 +337,16 @@ class PowerLossDisk:
         return self._folder(above), name
 
     def _folder(self, path: str) -> _Folder:
-        found = self._find(path)
-        if found is None:
+        node = self._find(path)
+        if node is None:
             raise _error(errno.ENOENT, path)
-        return _as_folder(found, path)
+        return _as_folder(node, path)
 
     def _file(self, path: str) -> _File:
-        found = self._find(path)
-        if not isinstance(found, _File):
-            raise _error(errno.ENOENT if found is None else errno.EISDIR, path)
-        return found
+        node = self._find(path)
+        if not isinstance(node, _File):
+            raise _error(errno.ENOENT if node is None else errno.EISDIR, path)
+        return node
 
     def _opened(self, fd: int) -> _File:
         if fd not in self._open:
@@ -314,29 +355,36 @@ class PowerLossDisk:
 
     # Faults
 
-    def _operation(self, what: str) -> None:
-        """Count a change; fail it where the power is gone."""
+    def _operation(self, subject: str) -> None:
+        """Count a change; raise OSError if the power is off."""
         self.operations += 1
         if not self.has_power:
-            raise _error(errno.EIO, what)
+            raise _error(errno.EIO, subject)
         if self._power_left is not None:
             self._power_left -= 1
 
     def _sync_operation(self, files: list[_File]) -> None:
-        """Count a sync; where it fails, the system forgets some of what it should write."""
+        """Count a sync; if it fails, the system drops some of the unsynced writes."""
         self.syncs += 1
         self._operation("sync")
         if self._failing_syncs:
             self._failing_syncs -= 1
             for file in files:
-                file.unsynced = [one for one in file.unsynced if self._random.random() < 0.5]
+                file.unsynced = [write for write in file.unsynced if self._random.random() < 0.5]
             raise _error(errno.EIO, "sync")
 
+    def _settle_moves(self, folder: _Folder | None) -> None:
+        """Make the moves from and to a folder durable; all moves if ``folder`` is None."""
+        for move in list(self._moves):
+            if folder in (None, move.source, move.target):
+                move.settle()
+                self._moves.remove(move)
+
     def _lose_names(self, folder: _Folder) -> None:
-        """Settle the names in a folder, and what is behind those that stay."""
-        for together in folder.unsynced:
+        """Keep or lose each unsynced change of names, then do the same in the nodes that stay."""
+        for changes in folder.unsynced:
             if self._random.random() < 0.5:
-                _apply_names(folder.durable, together)
+                _apply_names(folder.durable, changes)
         folder.unsynced.clear()
         folder.names = dict(folder.durable)
         for node in folder.names.values():
@@ -346,7 +394,7 @@ class PowerLossDisk:
                 self._lose_content(node)
 
     def _lose_content(self, file: _File) -> None:
-        """Settle each write: kept, lost, or torn at some byte."""
+        """Keep, lose, or tear each unsynced write at some byte."""
         for position, written in file.unsynced:
             fate = self._random.random()
             if fate < 0.4:
@@ -356,10 +404,11 @@ class PowerLossDisk:
                 _apply(file.durable, position, written[:torn_at])
         file.unsynced.clear()
         file.content = bytearray(file.durable)
+        file.error_kept = False  # The kernel that kept it is gone.
 
 
 def _apply(content: bytearray, position: int, written: bytes | None) -> None:
-    """Write at ``position``, or cut to that size; a gap in between is zeros."""
+    """Write at ``position``, or truncate to that size; fill a gap with zeros."""
     if len(content) < position:
         content.extend(bytes(position - len(content)))
     if written is None:
@@ -377,7 +426,7 @@ def _apply_names(names: dict[str, _Node], together: tuple[tuple[str, _Node | Non
 
 
 def _change(folder: _Folder, *together: tuple[str, _Node | None]) -> None:
-    """Change names for programs to see; the disk may learn of it later."""
+    """Change names in memory, and note the changes as not durable yet."""
     _apply_names(folder.names, together)
     folder.unsynced.append(together)
 
@@ -412,5 +461,5 @@ def _as_folder(node: _Node, path: str) -> _Folder:
     return node
 
 
-def _error(code: int, what: str) -> OSError:
-    return OSError(code, os.strerror(code), what)
+def _error(code: int, subject: str) -> OSError:
+    return OSError(code, os.strerror(code), subject)

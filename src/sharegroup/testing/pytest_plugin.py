@@ -1,9 +1,9 @@
-"""Fixtures for pytest, there as soon as sharegroup is installed.
+"""Fixtures for pytest, available when sharegroup is installed.
 
 - ``sharegroup_broker``: a broker for one test.
-- ``sharegroup_session_broker``: one broker for the whole session; use topics of your own.
+- ``sharegroup_session_broker``: one broker for the whole session; each test needs its own topics.
 
-Both give an object with ``bootstrap``.  Broker settings come from a fixture of yours named
+Both return an object with ``bootstrap_servers``. To change broker settings, define a fixture named
 ``sharegroup_settings``.
 """
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def sharegroup_settings() -> dict[str, str]:
-    """Broker settings by Kafka's names; override it to set some."""
+    """Return broker settings by Kafka's names; override this fixture to change settings."""
     return {}
 
 
 @pytest.fixture
 def sharegroup_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroker]:
-    """A broker with an empty data directory, for this test alone."""
-    from sharegroup.testing.embedded import run_broker  # Loaded only by tests that use it.
+    """Run a broker with an empty data directory for one test."""
+    # Imported here because pytest loads this module for tests that use no broker, too.
+    from sharegroup.testing.embedded import run_broker
 
     with run_broker(sharegroup_settings) as running:
         yield running
@@ -35,7 +36,8 @@ def sharegroup_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroke
 
 @pytest.fixture(scope="session")
 def sharegroup_session_broker(sharegroup_settings: dict[str, str]) -> Iterator[TestBroker]:
-    """A broker that all tests of the session share."""
+    """Run one broker that all tests of the session share."""
+    # Imported here because pytest loads this module for tests that use no broker, too.
     from sharegroup.testing.embedded import run_broker
 
     with run_broker(sharegroup_settings) as running:

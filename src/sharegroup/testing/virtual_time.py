@@ -1,8 +1,8 @@
 """Virtual time for asyncio: a loop that jumps to the next timer instead of sleeping.
 
-It is for code that only waits for timers and for other tasks: there are no sockets and no
-threads in it.  When every task waits and no timer is set, nothing can ever happen again, and
-the loop says so instead of hanging.
+It is for code that waits only for timers and other tasks, without sockets and threads. If every
+task waits and no timer is set, the program could never continue. The loop then raises `Stuck`
+instead of hanging.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 
 class Stuck(Exception):
-    """Every task waits and no timer is set: the program would hang for ever."""
+    """Every task waits and no timer is set, so the program would hang for ever."""
 
 
 class _TimeTravel(selectors.BaseSelector):
-    """Instead of sleeping for ``timeout`` seconds, move the clock by them."""
+    """A selector that advances the clock by ``timeout`` seconds instead of sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0

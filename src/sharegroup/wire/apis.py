@@ -1,13 +1,12 @@
-"""Which requests exist on our wire: key, name, versions, and kio's class for each.
+"""The requests on the wire: key, name, versions, and kio's class for each.
 
-The table is written out; a test holds it against kio's index.  A message's module is loaded
-when its version is first asked for: all of them together take a second to import, a broker
+The tables are written out; a test compares them with kio's index. The module of a message is
+imported when its version is first used. All modules together take a second to import, and a broker
 that serves one kind of client needs about twenty.
 
-Kafka's header rule: an API's versions from ``flexible`` on use request header 2 and response
-header 1 (with tagged fields), older ones 1 and 0.  The one exception is the response of
-ApiVersions, which always has header 0, because its reader cannot know yet what the writer
-speaks.
+Kafka's rule for headers: an API's versions from ``flexible`` on use request header 2 and response
+header 1 (with tagged fields), older ones 1 and 0. The one exception is the response of ApiVersions,
+which always has header 0, because the client does not know the broker's versions yet.
 """
 
 from __future__ import annotations
@@ -35,20 +34,27 @@ class Api:
     advertised_from: int | None = None
     """The oldest version that ApiVersions names; None means ``oldest``."""
     between_brokers: bool = False
-    """Kafka's clients never ask it: served and advertised only on request (ADR 0010)."""
+    """Whether only brokers send it; then it is served and advertised only on request (ADR 0010)."""
 
     @property
     def oldest_advertised(self) -> int:
-        """What ApiVersions says in ``min_version``."""
+        """The value of ``min_version`` in ApiVersions."""
         return self.oldest if self.advertised_from is None else self.advertised_from
+
+    @property
+    def snake_name(self) -> str:
+        """The name as kio's packages and the broker's handlers and log lines have it."""
+        return "".join(
+            f"_{letter.lower()}" if letter.isupper() else letter for letter in self.name
+        )[1:]
 
 
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
         # librdkafka before 2.11.1 asks whether Produce 0 is served before it compresses with
-        # gzip, snappy or lz4, and sends plain batches when it is not (KAFKA-18659).  Kafka
-        # names 0 to 2 without serving them; nobody picks them, as clients take the newest.
+        # gzip, snappy or lz4, and sends plain batches when it is not (KAFKA-18659). Kafka names
+        # 0 to 2 without serving them; no client uses them, because clients use the newest.
         Api(0, "Produce", 3, 13, flexible=9, advertised_from=0),
         Api(1, "Fetch", 4, 18, flexible=12),
         Api(2, "ListOffsets", 1, 11, flexible=6),
@@ -76,6 +82,7 @@ APIS: dict[int, Api] = {
         Api(47, "OffsetDelete", 0, 0, flexible=1),
         Api(57, "UpdateFeatures", 0, 2, flexible=0),
         Api(60, "DescribeCluster", 0, 2, flexible=0),
+        Api(68, "ConsumerGroupHeartbeat", 0, 1, flexible=0),
         Api(74, "ListConfigResources", 0, 1, flexible=0),
         Api(76, "ShareGroupHeartbeat", 1, 1, flexible=1),
         Api(77, "ShareGroupDescribe", 1, 1, flexible=1),
@@ -92,13 +99,13 @@ APIS: dict[int, Api] = {
     )
 }
 
-"""What our broker serves."""
+"""The APIs that the broker serves."""
 
 PEER_APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        # For an administrator: before version 8 there was one group a request, and from version
-        # 10 on topics have ids, which an administrator is not given.
+        # For an administrator: before version 8 a request had one group, and from version 10 on
+        # topics have ids, which an administrator does not have.
         Api(8, "OffsetCommit", 8, 9, flexible=8),
         Api(9, "OffsetFetch", 8, 9, flexible=6),
         Api(17, "SaslHandshake", 0, 1, flexible=2),
@@ -106,50 +113,50 @@ PEER_APIS: dict[int, Api] = {
         Api(69, "ConsumerGroupDescribe", 0, 1, flexible=0),
     )
 }
-"""What our clients ask beside that, of Apache Kafka, or in fewer versions than are served."""
+"""APIs of Apache Kafka that only the client uses, or in fewer versions than are served."""
 
 
 def api_of(key: int) -> Api:
-    """One request type, whoever serves it; KeyError when it is in neither table."""
+    """Return an API of either table; KeyError if it is in neither."""
     return APIS.get(key) or PEER_APIS[key]
 
 
 def spoken_api(key: int) -> Api:
-    """One request type in the versions that our clients speak."""
+    """Return an API in the versions that the client uses."""
     return PEER_APIS.get(key) or APIS[key]
 
 
 @cache
 def request_class(key: int, version: int) -> type[Any]:
-    """kio's dataclass for this request; (key, version) must be in the table."""
+    """Return kio's dataclass for this request; (key, version) must be in the table."""
     return _message_class(key, version, "Request")
 
 
 @cache
 def response_class(key: int, version: int) -> type[Any]:
-    """kio's dataclass for this response; (key, version) must be in the table."""
+    """Return kio's dataclass for this response; (key, version) must be in the table."""
     return _message_class(key, version, "Response")
 
 
 def newest_request_class(key: int) -> type[Any]:
-    """The class that handlers are written against."""
+    """Return the request class that handlers are written for."""
     return request_class(key, APIS[key].newest)
 
 
 def is_flexible(key: int, version: int) -> bool:
-    """Whether this version has compact lengths, tagged fields and request header 2."""
+    """Return whether this version has compact lengths, tagged fields and request header 2."""
     return version >= api_of(key).flexible
 
 
 @cache
 def response_header_version(key: int, version: int) -> int:
-    """1 with tagged fields, 0 without; ApiVersions has none in any version."""
+    """Return 1 if the response header has tagged fields, otherwise 0 (always for ApiVersions)."""
     return 1 if is_flexible(key, version) and key != API_VERSIONS else 0
 
 
 @cache
 def response_module(key: int, version: int) -> Any:
-    """The module with a response's class and those of its parts, for who answers natively."""
+    """Return the module with a response's class and those of its parts."""
     return _message_module(key, version, "Response")
 
 
@@ -161,5 +168,4 @@ def _message_class(key: int, version: int, direction: str) -> type[Any]:
 def _message_module(key: int, version: int, direction: str) -> Any:
     api = api_of(key)
     assert api.oldest <= version <= api.newest, f"{api.name} version {version} is not in the tables"
-    folder = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in api.name)
-    return import_module(f"kio.schema.{folder[1:]}.v{version}.{direction.lower()}")
+    return import_module(f"kio.schema.{api.snake_name}.v{version}.{direction.lower()}")

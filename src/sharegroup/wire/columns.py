@@ -1,28 +1,27 @@
-"""Records as columns: a broker's whole answer decoded at once, with numpy, into Arrow arrays.
+"""Records as columns: a whole response decoded at once, with numpy, into Arrow arrays.
 
-A record is a chain of variable-length numbers and byte strings; where one ends is only known
-by reading it.  One thing has to be done record by record: hopping from length to length to
-find where each begins.  Everything else is done for all records together, field by field::
+A record is a chain of variable-length numbers and byte strings, so its end is known only after
+reading it. Only one step is done record by record: hopping from length to length to find where each
+record begins. All other steps are done for all records together, field by field::
 
     octets   |len|attr|time|offset|klen| key |vlen| value |headers|len|attr| ...
     starts    ^-------------------- hop ------------------------->^---
     position      all times -> all offsets -> all key lengths -> all value lengths ...
 
-Keys and values are then cut out of the answer by their boundaries: an Arrow array over the
-bytes as they lie there, whose every second element is taken.  No record becomes a Python
-object.  numpy's cost is per call, so all batches of about ``group_bytes`` are decoded
-together: a log of batches with one record each is read nearly as fast as one of large batches.
+Keys and values are then cut out of the response by their boundaries: an Arrow array over the bytes
+in place, of which every second element is taken. No record becomes a Python object. numpy's cost is
+per call, so all batches of about ``group_bytes`` are decoded together: a log with one record per
+batch is read nearly as fast as one with large batches.
 
-The bytes are a stranger's.  Every length is held against the record it stands in before
-anything is read or made by it, batches are decompressed under a limit, and what is yielded at
-a time is bounded by ``group_bytes`` and the largest batch.  What is read is what
-`records.decode_records` reads, held so by a test.
+The bytes are untrusted. Every length is compared with the record that contains it before it is
+used, and batches are decompressed under a limit. The memory of each result is limited by
+``group_bytes`` and the largest batch. The result equals that of `records.decode_records`, which a
+test checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from struct import Struct
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -34,13 +33,13 @@ from sharegroup.wire.batches import (
     CONTROL,
     HEADER_BYTES,
     LENGTH_END,
-    LENGTH_MIN,
     LOG_APPEND_TIME,
-    MAGIC,
-    MAGIC_AT,
+    RECORD_BYTES_MIN,
     Buffer,
+    batch_positions,
 )
 from sharegroup.wire.compression import decompress
+from sharegroup.wire.record_walk import UNREADABLE
 from sharegroup.wire.records import DECOMPRESSED_BYTES_MAX
 
 try:
@@ -61,18 +60,16 @@ except ModuleNotFoundError as error:
     ) from error
 
 SPAN_BYTES_MAX = 2**31 - 1
-"""Arrow's arrays of strings count their bytes with 32 bits."""
+"""Number of bytes in an Arrow array of strings, which counts them with 32 bits."""
 
 GROUP_BYTES = 4 * 1024 * 1024
-"""Enough records of 1 KiB to make up for numpy's cost per call; more gains nothing."""
-
-RECORD_BYTES_MIN = 7
-"""One byte for each of length, attributes, time, offset, both lengths, and header count."""
+"""Size of a group: enough records of 1 KiB to outweigh numpy's cost per call."""
 
 ABREAST_MIN = 24
-"""Batches that are worth a call of numpy for each of their records."""
+"""Number of batches that are worth a call of numpy for each of their records."""
 
-_length = Struct(">i")
+Unreadable = Callable[[int, int, Exception], None]
+"""Receives the offsets [first, end) of a batch that cannot be read, and the error."""
 
 _HEADER = np.dtype(
     [
@@ -95,7 +92,7 @@ assert _HEADER.itemsize == HEADER_BYTES
 
 
 def _steps() -> Integers:
-    """By a record's first two bytes, how far it is to the next one; 0 where two don't tell."""
+    """Return the distance to the next record by a record's first two bytes; 0 if unknown."""
     first, second = np.arange(1 << 16) & 0xFF, np.arange(1 << 16) >> 8
     of_two = 2 + ((first & 0x7F | second << 7) >> 1)
     return np.where(first < 0x80, 1 + (first >> 1), np.where(second < 0x80, of_two, 0))
@@ -104,60 +101,70 @@ def _steps() -> Integers:
 _STEPS = _steps()
 
 
-class Ranges(NamedTuple):
+class OffsetRanges(NamedTuple):
     """Ascending, disjoint offset ranges [first, end), as two arrays of equal length."""
 
     first: Integers
     end: Integers
 
     @classmethod
-    def of(cls, pairs: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Ranges:
-        """From pairs (first, end)."""
+    def of(cls, pairs: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> OffsetRanges:
+        """Return the ranges given as pairs (first, end)."""
         table = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
         return cls(table[:, 0], table[:, 1])
 
 
 class RecordColumns(NamedTuple):
-    """Records side by side; all columns have the same length, which is 1 or more."""
+    """Records in columns of the same length, which is 1 or more."""
 
     offsets: Integers
     timestamps: Integers
-    """Milliseconds since 1970; -1 where the producer set none."""
+    """Milliseconds since 1970; -1 if the producer set none."""
     timestamp_types: npt.NDArray[np.int32]
-    """0: the time is the producer's; 1: the broker's, when it appended the record."""
+    """0: the producer's time; 1: the broker's time when it appended the record."""
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None
-    """Of type `header_columns.HEADERS`, null for a record without any; None if not asked for."""
+    """Of type `header_columns.HEADERS`, null if a record has none; None if not requested."""
     range_index: Integers
-    """Of each record, which of the asked ranges it lies in; 0 where none were asked for."""
+    """The index of the range that contains each record; 0 if no ranges were given."""
 
 
 def record_columns(
     buffer: Buffer,
-    ranges: Ranges | None = None,
+    ranges: OffsetRanges | None = None,
     *,
     headers: bool = False,
     group_bytes: int = GROUP_BYTES,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    unreadable: Unreadable | None = None,
 ) -> Iterator[RecordColumns]:
-    """The records of all whole batches in order, or of those within ``ranges``, in groups.
+    """Iterate over the records of all whole batches in order, or those in ``ranges``, in groups.
 
-    Control batches are passed over, an incomplete batch at the end is left out.  Batches that
-    no range touches are not looked into.  Raises CorruptMessage for a batch that is none,
-    whose checksum does not hold, or whose records are none; headers are only checked where
-    they are asked for.  UnsupportedCompressionType for a codec that does not exist.
+    Control batches are skipped, and so is an incomplete batch at the end. Batches that no range
+    touches are not decoded. Raises CorruptMessage for a batch with an invalid header, checksum or
+    record; headers of records are checked only if they are requested. Raises
+    UnsupportedCompressionType for an unknown codec. With ``unreadable`` such a batch is skipped and
+    reported, unless its length is invalid.
     """
     octets = np.frombuffer(buffer, dtype=np.uint8)
-    positions = batch_positions(buffer)
+    positions = np.array(batch_positions(buffer), dtype=np.int64)
     decompressed_bytes_max = min(decompressed_bytes_max, SPAN_BYTES_MAX - group_bytes)
     table = octets[positions[:, None] + np.arange(HEADER_BYTES)].view(_HEADER)[:, 0]
     wanted = table["attributes"] & CONTROL == 0
     if ranges is not None:
         wanted &= _touched(table, ranges)
     positions, table = positions[wanted], table[wanted]
-    for group in _groups(buffer, positions, table, group_bytes, decompressed_bytes_max):
-        if (columns := _decode(group, ranges, headers=headers)) is not None:
+    limits = group_bytes, decompressed_bytes_max
+    for group in _groups(buffer, positions, table, limits, unreadable):
+        try:
+            columns = _decode(group, ranges, headers=headers)
+        except CorruptMessage:
+            if unreadable is None:
+                raise
+            yield from _decode_apart(group, ranges, unreadable, headers=headers)
+            continue
+        if columns is not None:
             yield columns
 
 
@@ -166,34 +173,14 @@ class _Group(NamedTuple):
 
     body: Buffer
     first: Integers
-    """Where in ``body`` the records of each batch begin."""
+    """Positions in ``body`` at which the records of each batch begin."""
     end: Integers
     table: npt.NDArray[np.void]
-    """The batches' headers."""
+    """The headers of the batches."""
 
 
-def batch_positions(buffer: Buffer) -> Integers:
-    """Where the whole batches begin.  A hot loop."""
-    positions = []
-    position = 0
-    size = len(buffer)
-    unpack_length = _length.unpack_from
-    while size - position >= HEADER_BYTES:
-        (length,) = unpack_length(buffer, position + LENGTH_END - _length.size)
-        if length < LENGTH_MIN or buffer[position + MAGIC_AT] != MAGIC:
-            raise CorruptMessage(
-                f"batch at byte {position}: expected magic {MAGIC} and a length of {LENGTH_MIN} "
-                f"or more, found magic {buffer[position + MAGIC_AT]} and length {length}"
-            )
-        if LENGTH_END + length > size - position:
-            break
-        positions.append(position)
-        position += LENGTH_END + length
-    return np.array(positions, dtype=np.int64)
-
-
-def _touched(table: npt.NDArray[np.void], ranges: Ranges) -> npt.NDArray[np.bool_]:
-    """Which batches hold an offset of the ranges, going by their headers."""
+def _touched(table: npt.NDArray[np.void], ranges: OffsetRanges) -> npt.NDArray[np.bool_]:
+    """Return which batches may have an offset of the ranges, according to their headers."""
     if not ranges.first.size:
         return np.zeros(len(table), dtype=bool)
     base = table["base_offset"].astype(np.int64)
@@ -208,41 +195,55 @@ def _groups(
     buffer: Buffer,
     positions: Integers,
     table: npt.NDArray[np.void],
-    group_bytes: int,
-    decompressed_bytes_max: int,
+    limits: tuple[int, int],
+    unreadable: Unreadable | None,
 ) -> Iterator[_Group]:
-    """Batches with intact checksums, as many at a time as make up ``group_bytes``.
+    """Iterate over groups of batches with valid checksums, of about ``limits[0]`` bytes each.
 
-    The loop is per batch and hot where batches are small.
+    The loop runs once per batch and is hot if batches are small.
     """
+    group_bytes, decompressed_bytes_max = limits
     view = memoryview(buffer)
     begins = positions.tolist()
     ends = (positions + LENGTH_END + table["length"]).tolist()
     codecs = (table["attributes"] & CODEC_MASK).tolist()
     crcs = table["crc"].tolist()
     bodies: list[Buffer] = []
-    total = begun_at = 0
+    batches: list[int] = []
+    total = 0
     for index, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        if crc32c(view[begin + CHECKED_AT : end]) != crcs[index]:
-            raise _corrupt(table[index], "the checksum does not hold")
-        body: Buffer = view[begin + HEADER_BYTES : end]
-        if codecs[index]:
-            body = _decompressed(table[index], body, decompressed_bytes_max)
-        bodies.append(body)
-        total += len(body)
-        if total >= group_bytes or index + 1 == len(begins):
-            batches = slice(begun_at, index + 1)
-            packed = any(codecs[batches]) or end - begins[begun_at] > SPAN_BYTES_MAX
+        try:
+            if crc32c(view[begin + CHECKED_AT : end]) != crcs[index]:
+                raise _corrupt(table[index], "the checksum does not hold")
+            body: Buffer = view[begin + HEADER_BYTES : end]
+            if codecs[index]:
+                body = _decompressed(table[index], body, decompressed_bytes_max)
+            bodies.append(body)
+            batches.append(index)
+            total += len(body)
+        except UNREADABLE as error:
+            if unreadable is None:
+                raise
+            unreadable(*_offsets(table[index]), error)
+        if batches and (total >= group_bytes or index + 1 == len(begins)):
+            packed = any(codecs[batches[0] : index + 1])
+            packed = packed or end - begins[batches[0]] > SPAN_BYTES_MAX
             yield (
                 _joined(bodies, table[batches])
                 if packed
                 else _in_place(view, positions[batches], table[batches])
             )
-            bodies, total, begun_at = [], 0, index + 1
+            bodies, batches, total = [], [], 0
+
+
+def _offsets(header: np.void) -> tuple[int, int]:
+    """Return the offsets [first, end) that a batch claims."""
+    first = int(header["base_offset"])
+    return first, first + int(header["last_offset_delta"]) + 1
 
 
 def _in_place(view: memoryview, positions: Integers, table: npt.NDArray[np.void]) -> _Group:
-    """Batches without compression, as they lie between their headers."""
+    """Return a group of uncompressed batches, whose records stay between their headers."""
     first = positions - positions[0] + HEADER_BYTES
     end = positions - positions[0] + LENGTH_END + table["length"]
     base = int(positions[0])
@@ -262,14 +263,30 @@ def _decompressed(header: np.void, body: Buffer, bytes_max: int) -> Buffer:
         raise _corrupt(header, str(error)) from error
 
 
-def _decode(group: _Group, ranges: Ranges | None, *, headers: bool) -> RecordColumns | None:
-    """The columns of one group; None when none of its records lies within the ranges."""
+def _decode_apart(
+    group: _Group, ranges: OffsetRanges | None, unreadable: Unreadable, *, headers: bool
+) -> Iterator[RecordColumns]:
+    """Decode each batch of a group alone, and skip those that cannot be read."""
+    for index in range(len(group.table)):
+        batch = slice(index, index + 1)
+        single_batch = _Group(group.body, group.first[batch], group.end[batch], group.table[batch])
+        try:
+            columns = _decode(single_batch, ranges, headers=headers)
+        except CorruptMessage as error:
+            unreadable(*_offsets(single_batch.table[0]), error)
+            continue
+        if columns is not None:
+            yield columns
+
+
+def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> RecordColumns | None:
+    """Return the columns of one group; None if no record lies within the ranges."""
     octets = np.frombuffer(group.body, dtype=np.uint8)
     try:
         starts, ends, batch = _record_bounds(group)
         lengths, at = read_varints(octets, starts, INT_BYTES_MAX)
         _require(at + lengths == ends, group, batch, "its length is not that of its fields")
-        # Unused so far, and taken for a number of one byte by `records`: read it alike.
+        # Attributes are unused so far; `records` also reads them as a number of one byte.
         _require(octets[at] < 0x80, group, batch, "unknown attributes")
         times, at = read_varints(octets, at + 1, LONG_BYTES_MAX)
         deltas, at = read_varints(octets, at, INT_BYTES_MAX)
@@ -305,7 +322,7 @@ def _decode(group: _Group, ranges: Ranges | None, *, headers: bool) -> RecordCol
 
 
 def _record_bounds(group: _Group) -> tuple[Integers, Integers, Integers]:
-    """Of each record: where it begins, where it ends, and the index of its batch."""
+    """Return for each record: its first position, its end, and the index of its batch."""
     counts = group.table["record_count"].astype(np.int64)
     sizes = group.end - group.first
     fits = (counts >= 0) & (counts <= sizes // RECORD_BYTES_MIN) & ((counts > 0) | (sizes == 0))
@@ -318,14 +335,14 @@ def _record_bounds(group: _Group) -> tuple[Integers, Integers, Integers]:
 
 
 def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
-    """Where the records begin, found from length to length.
+    """Return the positions at which records begin, by hopping from length to length.
 
-    The hottest loop, and the only one over records: it judges nothing.  A negative or lying
-    length leads to bounds that don't match the records' lengths, which are compared later for
-    all at once.  It goes forward by a byte or more each time, so it ends.
+    The hottest loop, and the only one over records. It checks nothing: a negative or false length
+    leads to bounds that do not match the records' lengths, which are compared later for all records
+    at once. Each hop advances by a byte or more, so the loop ends.
 
-    Many batches hop abreast: the first record of all, then the second, and so on, the longest
-    batches foremost.  When few are left that go on, each goes its way alone.
+    Many batches hop abreast: the first record of all, then the second, and so on, with the longest
+    batches first. When few batches are left, each is finished alone.
     """
     total = int(counts.sum())
     starts = np.empty(total, dtype=np.int64)
@@ -352,7 +369,7 @@ def _hop(body: Buffer, first: Integers, counts: Integers) -> Integers:
 
 
 def _hop_alone(body: Buffer, position: int, count: int) -> list[int]:
-    """Where so many records of one batch begin."""
+    """Return the positions of ``count`` records of one batch."""
     starts: list[int] = []
     append = starts.append
     for _ in range(count):
@@ -370,7 +387,7 @@ def _hop_alone(body: Buffer, position: int, count: int) -> list[int]:
 
 
 def _behind_long(body: Buffer, position: int) -> int:
-    """Where a record ends whose length takes more than two bytes."""
+    """Return the end of a record whose length takes more than two bytes."""
     length = 0
     for shift in range(0, 7 * INT_BYTES_MAX, 7):
         octet = body[position]
@@ -381,8 +398,8 @@ def _behind_long(body: Buffer, position: int) -> int:
     return position + (length >> 1)
 
 
-def _within(offsets: Integers, ranges: Ranges) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The index of the range each offset may lie in, and whether it does."""
+def _within(offsets: Integers, ranges: OffsetRanges) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Return the index of the range that may contain each offset, and whether it does."""
     index = np.searchsorted(ranges.first, offsets, side="right") - 1
     return index, (index >= 0) & (offsets < ranges.end[index])
 
@@ -390,7 +407,7 @@ def _within(offsets: Integers, ranges: Ranges) -> tuple[Integers, npt.NDArray[np
 def _times(
     deltas: Integers, table: npt.NDArray[np.void], batch: Integers
 ) -> tuple[Integers, npt.NDArray[np.int32]]:
-    """The records' times and the kinds of them."""
+    """Return the timestamps of the records and their types."""
     types = (table["attributes"] & LOG_APPEND_TIME != 0).astype(np.int32)[batch]
     times = table["first_timestamp"].astype(np.int64)[batch] + deltas
     appended = table["max_timestamp"].astype(np.int64)[batch]
@@ -404,5 +421,5 @@ def _require(holds: npt.NDArray[np.bool_], group: _Group, batch: Integers, other
         raise CorruptMessage(f"in the batch of {count} records at offset {offset}: {otherwise}")
 
 
-def _corrupt(header: np.void, what: str) -> CorruptMessage:
-    return CorruptMessage(f"batch at offset {int(header['base_offset'])}: {what}")
+def _corrupt(header: np.void, problem: str) -> CorruptMessage:
+    return CorruptMessage(f"batch at offset {int(header['base_offset'])}: {problem}")

@@ -1,14 +1,19 @@
-"""Compressing and decompressing what stands behind a batch header.
+"""Compression and decompression of the records behind a batch header.
 
-A few bytes can claim to be gigabytes.  Decompression therefore never goes by what the data
-says of itself but by a limit that the caller sets, and memory grows with what really comes
-out: gzip through zlib, which stops at a limit; lz4 and zstd into a buffer that starts small
-and is made larger until the limit; snappy, whose ratio has a ceiling, after its claimed
-length was held against both.
+A few bytes can claim to be gigabytes. Decompression therefore does not trust the data's own sizes
+but has a limit set by the caller, and memory grows only with the actual output. gzip goes through
+zlib, which stops at a limit. lz4 and zstd write into a buffer that starts small and grows up to the
+limit. snappy has a maximum ratio, and its claimed length is compared with both.
+
+The time is linear in the sizes of input and limit for any input. The work is done by compiled code
+that releases the interpreter lock, in pieces that leave little to do under the lock, so a thread
+that decompresses does not delay the event loop. Parts that cost time and may be empty (members of
+gzip, blocks of snappy) are limited in number.
 """
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from typing import Any
 
@@ -22,24 +27,36 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """Kafka's names of the codecs (``compression.type``) and their numbers in a batch."""
 
+# So a record compressed here has about the size that a Kafka broker would give it.
 LEVELS = {GZIP: 6, LZ4: 9, ZSTD: 3}
-"""Kafka's default levels."""
+"""Kafka's default compression levels."""
 
 GZIP_WINDOW = 31
-"""zlib's way to say: a gzip header, and the largest window."""
+"""zlib's code for a gzip header and the largest window."""
+GZIP_MEMBERS_MAX = 1_000
+"""Number of members of one gzip stream; producers write one."""
+GZIP_INPUT_BYTES = 64 * 1024
+"""Size of the pieces given to zlib, which copies the input that it does not use."""
+GZIP_OUTPUT_BYTES = 1024 * 1024
 GROWTH = 4
 FIRST_GUESS_BYTES = 64 * 1024
+MAPPED_BYTES_MIN = 1024 * 1024
+"""Size from which buffers come from the system, which clears pages only when they are used."""
 SNAPPY_RATIO_MAX = 64
-"""An element of snappy takes two bytes or more and gives at most 64."""
+"""Output bytes for each input byte; an element of snappy takes two bytes or more and gives 64."""
 XERIAL_HEADER = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
-"""Java's framing of snappy: this, then blocks behind four bytes of length."""
+"""The beginning of Java's framing of snappy; blocks with four bytes of length follow."""
 XERIAL_BLOCK_BYTES = 32 * 1024
+XERIAL_BLOCK_BYTES_MIN = 4 * 1024
+"""Smallest average output of a block of Java's framing, relative to the permitted output."""
+XERIAL_BLOCKS_FREE = 16
+"""Number of blocks that may be smaller."""
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_WINDOW_BYTES_MAX = 128 * 1024 * 1024
 
 
 def compress(codec: int, payload: Buffer) -> bytes:
-    """The payload as ``codec`` writes it, at Kafka's default level."""
+    """Return the payload compressed with ``codec``, at Kafka's default level."""
     match codec:
         case 0:
             return bytes(payload)
@@ -59,7 +76,7 @@ def compress(codec: int, payload: Buffer) -> bytes:
 
 
 def decompress(codec: int, payload: Buffer, *, bytes_max: int) -> Buffer:
-    """What ``compress`` was given; raises CorruptMessage, also above ``bytes_max``."""
+    """Return the original payload; raises CorruptMessage, also above ``bytes_max``."""
     match codec:
         case 0:
             return payload
@@ -79,36 +96,53 @@ def _too_large(bytes_max: int) -> CorruptMessage:
     return CorruptMessage(f"records decompress to more than {bytes_max} bytes")
 
 
-def _gunzip(payload: Buffer, bytes_max: int) -> bytes:
-    """All members of a gzip stream."""
-    parts = []
-    left = bytes_max
-    rest: Buffer = payload
-    while len(rest):
-        stream = zlib.decompressobj(wbits=GZIP_WINDOW)
-        try:
-            part = stream.decompress(rest, left + 1)
-        except zlib.error as error:
-            raise CorruptMessage(f"gzip: {error}") from error
-        left -= len(part)
-        if left < 0:
-            raise _too_large(bytes_max)
-        if not stream.eof:
-            raise CorruptMessage("gzip: the stream is cut off")
-        parts.append(part)
-        rest = stream.unused_data
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+def _gunzip(payload: Buffer, bytes_max: int) -> bytes | bytearray:
+    """Return the output of all members of a gzip stream.
+
+    Input and output are cut into pieces, because zlib copies the input that it does not use, and
+    because an output that grows within zlib is copied under the interpreter lock.
+    """
+    output = bytearray()
+    members = position = 0
+    with memoryview(payload) as view:
+        while position < len(view):
+            members += 1
+            if members > GZIP_MEMBERS_MAX:
+                raise CorruptMessage(f"gzip: more than {GZIP_MEMBERS_MAX} members")
+            stream = zlib.decompressobj(wbits=GZIP_WINDOW)
+            while not stream.eof:
+                piece = stream.unconsumed_tail
+                if not piece:
+                    piece = bytes(view[position : position + GZIP_INPUT_BYTES])
+                    position += len(piece)
+                room = min(GZIP_OUTPUT_BYTES, bytes_max + 1 - len(output))
+                part = _inflated(stream, piece, room)
+                if not piece and not part:
+                    raise CorruptMessage("gzip: the stream is cut off")
+                output += part
+                if len(output) > bytes_max:
+                    raise _too_large(bytes_max)
+            position -= len(stream.unused_data)
+    return output
+
+
+def _inflated(stream: Any, piece: bytes, bytes_max: int) -> bytes:
+    try:
+        part: bytes = stream.decompress(piece, bytes_max)
+    except zlib.error as error:
+        raise CorruptMessage(f"gzip: {error}") from error
+    return part
 
 
 def _into_growing(decompress_into: Any, payload: Buffer, bytes_max: int) -> memoryview:
-    """Into a buffer of a first guess, and a larger one each time it does not suffice.
+    """Decompress into a buffer of a first guess, and into a larger one each time it is too small.
 
-    cramjam does not tell a full buffer from damaged data, so damaged data is tried with all
+    cramjam does not distinguish a full buffer from damaged data, so damaged data is tried with all
     sizes: at most four thirds of ``bytes_max`` is written in vain.
     """
     size = min(bytes_max, max(FIRST_GUESS_BYTES, GROWTH * len(payload)))
     while True:
-        output = bytearray(size)
+        output = _empty_buffer(size)
         try:
             written = decompress_into(payload, output)
         except cramjam.DecompressionError as error:
@@ -121,6 +155,11 @@ def _into_growing(decompress_into: Any, payload: Buffer, bytes_max: int) -> memo
             return memoryview(output)[:written]
 
 
+def _empty_buffer(size: int) -> bytearray | mmap.mmap:
+    """Return a buffer of zeros; 64 MiB take no time here, but 50 ms as a bytearray."""
+    return bytearray(size) if size < MAPPED_BYTES_MIN else mmap.mmap(-1, size)
+
+
 def _snappy_blocks(payload: Buffer) -> bytes:
     view = memoryview(payload)
     parts = [XERIAL_HEADER]
@@ -130,43 +169,53 @@ def _snappy_blocks(payload: Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _unsnappy(payload: Buffer, bytes_max: int) -> bytes:
-    """Java's framing, or one raw block as librdkafka writes it."""
+def _unsnappy(payload: Buffer, bytes_max: int) -> Buffer:
+    """Decompress Java's framing, or one raw block as librdkafka writes it."""
     view = memoryview(payload)
     if view[:8] != XERIAL_HEADER[:8]:
         return _unsnappy_block(view, bytes_max, bytes_max)
-    parts = []
+    blocks_left = XERIAL_BLOCKS_FREE + bytes_max // XERIAL_BLOCK_BYTES_MIN
+    output = bytearray()
     position = len(XERIAL_HEADER)
-    left = bytes_max
     while position < len(view):
         length = int.from_bytes(view[position : position + 4], "big")
         position += 4
         if not 0 < length <= len(view) - position:
             raise CorruptMessage(f"snappy: block of {length} bytes, {len(view) - position} left")
-        part = _unsnappy_block(view[position : position + length], left, bytes_max)
-        left -= len(part)
-        parts.append(part)
+        blocks_left -= 1
+        if blocks_left < 0:
+            raise CorruptMessage(
+                f"snappy: more blocks than one for each {XERIAL_BLOCK_BYTES_MIN} of {bytes_max} "
+                "bytes"
+            )
+        block = view[position : position + length]
+        output += _unsnappy_block(block, bytes_max - len(output), bytes_max)
         position += length
-    return b"".join(parts)
+    return output
 
 
-def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> bytes:
-    """One block, of which ``left`` of the ``bytes_max`` in all may come."""
+def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> Buffer:
+    """Decompress one block, which may give ``left`` of the ``bytes_max`` bytes in total."""
     try:
         claimed = cramjam.snappy.decompress_raw_len(block)
         if claimed > left:
             raise _too_large(bytes_max)
         if claimed > SNAPPY_RATIO_MAX * len(block):
             raise CorruptMessage(f"snappy: {len(block)} bytes claim to be {claimed}")
-        return bytes(cramjam.snappy.decompress_raw(block))
+        if not claimed:
+            return b""
+        output = _empty_buffer(claimed)
+        written = cramjam.snappy.decompress_raw_into(block, output)
+        return memoryview(output)[:written]
     except cramjam.DecompressionError as error:
         raise CorruptMessage(f"snappy: {error}") from error
 
 
 def _check_zstd_window(payload: Buffer) -> None:
-    """A frame may ask its reader for a window of terabytes; the library's own limit is ours.
+    """Raise CorruptMessage if a frame asks for a larger window than the library's own limit.
 
-    Memory of the window is used as output comes, so the limit on that holds for it, too.
+    A frame may ask for terabytes. The window's memory is used only as output is produced, so the
+    limit on the output applies to it, too.
     """
     head = bytes(payload[:6])
     if len(head) < 6 or head[:4] != ZSTD_MAGIC:

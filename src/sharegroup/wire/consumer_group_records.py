@@ -1,9 +1,9 @@
 """The records of consumer groups in ``__consumer_offsets``, types 1 and 2.
 
-Declared in kio's style like `share_group_records`, with the names, order, types and tags of
-Kafka's ``OffsetCommitKey.json``, ``GroupMetadataKey.json`` and their values, in the versions
-that Kafka writes: offsets in version 4, or in version 1 when the client said how long to keep
-them; groups in version 3.
+Declared in kio's style like `share_group_records`, with the names, order, types and tags of Kafka's
+``OffsetCommitKey.json``, ``GroupMetadataKey.json`` and their values, in the versions that Kafka
+writes: offsets in version 4, or in version 1 if the client set their retention; groups in version
+3.
 
 No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
 """
@@ -17,7 +17,7 @@ from kio.static.constants import EntityType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """Of type 1; with a null value nothing is committed any more."""
+    """The key of a committed offset (type 1); a null value deletes the offset."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 1
@@ -30,7 +30,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
-    """How far the group is, and in which incarnation of the topic."""
+    """A committed offset, with the topic id that tells topics of the same name apart."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 4
@@ -44,7 +44,7 @@ class OffsetCommitValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiringOffsetCommitValue:
-    """The same from a client that says itself when it expires (OffsetCommit up to version 4)."""
+    """A committed offset whose retention the client set (OffsetCommit up to version 4)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 1
@@ -57,7 +57,7 @@ class ExpiringOffsetCommitValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataKey:
-    """Of type 2; with a null value the group is gone."""
+    """The key of a group (type 2); a null value deletes the group."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 2
@@ -102,4 +102,4 @@ CONSUMER_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
     1: (OffsetCommitKey, OffsetCommitValue, ExpiringOffsetCommitValue),
     2: (GroupMetadataKey, GroupMetadataValue),
 }
-"""See `coordinator_records.RecordClasses`."""
+"""The classes of key and values by record type; see `coordinator_records.RecordClasses`."""

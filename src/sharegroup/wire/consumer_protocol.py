@@ -1,7 +1,7 @@
-"""What members of a consumer group say to each other, as far as a broker looks into it.
+"""The subscription that a consumer sends to its group's leader, as far as a broker reads it.
 
-A broker passes their bytes along without understanding them, but for one question: which topics
-do they read?  Offsets in those must neither be deleted nor expire.
+A broker passes the members' bytes along without interpreting them, with one exception: it needs the
+topics that they read. Committed offsets of those must neither be deleted nor expire.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ VERSION_BYTES = 2
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[TopicName] | None:
-    """The topics that a consumer's subscription names; None when it cannot be read.
+    """Return the topics that a consumer's subscription names; None if it cannot be decoded.
 
     Every version begins with the fields of version 0, and more may follow.
     """

@@ -1,9 +1,9 @@
-"""How coordinators write their records: a typed key and a versioned value.
+"""The format of coordinators' records: a typed key and a versioned value.
 
-A record's key is two bytes of type and a message without tags; its value is two bytes of
-version and a message, or null, which takes back what the key says.  Types count for one topic
-alone: type 0 of ``__share_group_state`` is a snapshot, type 0 of ``__consumer_offsets`` a
-committed offset.
+A record's key is two bytes of type and a message without tags. Its value is two bytes of version
+and a message, or null, which deletes the record of the key. Types are valid for one topic only:
+type 0 of ``__share_group_state`` is a snapshot, type 0 of ``__consumer_offsets`` a committed
+offset.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from sharegroup.wire.encoder import encode
 
 PREFIX_BYTES = 2
 VERSION = b"\0\0"
-"""Of every value of a share group; new fields came as tags."""
+"""The version of every value of a share group; new fields were added as tags."""
 
 KEYS_MAX = 4096
 
 RecordClasses = dict[int, tuple[type[Any], ...]]
 """The class of the key, and those of the value, for each type of a topic's records.
 
-Nearly every value has one version: new fields came as tags.  Who declares the classes has the
-table: it takes half a millisecond for each, and a start needs few of them.
+Nearly every value has one version, because new fields were added as tags. The modules that declare
+the classes have these tables. Declaring a class takes half a millisecond, and a start needs few.
 """
 
 
 def encode_key(key: Any) -> bytes:
-    """A record's key."""
+    """Return the bytes of a record's key."""
     record_type: int = key.__record_type__
     return record_type.to_bytes(PREFIX_BYTES, "big") + encode(key)
 
 
 def encode_value(value: Any) -> bytes:
-    """A record's value."""
+    """Return the bytes of a record's value."""
     version: int = value.__version__
     return version.to_bytes(PREFIX_BYTES, "big") + encode(value)
 
@@ -42,10 +42,10 @@ def encode_value(value: Any) -> bytes:
 def decode_record(
     classes: RecordClasses, key: bytes, value: bytes | None
 ) -> tuple[Any, Any | None] | None:
-    """The messages of key and value; None for a type that is not in ``classes``.
+    """Return the messages of key and value; None for a type that is not in ``classes``.
 
-    Raises DecodeError for bytes that are no such record, and for a version that is not known:
-    what cannot be read must not be skipped.
+    Raises DecodeError for invalid bytes and for an unknown version, because a record that cannot be
+    read must not be skipped.
     """
     key_message = decode_key(classes, key)
     if key_message is None:
@@ -54,12 +54,14 @@ def decode_record(
         return key_message, None
     _, *value_classes = classes[_record_type(key)]
     version = int.from_bytes(value[:PREFIX_BYTES], "big", signed=True)
-    found = (one for one in value_classes if one.__version__ == version)
-    return key_message, decode_value(next(found, value_classes[0]), value)
+    matching_classes = (
+        value_class for value_class in value_classes if value_class.__version__ == version
+    )
+    return key_message, decode_value(next(matching_classes, value_classes[0]), value)
 
 
 def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
-    """The message of a key; None for a type that is not in ``classes``."""
+    """Return the message of a key; None for a type that is not in ``classes``."""
     record_type = _record_type(key)
     if len(key) < PREFIX_BYTES or record_type not in classes:
         return None
@@ -68,7 +70,7 @@ def decode_key(classes: RecordClasses, key: bytes) -> Any | None:
 
 
 def decode_value(value_class: type[Any], value: bytes) -> Any:
-    """The message of a value."""
+    """Return the message of a value."""
     expected: int = value_class.__version__
     if value[:PREFIX_BYTES] != expected.to_bytes(PREFIX_BYTES, "big"):
         raise DecodeError(
@@ -83,7 +85,7 @@ def _record_type(key: bytes) -> int:
 
 
 _keys: dict[tuple[type[Any], bytes], Any] = {}
-"""Keys decoded lately: a log has millions of records of the same few."""
+"""Keys decoded recently; a log has millions of records with the same few keys."""
 
 
 def _remember(key_class: type[Any], key: bytes) -> Any:

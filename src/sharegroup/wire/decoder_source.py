@@ -33,26 +33,29 @@ from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from struct import Struct, unpack_from
 from typing import Any
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from sharegroup.steps import STEP_MASK
 from sharegroup.wire.schema import (
     EPOCH,
     FIXED_FORMATS,
     MessageField,
+    has_arrays,
     is_flexible_class,
     message_fields,
 )
-
-Owner = tuple[str, bool]
-"""The field that a line of source belongs to, and whether the line is in the loop over it."""
+from sharegroup.wire.source_lines import Owner, SourceLines
 
 INT8_COST_SHIFT = 5
-"""So many int8 (acknowledge types, one for each record) as 2 to this power cost one element:
-they take a pointer each in a tuple, and no time."""
+"""An array of 2 to this power int8 (acknowledge types of records) costs as much as one element.
+
+In a tuple they take a pointer each, and no time.
+"""
 
 _ZERO_UUID = bytes(16)
 _VARINT_BYTES_MAX = 5
@@ -60,39 +63,45 @@ _ERROR_CODES: dict[int, ErrorCode] = {int(code): code for code in ErrorCode}
 
 
 class Malformed(Exception):
-    """What is wrong, without saying where; only this and `decoder` see it."""
+    """The problem in a message, without its place; only this module and `decoder` see it."""
 
 
-def decoder_source(cls: type[Any]) -> tuple[str, dict[str, Any], list[Owner]]:
-    """The source of ``read``, the names that it needs, and the owner of each of its lines."""
-    source = _Source(cls)
-    source.build()
-    return "\n".join(source.lines), source.names, source.owners
+def decoder_source(
+    cls: type[Any], *, in_steps: bool = False
+) -> tuple[str, dict[str, Any], list[Owner]]:
+    """Return the source of ``read``, the names that it needs, and the owner of each line.
+
+    ``in_steps`` makes ``read`` a generator that yields between elements (`sharegroup.steps`).
+    """
+    function = _Source(cls, in_steps=in_steps)
+    function.build()
+    return "\n".join(function.source.lines), function.names, function.source.owners
 
 
 def smallest_bytes(cls: type[Any]) -> int:
-    """The least number of bytes that a struct of this class takes on the wire."""
+    """Return the least number of bytes of a struct of this class on the wire."""
     plain = [field for field in message_fields(cls) if field.tag is None]
     return sum(_smallest(field) for field in plain) + int(is_flexible_class(cls))
 
 
 def mutable_twin(cls: type[Any]) -> type[Any]:
-    """A class with the same slots that may be assigned to, then turned into ``cls``.
+    """Return a class with the same slots whose objects can be filled and then turned into ``cls``.
 
-    A frozen dataclass of three fields takes 0.56 us to construct, as each field goes through
+    A frozen dataclass of three fields takes 0.56 us to construct, because each field goes through
     ``object.__setattr__``; filling the twin's slots and assigning ``__class__`` takes 0.13 us.
     """
     return type(f"{cls.__name__}Twin", (), {"__slots__": cls.__slots__})
 
 
 class _Source:
-    """Lines of one function as they are written."""
+    """The lines of one decoding function while it is generated."""
 
-    def __init__(self, cls: type[Any]) -> None:
+    def __init__(self, cls: type[Any], *, in_steps: bool) -> None:
         self.cls = cls
+        self.in_steps = in_steps
         self.flexible = is_flexible_class(cls)
-        self.lines: list[str] = []
-        self.owners: list[Owner] = []
+        self.source = SourceLines()
+        self.add = self.source.add
         self.names: dict[str, Any] = {
             "Malformed": Malformed,
             "Message": cls,
@@ -107,41 +116,37 @@ class _Source:
             "unpack_from": unpack_from,
             "uvarint": _uvarint,
         }
-        self.owner: Owner = ("", False)
-
-    def add(self, indent: int, *lines: str) -> None:
-        for line in lines:
-            self.lines.append("    " * indent + line)
-            self.owners.append(self.owner)
 
     def build(self) -> None:
         fields = message_fields(self.cls)
         self.add(0, "def read(b, p, n, left):")
         plain = [field for field in fields if field.tag is None]
-        for fixed, group in groupby(plain, key=_is_fixed):
+        for fixed, group in groupby(plain, key=attrgetter("is_fixed")):
             if fixed:
                 self.fixed_run(list(group))
             else:
                 for field in group:
-                    self.owner = (field.name, False)
+                    self.source.owner = (field.name, False)
                     self.variable(1, field)
-        self.owner = ("tags", False)
+        self.source.owner = ("tags", False)
         if self.flexible:
             self.tags([field for field in fields if field.tag is not None])
         self.add(1, "m = new()")
         self.add(1, *(f"m.{field.name} = v_{field.name}" for field in fields))
         self.add(1, "m.__class__ = Message", "return m, p")
+        if self.in_steps:
+            self.add(1, "yield")  # Makes it a generator even without arrays.
 
     def fixed_run(self, fields: list[MessageField]) -> None:
-        """Neighbours of fixed size: one bounds check, one call."""
+        """Generate the reading of neighbours of fixed size: one bounds check, one call."""
         layout = Struct(">" + "".join(FIXED_FORMATS[field.kafka_type or ""] for field in fields))
         unpack = f"s{len(self.names)}"
         self.names[unpack] = layout.unpack_from
-        self.owner = (fields[0].name, False)
+        self.source.owner = (fields[0].name, False)
         targets = ", ".join(f"v_{field.name}" for field in fields)
         self.add(1, f"{targets}, = {unpack}(b, p)")
         for field in fields:
-            self.owner = (field.name, False)
+            self.source.owner = (field.name, False)
             self.add(1, *_converted(field))
         self.add(1, f"p += {layout.size}")
 
@@ -154,15 +159,21 @@ class _Source:
             self.text_or_bytes(indent, field, f"v_{field.name}", nullable=field.nullable)
 
     def entity(self, indent: int, field: MessageField) -> None:
-        read = f"v_{field.name}, p = read_{field.name}(b, p, n, left)"
+        read = f"v_{field.name}, p = {self.call_of(field)}"
         if not field.nullable or field.tag is not None:
             self.add(indent, read)
             return
         self.add(indent, f"v_{field.name} = None", "p += 1", "if b[p - 1] < 128:")
         self.add(indent + 1, read)
 
+    def call_of(self, field: MessageField) -> str:
+        """Return the call that reads the struct of a field, or of one of its elements."""
+        assert field.entity is not None
+        call = f"read_{field.name}(b, p, n, left)"
+        return f"yield from {call}" if self.in_steps and has_arrays(field.entity) else call
+
     def length(self, indent: int, field: MessageField, *, is_short: bool) -> None:
-        """Into k: the length that stands at p, -1 for null."""
+        """Generate the reading of the length at p into k; -1 for null."""
         if field.compact:
             self.add(indent, "k = b[p] - 1", "if k < 127:", "    p += 1", "else:")
             self.add(indent + 1, "k, p = uvarint(b, p)", "k -= 1")
@@ -173,7 +184,7 @@ class _Source:
         self.add(indent, f"k, = {unpack}(b, p)", f"p += {size}")
 
     def nulls(self, indent: int, target: str, *, nullable: bool) -> None:
-        """The branches for null and for lengths below it, after ``if k > 0`` and ``k == 0``."""
+        """Generate the branches for null and invalid lengths, after ``if k > 0`` and ``k == 0``."""
         if nullable:
             self.add(indent, "elif k == -1:", f"    {target} = None", "else:")
         else:
@@ -183,7 +194,7 @@ class _Source:
     def text_or_bytes(
         self, indent: int, field: MessageField, target: str, *, nullable: bool
     ) -> None:
-        """A string, bytes or records at p into ``target``."""
+        """Generate the reading of a string, bytes or records at p into ``target``."""
         is_text = field.kafka_type == "string"
         wrap = {"string": 'str(b[p:e], "utf-8")', "bytes": "bytes(b[p:e])"}.get(
             field.kafka_type or "", "records_of(b[p:e])"
@@ -196,7 +207,7 @@ class _Source:
         self.nulls(indent, target, nullable=nullable)
 
     def array(self, indent: int, field: MessageField) -> None:
-        """Counts are believed only after they were compared with the bytes left."""
+        """Generate the reading of an array; its count is compared with the bytes left first."""
         self.length(indent, field, is_short=False)
         smallest = _smallest_element(field)
         self.add(indent, "if k > 0:", f"    if k * {smallest} > n - p:")
@@ -210,7 +221,7 @@ class _Source:
         self.nulls(indent, f"v_{field.name}", nullable=field.nullable)
 
     def elements(self, indent: int, field: MessageField) -> None:
-        """k elements at p into a tuple."""
+        """Generate the reading of k elements at p into a tuple."""
         kind = field.kafka_type or ""
         if kind == "int8":
             # Through a view: as fast as a copy, where unpack would build a format of k letters.
@@ -223,15 +234,17 @@ class _Source:
             self.add(indent, f"v_{field.name} = {unpacked}", f"p += k * {size}")
             return
         self.add(indent, "a = []", "for i in range(k):")
-        self.owner = (field.name, True)
+        self.source.owner = (field.name, True)
         if field.entity is not None:
-            self.add(indent + 1, f"x, p = read_{field.name}(b, p, n, left)")
+            self.add(indent + 1, f"x, p = {self.call_of(field)}")
         elif kind in FIXED_FORMATS:
             self.fixed_element(indent + 1, kind)
         else:
             self.text_or_bytes(indent + 1, field, "x", nullable=False)
         self.add(indent + 1, "a.append(x)")
-        self.owner = (field.name, False)
+        if self.in_steps:
+            self.add(indent + 1, f"if i & {STEP_MASK} == {STEP_MASK}: yield")
+        self.source.owner = (field.name, False)
         self.add(indent, f"v_{field.name} = tuple(a)")
 
     def fixed_element(self, indent: int, kind: str) -> None:
@@ -242,7 +255,7 @@ class _Source:
         self.add(indent, *(f"x = {text}" for text in _conversion(kind, "x")))
 
     def tags(self, fields: list[MessageField]) -> None:
-        """The tagged fields; ascending order is demanded, which also refuses duplicates."""
+        """Generate the reading of tagged fields; tags must ascend, so there are no duplicates."""
         for field in fields:
             self.names[f"d_{field.name}"] = field.default
             self.add(1, f"v_{field.name} = d_{field.name}")
@@ -258,23 +271,19 @@ class _Source:
         self.add(3, "last = tag")
         for index, field in enumerate(fields):
             self.add(3, f"{'el' if index else ''}if tag == {field.tag}:")
-            self.owner = (field.name, False)
+            self.source.owner = (field.name, False)
             self.tagged(4, field)
             text = f'raise Malformed(f"tag {field.tag} ends at {{p}}, not at {{tag_end}}")'
             self.add(4, "if p != tag_end:", f"    {text}")
-            self.owner = ("tags", False)
+            self.source.owner = ("tags", False)
         self.add(3, "else:", "    p = tag_end")
 
     def tagged(self, indent: int, field: MessageField) -> None:
-        if _is_fixed(field):
+        if field.is_fixed:
             self.fixed_element(indent, field.kafka_type or "")
             self.add(indent, f"v_{field.name} = x")
         else:
             self.variable(indent, field)
-
-
-def _is_fixed(field: MessageField) -> bool:
-    return field.kafka_type in FIXED_FORMATS and not field.is_array
 
 
 def _converted(field: MessageField) -> Iterable[str]:
@@ -288,7 +297,7 @@ def _converted(field: MessageField) -> Iterable[str]:
 
 
 def _conversion(kind: str, name: str) -> list[str]:
-    """From what struct gives to what kio's classes hold; [] when they are the same."""
+    """Return the expression that converts struct's value to kio's; [] if both are the same."""
     match kind:
         case "uuid":
             return [f"topic_uuid({name})"]
@@ -302,8 +311,8 @@ def _conversion(kind: str, name: str) -> list[str]:
 
 
 def _smallest(field: MessageField) -> int:
-    """The least number of bytes of a field that is no tag."""
-    if _is_fixed(field):
+    """Return the least number of bytes of a field that is no tag."""
+    if field.is_fixed:
         return Struct(">" + FIXED_FORMATS[field.kafka_type or ""]).size
     if field.is_array or field.kafka_type is not None:
         if field.compact:
@@ -324,7 +333,11 @@ def _smallest_element(field: MessageField) -> int:
 
 
 def _uvarint(b: Any, p: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits, and the position after it."""
+    """Return the unsigned varint of at most 32 bits at p, and the position after it."""
+    if (first := b[p]) < 0x80:
+        return first, p + 1
+    if (second := b[p + 1]) < 0x80:
+        return first & 0x7F | second << 7, p + 2
     value = 0
     for index in range(_VARINT_BYTES_MAX):
         byte = b[p + index]
@@ -337,9 +350,9 @@ def _uvarint(b: Any, p: int) -> tuple[int, int]:
 
 
 def skip_tags(b: Any, p: int, n: int) -> int:
-    """The position after the tagged fields that start at p, all of them unknown."""
+    """Return the position after the tagged fields at p, which are all unknown."""
     if b[p] == 0:
-        return p + 1  # There are none, as nearly always.
+        return p + 1  # The usual case: no tagged fields.
     count, p = _uvarint(b, p)
     last = -1
     for _ in range(count):
@@ -356,7 +369,7 @@ def skip_tags(b: Any, p: int, n: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _uuid(raw: bytes) -> UUID | None:
-    """The same few topic ids come again and again; the zero id means none."""
+    """Return the UUID, None for the zero id; cached, because few topic ids occur often."""
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
 

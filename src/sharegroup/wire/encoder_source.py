@@ -22,38 +22,48 @@ that are records: they are handed on as they are, never copied together with the
 from __future__ import annotations
 
 from array import array
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
+from operator import attrgetter
 from struct import Struct, pack
 from typing import Any
 
+from sharegroup.steps import STEP_MASK
 from sharegroup.wire.schema import (
     EPOCH,
     FIXED_FORMATS,
+    MILLISECOND,
     MessageField,
+    has_arrays,
     is_flexible_class,
     message_fields,
 )
+from sharegroup.wire.source_lines import Owner, SourceLines
 
-Owner = tuple[str, bool]
-"""The field that a line of source belongs to, and whether the line is in the loop over it."""
-
-MILLISECOND = timedelta(milliseconds=1)
 STRING_BYTES_MAX = 2**15 - 1
-"""Of strings with the old two-byte length."""
+"""Number of bytes of a string with the old two-byte length."""
 
 _ONE = tuple(bytes([value]) for value in range(128))
 
 
-def encoder_source(cls: type[Any]) -> tuple[str, dict[str, Any], list[Owner]]:
-    """The source of ``write``, the names that it needs, and the owner of each of its lines."""
-    source = _Source(cls)
-    source.build()
-    return "\n".join(source.lines), source.names, source.owners
+def encoder_source(
+    cls: type[Any], *, in_steps: bool = False
+) -> tuple[str, dict[str, Any], list[Owner]]:
+    """Return the source of ``write``, the names that it needs, and the owner of each line.
+
+    ``in_steps`` makes ``write`` a generator that yields between elements (`sharegroup.steps`).
+    """
+    function = _Source(cls, in_steps=in_steps)
+    function.build()
+    return "\n".join(function.source.lines), function.names, function.source.owners
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint."""
+    """Return the bytes of an unsigned varint."""
+    if value <= 0x7F:
+        return _ONE[value]
+    if value <= 0x3FFF:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -63,13 +73,13 @@ def uvarint(value: int) -> bytes:
 
 
 class _Source:
-    """Lines of one function as they are written."""
+    """The lines of one encoding function while it is generated."""
 
-    def __init__(self, cls: type[Any]) -> None:
+    def __init__(self, cls: type[Any], *, in_steps: bool) -> None:
         self.cls = cls
-        self.lines: list[str] = []
-        self.owners: list[Owner] = []
-        self.owner: Owner = ("", False)
+        self.in_steps = in_steps
+        self.source = SourceLines()
+        self.add = self.source.add
         self.names: dict[str, Any] = {
             "EPOCH": EPOCH,
             "MS": MILLISECOND,
@@ -84,17 +94,12 @@ class _Source:
             "uvarint": uvarint,
         }
 
-    def add(self, indent: int, *lines: str) -> None:
-        for line in lines:
-            self.lines.append("    " * indent + line)
-            self.owners.append(self.owner)
-
     def build(self) -> None:
         fields = message_fields(self.cls)
         self.add(0, "def write(m, parts, large):")
         self.add(1, "add = parts.append")
         plain = [field for field in fields if field.tag is None]
-        for fixed, group in groupby(plain, key=_is_fixed):
+        for fixed, group in groupby(plain, key=attrgetter("is_fixed")):
             if fixed:
                 self.fixed_run(1, list(group))
             else:
@@ -102,18 +107,20 @@ class _Source:
                     self.variable(1, field, nullable=field.nullable)
         if is_flexible_class(self.cls):
             self.tags([field for field in fields if field.tag is not None])
+        if self.in_steps:
+            self.add(1, "return", "yield")  # Makes it a generator even without arrays.
 
     def fixed_run(self, indent: int, fields: list[MessageField]) -> None:
-        """Neighbours of fixed size: one call."""
+        """Generate the writing of neighbours of fixed size in one call."""
         layout = Struct(">" + "".join(FIXED_FORMATS[field.kafka_type or ""] for field in fields))
         name = f"s{len(self.names)}"
         self.names[name] = layout.pack
-        self.owner = ("+".join(field.name for field in fields), False)
+        self.source.owner = ("+".join(field.name for field in fields), False)
         values = ", ".join(_value(field, f"m.{field.name}") for field in fields)
         self.add(indent, f"add({name}({values}))")
 
     def variable(self, indent: int, field: MessageField, *, nullable: bool) -> None:
-        self.owner = (field.name, False)
+        self.source.owner = (field.name, False)
         self.add(indent, f"x = m.{field.name}")
         if nullable:
             null = self.null(field)
@@ -124,9 +131,15 @@ class _Source:
         elif field.entity is not None:
             if nullable:
                 self.add(indent, r'add(b"\1")')
-            self.add(indent, f"write_{field.name}(x, parts, large)")
+            self.entity(indent, field)
         else:
             self.text_or_bytes(indent, field)
+
+    def entity(self, indent: int, field: MessageField) -> None:
+        """Generate the writing of the struct x."""
+        assert field.entity is not None
+        steps = "yield from " if self.in_steps and has_arrays(field.entity) else ""
+        self.add(indent, f"{steps}write_{field.name}(x, parts, large)")
 
     def null(self, field: MessageField) -> str:
         if field.entity is not None and not field.is_array:
@@ -137,7 +150,7 @@ class _Source:
         return r'b"\xff\xff"' if is_short else r'b"\xff\xff\xff\xff"'
 
     def length(self, field: MessageField, count: str) -> str:
-        """The bytes that say how many follow."""
+        """Return the expression for the bytes of a length or count."""
         if field.compact:
             return f"(ONE[{count} + 1] if {count} < 127 else uvarint({count} + 1))"
         if field.kafka_type == "string" and not field.is_array:
@@ -145,7 +158,7 @@ class _Source:
         return f"length_32({count})"
 
     def text_or_bytes(self, indent: int, field: MessageField) -> None:
-        """x, which is not null."""
+        """Generate the writing of a string, bytes or records x, which is not null."""
         if field.kafka_type == "string":
             self.add(indent, "x = x.encode()", "k = len(x)", f"add({self.length(field, 'k')} + x)")
             return
@@ -155,7 +168,7 @@ class _Source:
         self.add(indent, "add(x)")
 
     def array(self, indent: int, field: MessageField) -> None:
-        """x, which is not null."""
+        """Generate the writing of an array x, which is not null."""
         kind = field.kafka_type or ""
         self.add(indent, "k = len(x)", f"add({self.length(field, 'k')})")
         if kind == "int8":
@@ -165,17 +178,19 @@ class _Source:
             self.add(indent, f'add(pack(f">{{k}}{FIXED_FORMATS[kind]}", *x))')
             return
         self.add(indent, "for i, x in enumerate(x):")
-        self.owner = (field.name, True)
+        self.source.owner = (field.name, True)
         if field.entity is not None:
-            self.add(indent + 1, f"write_{field.name}(x, parts, large)")
+            self.entity(indent + 1, field)
         elif kind in FIXED_FORMATS:
             self.add(indent + 1, f'add(pack(">{FIXED_FORMATS[kind]}", {_value(field, "x")}))')
         else:
             self.element_text(indent + 1, field)
-        self.owner = (field.name, False)
+        if self.in_steps:
+            self.add(indent + 1, f"if i & {STEP_MASK} == {STEP_MASK}: yield")
+        self.source.owner = (field.name, False)
 
     def element_text(self, indent: int, field: MessageField) -> None:
-        """A string or bytes x as an element: its own length format, not the array's."""
+        """Generate the writing of a string or bytes x as an element, with its own length format."""
         if field.kafka_type == "string":
             self.add(indent, "x = x.encode()")
         self.add(indent, "k = len(x)")
@@ -185,7 +200,7 @@ class _Source:
         self.add(indent, f"add({length} + x)")
 
     def tags(self, fields: list[MessageField]) -> None:
-        """Tagged fields that differ from their default, in ascending order."""
+        """Generate the writing of tagged fields that differ from their default, by tag."""
         if not fields:
             self.add(1, r'add(b"\0")')
             return
@@ -194,7 +209,7 @@ class _Source:
             self.names[f"d_{field.name}"] = field.default
             self.add(1, f"if m.{field.name} != d_{field.name}:")
             self.add(2, "parts = []", "add = parts.append")
-            if _is_fixed(field):
+            if field.is_fixed:
                 self.fixed_run(2, [field])
             else:
                 self.variable(2, field, nullable=False)
@@ -203,12 +218,8 @@ class _Source:
         self.add(1, "outer.append(uvarint(count))", "outer += tagged")
 
 
-def _is_fixed(field: MessageField) -> bool:
-    return field.kafka_type in FIXED_FORMATS and not field.is_array
-
-
 def _value(field: MessageField, name: str) -> str:
-    """From what a message holds to what struct packs."""
+    """Return the expression that converts a message's value to the one that struct packs."""
     match field.kafka_type:
         case "uuid":
             return f"ZERO_UUID if {name} is None else {name}.bytes"

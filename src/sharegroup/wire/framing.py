@@ -1,14 +1,14 @@
-"""From a stream of bytes to frames: four bytes of length, then that many bytes.
+"""Frames out of a stream of bytes: four bytes of length, then that many bytes.
 
-A frame that lies whole in one received chunk is handed out as a view of it: no copy.  One
-that spans chunks is joined once, when its last byte is there, so every byte of a large
-produce request is copied once however many chunks it came in.  Both suit an asyncio Protocol
-whose ``data_received`` hands over each chunk as ``bytes`` of its own; a BufferedProtocol
-would have to own a buffer as large as the largest frame.
+A frame that lies whole in one received chunk is returned as a view of it, without a copy. A frame
+that spans chunks is joined once when its last byte has arrived, so every byte of a large produce
+request is copied once, in however many chunks it came. This suits an asyncio Protocol, whose
+``data_received`` gets each chunk as ``bytes`` of its own. A BufferedProtocol would need a buffer as
+large as the largest frame.
 
-Nothing is ever allocated for a length that a peer claims: what is held is what came.  A
-length outside the limits raises before a byte of its frame is kept.  A peer that sends single
-bytes must not cost an object for each of them: runs of small chunks are joined as they come.
+No memory is allocated for a length that a peer claims, only for received bytes. A length outside
+the limits raises before a byte of its frame is kept. A peer that sends single bytes must not cost
+an object for each of them, so runs of small chunks are joined on arrival.
 """
 
 from __future__ import annotations
@@ -25,22 +25,30 @@ A response may be shorter, see ``Frames``.
 
 SMALL_CHUNK_BYTES = 1024
 SMALL_CHUNKS_MAX = 64
-"""So many chunks in a row, each smaller than the bytes above, become one."""
+"""Number of chunks in a row, each smaller than `SMALL_CHUNK_BYTES`, that are joined."""
 
 _read_length = Struct(">i").unpack_from
 
 
 class FrameError(Exception):
-    """The peer announced a frame that cannot be right; the connection has to be closed."""
+    """The peer announced a frame of invalid length; the connection has to be closed."""
 
 
 class Frames:
     """The frames of one connection, in order: feed chunks, take frames until there is none.
 
-    ``frame_bytes_min`` is 4 where responses are read: a correlation id and nothing else.
+    ``frame_bytes_min`` is 4 for a connection that receives responses: the correlation id alone.
     """
 
-    __slots__ = ("_at", "_buffered", "_bytes_max", "_bytes_min", "_chunks", "_length", "_small")
+    __slots__ = (
+        "_at",
+        "_bytes_max",
+        "_bytes_min",
+        "_chunks",
+        "_small",
+        "buffered_bytes",
+        "frame_bytes",
+    )
 
     def __init__(self, frame_bytes_max: int, frame_bytes_min: int = FRAME_BYTES_MIN) -> None:
         assert 0 < frame_bytes_min <= frame_bytes_max
@@ -48,48 +56,76 @@ class Frames:
         self._bytes_min = frame_bytes_min
         self._chunks: deque[memoryview] = deque()
         self._at = 0
-        """Position in the first chunk of the first byte not yet taken."""
-        self._buffered = 0
-        """Bytes not yet taken, over all chunks."""
-        self._length = -1
-        """Length of the frame that is being received; -1 while the length itself is."""
+        """Position in the first chunk of the first byte that was not taken yet."""
+        self.buffered_bytes = 0
+        """Number of bytes that were received and not taken yet."""
+        self.frame_bytes = -1
+        """Length of the frame that is being received; -1 until the length is known."""
         self._small = 0
-        """How many small chunks came in a row since the last joint."""
+        """Number of small chunks in a row since the last join."""
 
     @property
     def partial(self) -> bool:
-        """Whether the frame that comes next has begun and is not whole yet."""
-        if self._length < 0:
-            return 0 < self._buffered < LENGTH_BYTES
-        return self._buffered < self._length
+        """Whether the next frame has begun and is incomplete."""
+        if self.frame_bytes < 0:
+            return 0 < self.buffered_bytes < LENGTH_BYTES
+        return self.buffered_bytes < self.frame_bytes
 
     @property
-    def buffered_bytes(self) -> int:
-        """How much is held at the moment."""
-        return self._buffered
+    def needed_bytes(self) -> int:
+        """Number of bytes that are held when the incomplete frame is complete."""
+        return max(self.buffered_bytes, self.frame_bytes)
+
+    def release_taken(self) -> None:
+        """Copy a short rest of a chunk, so the taken bytes before it can be freed."""
+        if self._at and self._chunks:
+            first = self._chunks[0]
+            # A view keeps its whole chunk alive; the copy pays if more than half of it was taken.
+            if self._at > len(first) - self._at:
+                self._chunks[0] = memoryview(bytes(first[self._at :]))
+                self._at = 0
+
+    def clear(self) -> None:
+        """Free everything that was received; nothing may follow."""
+        self._chunks.clear()
+        self._at = self.buffered_bytes = self._small = 0
+        self.frame_bytes = -1
 
     def feed(self, chunk: bytes) -> None:
-        """Add what was received.  The chunk is kept, not copied, and must not change."""
+        """Add a received chunk. It is kept, not copied, and must not change."""
         if chunk:
             self._chunks.append(memoryview(chunk))
-            self._buffered += len(chunk)
+            self.buffered_bytes += len(chunk)
             self._small = self._small + 1 if len(chunk) < SMALL_CHUNK_BYTES else 0
             if self._small == SMALL_CHUNKS_MAX:
                 self._join_small()
 
     def next(self) -> memoryview | None:
-        """The next whole frame without its length, or None while it is incomplete.
+        """Return the next whole frame without its length, or None while it is incomplete.
 
-        Raises FrameError for a length outside the limits; nothing can follow that.
+        Raises FrameError for a length outside the limits; no frame can follow that.
         """
-        if self._length < 0:
-            if self._buffered < LENGTH_BYTES:
+        if self.frame_bytes < 0:
+            if self.buffered_bytes < LENGTH_BYTES:
                 return None
-            self._length = self._checked(_read_length(self._take(LENGTH_BYTES))[0])
-        if self._buffered < self._length:
+            first, at = self._chunks[0], self._at
+            if len(first) - at >= LENGTH_BYTES:  # The usual case: a whole frame.
+                length = self._checked(_read_length(first, at)[0])
+                begin = at + LENGTH_BYTES
+                end = begin + length
+                if end <= len(first):
+                    self.buffered_bytes -= LENGTH_BYTES + length
+                    if end == len(first):
+                        self._chunks.popleft()
+                        self._at = 0
+                    else:
+                        self._at = end
+                    return first[begin:end]
+            self.frame_bytes = self._checked(_read_length(self._take(LENGTH_BYTES))[0])
+        if self.buffered_bytes < self.frame_bytes:
             return None
-        frame = self._take(self._length)
-        self._length = -1
+        frame = self._take(self.frame_bytes)
+        self.frame_bytes = -1
         return frame
 
     def _checked(self, length: int) -> int:
@@ -100,8 +136,8 @@ class Frames:
         return length
 
     def _take(self, count: int) -> memoryview:
-        """The next ``count`` bytes, which must be there."""
-        self._buffered -= count
+        """Return the next ``count`` bytes, which must have been received."""
+        self.buffered_bytes -= count
         first = self._chunks[0]
         end = self._at + count
         if end <= len(first):
@@ -112,9 +148,9 @@ class Frames:
         return self._join(count)
 
     def _join(self, count: int) -> memoryview:
-        """The next ``count`` bytes out of more than one chunk, copied together once.
+        """Return the next ``count`` bytes of several chunks, copied together once.
 
-        They may be written to: nobody else has this copy.
+        The caller may write to them, because it alone has this copy.
         """
         parts = []
         while count > 0:
@@ -126,7 +162,7 @@ class Frames:
         return memoryview(bytearray().join(parts))
 
     def _join_small(self) -> None:
-        """The first chunk stays as it is: a part of it may have been taken."""
+        """Join the small chunks but the first, of which a part may have been taken."""
         self._small = 0
         count = min(SMALL_CHUNKS_MAX, len(self._chunks) - 1)
         if count > 1:

@@ -1,9 +1,8 @@
 """The headers of many records as one Arrow column, and the cutting of byte strings into one.
 
-Records have few headers or none, so they are read in rounds: the first header of all records
-that have one, then the second, and so on.  A record with more than ``ROUNDS_MAX`` headers is
-read one by one from there, or somebody's record with a million of them would take a million
-rounds.
+Records have few headers or none, so they are read in rounds: the first header of all records that
+have one, then the second, and so on. Beyond ``ROUNDS_MAX`` headers a record is read alone, because
+a single record with a million headers would take a million rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sharegroup.wire.batches import Buffer
 from sharegroup.wire.varints import INT_BYTES_MAX, Integers, Octets, read_varints
 
 HEADER_BYTES_MIN = 2
-"""An empty name and no value."""
+"""Size of a header with an empty name and no value."""
 ROUNDS_MAX = 16
 
 NAME_FIRST, NAME_END, VALUE_FIRST, VALUE_END, VALUE_ABSENT = range(5)
@@ -31,13 +30,13 @@ HEADERS = pa.list_(
 def cut(
     body: Buffer, first: Integers, end: Integers, absent: npt.NDArray[np.bool_]
 ) -> pa.BinaryArray:
-    """The byte strings [first, end) of ``body``, which must ascend; null where ``absent``.
+    """Return the byte strings [first, end) of ``body``, which must ascend; null where ``absent``.
 
-    All boundaries in one array make an Arrow array of strings and the gaps between them, over
-    the bytes where they are; taking every second element copies the strings together.
+    All boundaries in one array make an Arrow array of the strings and the gaps between them, over
+    the bytes in place; taking every second element copies the strings together.
     """
     count = len(first)
-    if absent.all():  # Keys, as often as not.
+    if absent.all():  # Often the case for keys.
         return pa.nulls(count, pa.binary())
     bounds = np.empty(2 * count, dtype=np.int32)
     bounds[0::2] = first
@@ -52,7 +51,7 @@ def cut(
 def read_headers(
     body: Buffer, octets: Octets, at: Integers, counts: Integers, ends: Integers
 ) -> pa.ListArray:
-    """The headers of each record, null for none; ``at`` is where a record's first one begins."""
+    """Return the headers of each record, null for none; ``at`` has their positions."""
     if (counts > (ends - at) // HEADER_BYTES_MIN).any():
         raise CorruptMessage("a record has less room than its count of headers needs")
     if not counts.any() and (at == ends).all():
@@ -73,7 +72,7 @@ def read_headers(
 
 
 def _round(octets: Octets, at: Integers, ends: Integers) -> Integers:
-    """One header at each position."""
+    """Read one header at each position."""
     sizes, name_first = read_varints(octets, at, INT_BYTES_MAX)
     name_end = name_first + sizes
     if ((sizes < 0) | (name_end >= ends)).any():
@@ -86,7 +85,7 @@ def _round(octets: Octets, at: Integers, ends: Integers) -> Integers:
 
 
 def _one_by_one(body: Buffer, at: int, end: int, table: Integers) -> int:
-    """The same for headers of one record behind each other; returns where they end."""
+    """Read consecutive headers of one record; return the position after them."""
     for slot in range(table.shape[1]):
         size, name_first = _number(body, at)
         name_end = name_first + size
@@ -101,7 +100,7 @@ def _one_by_one(body: Buffer, at: int, end: int, table: Integers) -> int:
 
 
 def _number(body: Buffer, at: int) -> tuple[int, int]:
-    """What `read_varints` reads, once."""
+    """Return the number at a position like `read_varints`, and the position after it."""
     number = 0
     for index in range(INT_BYTES_MAX):
         octet = body[at + index]

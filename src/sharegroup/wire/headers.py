@@ -1,9 +1,9 @@
-"""Request and response headers, by hand: every request begins with one.
+"""Request and response headers, decoded and encoded by hand because every request has one.
 
 A request header is key, version, correlation id and client id; from the API's first flexible
-version on, tagged fields follow.  The client id has the old nullable string format in every
-version.  A response header is the correlation id, and an empty set of tagged fields where the
-API is flexible; ApiVersions never has them.
+version on, tagged fields follow. The client id has the old nullable string format in every version.
+A response header is the correlation id, and an empty set of tagged fields if the API is flexible;
+ApiVersions never has them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _request_header = Struct(">hhih")
 
 
 class RequestHeader(NamedTuple):
-    """What stands before a request; ``body_position`` is where its message starts."""
+    """The header of a request; ``body_position`` is where its message starts."""
 
     api_key: int
     api_version: int
@@ -29,12 +29,12 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request frame, also of an API or a version that is not served.
+    """Return the header of a request frame, even of an API or a version that is not served.
 
-    A version above the newest counts as flexible if the newest is; nobody reads further then.
+    A version above the newest counts as flexible if the newest is; its message is not decoded.
     """
     if len(frame) < _request_header.size:
-        raise DecodeError(f"RequestHeader: expected 10 bytes or more, came {len(frame)}")
+        raise DecodeError(f"RequestHeader: expected 10 bytes or more, found {len(frame)}")
     key, version, correlation_id, length = _request_header.unpack_from(frame)
     position = _request_header.size
     client_id = None
@@ -56,14 +56,17 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         raise DecodeError(f"RequestHeader.client_id at byte {position - 2}: length {length}")
     api = APIS.get(key)
     if api is not None and version >= api.flexible:
-        position = _after_tags(frame, position, "RequestHeader")
+        if position < len(frame) and frame[position] == 0:
+            position += 1  # The usual case: no tagged fields.
+        else:
+            position = _after_tags(frame, position, "RequestHeader")
     return RequestHeader(key, version, correlation_id, client_id, position)
 
 
 def encode_request_header(
     key: int, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """The header of a request."""
+    """Return the bytes of a request header."""
     raw = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(raw)
     tags = b"\0" if version >= api_of(key).flexible else b""
@@ -71,9 +74,9 @@ def encode_request_header(
 
 
 def decode_response_header(frame: Buffer, header_version: int) -> tuple[int, int]:
-    """The correlation id, and where the message starts; see ``response_header_version``."""
+    """Return the correlation id and the message's position; see ``response_header_version``."""
     if len(frame) < 4:
-        raise DecodeError(f"ResponseHeader: expected 4 bytes or more, came {len(frame)}")
+        raise DecodeError(f"ResponseHeader: expected 4 bytes or more, found {len(frame)}")
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
     position = _after_tags(frame, 4, "ResponseHeader") if header_version == 1 else 4
     return correlation_id, position

@@ -5,8 +5,8 @@ A marker is a batch of one control record of the producer whose transaction it e
     key      version (int16, 0), type (int16: 0 abort, 1 commit)
     value    version (int16, 0), epoch of the transaction coordinator (int32)
 
-It takes an offset like any record, and no consumer is handed it.  Control records of other
-types exist (of Kafka's own quorum); they end nothing.
+It takes an offset like any record, but is not delivered to consumers. Control records of other
+types exist (of Kafka's own quorum); they end no transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CHECKED_AT, CONTROL, CRC_AT, Buffer, checksum, parse_header
-from sharegroup.wire.records import NewRecord, batch_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, batch_records, encode_batch
 
 ABORT = 0
 COMMIT = 1
@@ -28,7 +28,7 @@ _crc = Struct(">I")
 
 
 class TransactionMarker(NamedTuple):
-    """What a control batch says about its producer's transaction."""
+    """The content of a control batch: the outcome of its producer's transaction."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -42,10 +42,10 @@ def encode_marker(
     timestamp: int,
     coordinator_epoch: int = 0,
 ) -> bytearray:
-    """A control batch that commits or aborts the producer's transaction, at base offset 0."""
+    """Return a control batch, at base offset 0, that ends the producer's transaction."""
     key = _key.pack(0, COMMIT if is_commit else ABORT)
     batch = encode_batch(
-        [NewRecord(key, _value.pack(0, coordinator_epoch), timestamp)],
+        [SimpleRecord(key, _value.pack(0, coordinator_epoch), timestamp)],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,
@@ -57,7 +57,7 @@ def encode_marker(
 
 
 def decode_marker(batch: Buffer) -> TransactionMarker | None:
-    """What a whole control batch marks; None where it ends no transaction.
+    """Return the marker in a whole control batch; None if it ends no transaction.
 
     A batch without records is one whose marker compaction has removed.
     """

@@ -1,15 +1,15 @@
 """Records inside batches: decoding for consumers and coordinators, encoding for producers.
 
-The work is done by aiokafka's compiled codec, 60 us for 500 records where Python takes
-milliseconds.  What it does not do is done here: batches that are cut off at the end of an
-answer, decompression under a limit (`compression`), control batches, errors of ours.
+aiokafka's compiled codec does the work: 60 us for 500 records, for which Python takes milliseconds.
+This module adds what it lacks: batches that are cut off at the end of a response, decompression
+under a limit (`compression`), control batches, and our errors.
 
-Its record objects are handed out as they are, see `Record`: making others would double the
-time.
+The codec's record objects are returned as they are, see `DecodedRecord`, because converting them
+would double the time.
 
-The compiled code reads numbers of up to ten bytes without asking whether the buffer goes on
-for so long.  It is therefore always given a view into a larger buffer, with readable bytes
-behind the view's end (`_guarded`); what it reads there never becomes part of a record.
+The compiled code reads numbers of up to ten bytes without a check whether the buffer is that long.
+It therefore always gets a view into a larger buffer, with readable bytes behind the view's end
+(`_guarded`); these bytes never become part of a record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from sharegroup.wire.batches import (
 from sharegroup.wire.compression import NONE, compress, decompress
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-"""Of one batch, where the caller sets no limit of its own."""
+"""Size of one decompressed batch, if the caller sets no limit of its own."""
 
 GUARD_BYTES = 32
 BATCH_BYTES_MAX = 2**31 - 1
@@ -49,12 +49,13 @@ Headers = Sequence[tuple[str, bytes | None]]
 Made = TypeVar("Made")
 
 _attributes = Struct(">h")
+RECORD_COUNT_AT = HEADER_BYTES - 4
 _length = Struct(">i")
 _crc = Struct(">I")
 
 
-class NewRecord(NamedTuple):
-    """One record to encode; a plain tuple of the same order does as well."""
+class SimpleRecord(NamedTuple):
+    """One record to encode; a plain tuple of the same order can be used as well."""
 
     key: bytes | None
     value: bytes | None
@@ -63,14 +64,14 @@ class NewRecord(NamedTuple):
     headers: Headers = ()
 
 
-class Record(Protocol):
-    """One record as it is handed out."""
+class DecodedRecord(Protocol):
+    """One decoded record."""
 
     @property
     def offset(self) -> int: ...
     @property
     def timestamp(self) -> int | None:
-        """Milliseconds since 1970; None when the producer set none."""
+        """Milliseconds since 1970; None if the producer set none."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -85,14 +86,13 @@ def decode_records(
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     check_crc: bool = False,
-) -> list[Record]:
-    """The records of all whole batches in order, without control batches.
+) -> list[DecodedRecord]:
+    """Return the records of all whole batches in order, without control batches.
 
-    Raises CorruptMessage for a batch that is none or whose records are none, and
-    UnsupportedCompressionType for a codec that does not exist; an incomplete one at the end is
-    left out.
+    Raises CorruptMessage for an invalid batch or invalid records, and UnsupportedCompressionType
+    for an unknown codec. An incomplete batch at the end is left out.
     """
-    records: list[Record] = []
+    records: list[DecodedRecord] = []
     for position, header in scan(buffer):
         if not header.is_control:
             records += batch_records(
@@ -112,13 +112,13 @@ def batch_records(
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     check_crc: bool = False,
-) -> list[Record]:
-    """The records of the batch that `scan` found at ``position``, control records included."""
+) -> list[DecodedRecord]:
+    """Return the records of the batch that `scan` found at ``position``, with control records."""
     return read_batch(
         buffer,
         position,
         header,
-        list[Record],
+        list[DecodedRecord],
         decompressed_bytes_max=decompressed_bytes_max,
         check_crc=check_crc,
     )
@@ -128,15 +128,15 @@ def read_batch(
     buffer: Buffer,
     position: int,
     header: BatchHeader,
-    make: Callable[[Iterable[Record]], Made],
+    make: Callable[[Iterable[DecodedRecord]], Made],
     *,
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     check_crc: bool = False,
 ) -> Made:
-    """What ``make`` makes of the records of the batch that `scan` found, one pass over them.
+    """Return the result of ``make`` for the records of the batch that `scan` found; one pass.
 
-    Who makes objects of its own and lets go of each record at once, spares the garbage
-    collector most of its work: it looks at what is alive whenever many more came than went.
+    A ``make`` that creates objects of its own and drops each record at once saves garbage
+    collection: the collector runs when many more objects were created than freed.
     """
     if check_crc and not checksum_holds(buffer, position, header):
         raise CorruptMessage(f"batch at offset {header.base_offset}: the checksum does not hold")
@@ -146,7 +146,7 @@ def read_batch(
         batch = _decompressed(buffer, position, header, decompressed_bytes_max)
     try:
         return make(DefaultRecordBatch(batch))
-    # A length close to 2**63 makes the compiled code ask for so much memory, in vain.
+    # A length close to 2**63 makes the compiled code request that much memory: MemoryError.
     except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise CorruptMessage(
             f"batch at offset {header.base_offset} of {header.record_count} records: {error}"
@@ -162,9 +162,9 @@ def encode_batch(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> bytearray:
-    """One batch of these records (see `NewRecord`), at base offset 0.
+    """Return one batch of these records (see `SimpleRecord`), at base offset 0.
 
-    There must be a record or more; the buffer is the caller's to stamp and to send.
+    There must be one record or more. The caller owns the buffer and may stamp and send it.
     """
     builder = DefaultRecordBatchBuilder(
         MAGIC,
@@ -185,7 +185,7 @@ def encode_batch(
 
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
-    """The same batch with its records compressed, its length and checksum made anew."""
+    """Return the same batch with its records compressed, and its length and checksum updated."""
     with memoryview(batch) as view:
         body = compress(codec, view[HEADER_BYTES:])
     result = batch[:HEADER_BYTES] + body
@@ -199,7 +199,7 @@ def _compressed(batch: bytearray, codec: int) -> bytearray:
 
 
 def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
-    """The batch as a view with bytes behind it; copied only where the buffer ends with it."""
+    """Return the batch as a view with bytes behind it; copied only if the buffer ends with it."""
     end = position + header.size
     if len(buffer) - end >= GUARD_BYTES:
         return memoryview(buffer)[position:end]
@@ -207,8 +207,22 @@ def _guarded(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
     return memoryview(copy)[: header.size]
 
 
+def single_record(batch: Buffer, header: BatchHeader, content: Buffer) -> DecodedRecord:
+    """Return the record of a batch whose decompressed bytes are ``content``."""
+    head = bytearray(memoryview(batch)[:HEADER_BYTES])
+    _attributes.pack_into(head, CHECKED_AT, header.attributes & ~CODEC_MASK)
+    head[RECORD_COUNT_AT:HEADER_BYTES] = (1).to_bytes(HEADER_BYTES - RECORD_COUNT_AT, "big")
+    whole = b"".join((head, content, bytes(GUARD_BYTES)))
+    try:
+        (record,) = DefaultRecordBatch(memoryview(whole)[:-GUARD_BYTES])
+    except (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        raise CorruptMessage(f"batch at offset {header.base_offset}: {error}") from error
+    found: DecodedRecord = record
+    return found
+
+
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, bytes_max: int) -> memoryview:
-    """The batch as it was before its records were compressed, guarded like the others."""
+    """Return the batch with decompressed records, as a view with bytes behind it."""
     view = memoryview(buffer)[position : position + header.size]
     try:
         body = decompress(header.codec, view[HEADER_BYTES:], bytes_max=bytes_max)

@@ -1,8 +1,8 @@
-"""What a message class says about its fields, read once from kio's dataclass metadata.
+"""The fields of message classes, read once from kio's dataclass metadata.
 
-kio generates one frozen dataclass for each struct of Kafka's schemas.  A field's metadata
-names its Kafka type (``kafka_type``) and its tag; nullability and arrays are in the type.
-Everything that works on messages in general (decoder, encoder, conversion) starts here.
+kio generates one frozen dataclass for each struct of Kafka's schemas. A field's metadata has its
+Kafka type (``kafka_type``) and its tag; nullability and arrays are in the Python type. All code
+that works on messages in general (decoder, encoder, conversion) is based on this module.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin
 from kio.schema.errors import ErrorCode
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
 FIXED_FORMATS = {
     "bool": "?",
@@ -52,7 +53,7 @@ _IMPLICIT = {
     "timedelta_i64": timedelta(0),
     "datetime_i64": EPOCH,
 }
-"""Kafka's zero of each type; the ones not listed are numbers."""
+"""Kafka's zero of each type; types that are not listed are numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,25 @@ class MessageField:
     entity: type[Any] | None
     is_array: bool
     nullable: bool
-    """Whether null may come in its place: the array, for an array, never its elements."""
+    """Whether null is allowed: for an array in place of the array, never of its elements."""
     compact: bool
     """Whether its length is a varint, one more than the length, with 0 for null."""
     tag: int | None
     default: Any
-    """The default of the schema, or else Kafka's zero of the type."""
+    """The default of the schema; Kafka's zero of the type if it has none."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every value takes the same number of bytes."""
+        return self.kafka_type in FIXED_FORMATS and not self.is_array
 
 
 _known: dict[type[Any], tuple[MessageField, ...]] = {}
+_with_arrays: dict[type[Any], bool] = {}
 
 
 def message_fields(cls: type[Any]) -> tuple[MessageField, ...]:
-    """The fields of a message class in the order of the wire, tagged ones included."""
+    """Return the fields of a message class in the order of the wire, tagged ones included."""
     fields = _known.get(cls)
     if fields is None:
         fields = tuple(_message_field(cls, field) for field in dataclasses.fields(cls))
@@ -84,8 +91,19 @@ def message_fields(cls: type[Any]) -> tuple[MessageField, ...]:
     return fields
 
 
+def has_arrays(cls: type[Any]) -> bool:
+    """Return whether the class, or a struct in it, has an array, so its length is not limited."""
+    known = _with_arrays.get(cls)
+    if known is None:
+        known = _with_arrays[cls] = any(
+            field.is_array or (field.entity is not None and has_arrays(field.entity))
+            for field in message_fields(cls)
+        )
+    return known
+
+
 def is_flexible_class(cls: type[Any]) -> bool:
-    """Whether lengths are compact and tagged fields follow the others."""
+    """Return whether lengths are compact and tagged fields follow the others."""
     return bool(cls.__flexible__)
 
 
@@ -94,13 +112,13 @@ def _message_field(cls: type[Any], field: dataclasses.Field[Any]) -> MessageFiel
     nullable = False
     if get_origin(inner) is UnionType:
         nullable = NoneType in get_args(inner)
-        (inner,) = (one for one in get_args(inner) if one is not NoneType)
+        (inner,) = (alternative for alternative in get_args(inner) if alternative is not NoneType)
     is_array = get_origin(inner) is tuple
     if is_array:
         inner = get_args(inner)[0]
     entity: Any = inner if dataclasses.is_dataclass(inner) else None
     kafka_type = None if entity else str(field.metadata["kafka_type"])
-    # Kafka's schemas let records be null everywhere, kio's types not in ShareFetch.
+    # Kafka's schemas allow null records everywhere, kio's types do not in ShareFetch.
     nullable = nullable or kafka_type == "records"
     # Kafka keeps the old string format for the client id in every version of the header.
     compact = is_flexible_class(cls) and (cls.__name__, field.name) != _LEGACY_FIELD

@@ -1,7 +1,7 @@
 """The records of share groups in ``__consumer_offsets``, types 10 to 15.
 
-Declared in kio's style like `share_state_records`, with the names, order, types and tags of
-Kafka's ``ShareGroupMetadataKey.json`` and its eleven neighbours.
+Declared in kio's style like `share_state_records`, with the names, order, types and tags of Kafka's
+``ShareGroupMetadataKey.json`` and the eleven schemas that belong to it.
 
 No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
 """
@@ -15,7 +15,7 @@ from kio.static.constants import EntityType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupMemberMetadataKey:
-    """Of type 10."""
+    """The key of a member (type 10)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 10
@@ -27,7 +27,7 @@ class ShareGroupMemberMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupMemberMetadataValue:
-    """Who a member is and what it subscribes to."""
+    """A member's identity and subscription."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -40,7 +40,7 @@ class ShareGroupMemberMetadataValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupMetadataKey:
-    """Of type 11; with a null value the group is gone."""
+    """The key of a group (type 11); a null value deletes the group."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 11
@@ -51,7 +51,7 @@ class ShareGroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupMetadataValue:
-    """The group's epoch, and a digest of the topics that it was decided on."""
+    """The group's epoch, and a hash of the topics at that epoch."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -62,7 +62,7 @@ class ShareGroupMetadataValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMetadataKey:
-    """Of type 12."""
+    """The key of a target assignment's epoch (type 12)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 12
@@ -73,7 +73,7 @@ class ShareGroupTargetAssignmentMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMetadataValue:
-    """The epoch that the target assignment belongs to, and when it was made (KIP-1263)."""
+    """The epoch and the time of the target assignment (KIP-1263)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -95,7 +95,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMemberKey:
-    """Of type 13."""
+    """The key of a member's target assignment (type 13)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 13
@@ -107,7 +107,7 @@ class ShareGroupTargetAssignmentMemberKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupTargetAssignmentMemberValue:
-    """What a member is meant to have."""
+    """A member's part of the target assignment."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -117,7 +117,7 @@ class ShareGroupTargetAssignmentMemberValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupCurrentMemberAssignmentKey:
-    """Of type 14."""
+    """The key of a member's current assignment (type 14)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 14
@@ -129,7 +129,7 @@ class ShareGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupCurrentMemberAssignmentValue:
-    """What a member was told it has; the state of a share group's member is always 0, stable."""
+    """The assignment that a member was told; the state is always 0, stable, in share groups."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -165,7 +165,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupStatePartitionMetadataKey:
-    """Of type 15."""
+    """The key of the topics with a share state (type 15)."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 15
@@ -176,7 +176,7 @@ class ShareGroupStatePartitionMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupStatePartitionMetadataValue:
-    """The topics whose share state is there, is being made, or is being deleted."""
+    """The topics whose share state exists, is being initialized, or is being deleted."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -194,4 +194,4 @@ SHARE_GROUP_RECORDS: dict[int, tuple[type[Any], ...]] = {
     14: (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
     15: (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
 }
-"""See `coordinator_records.RecordClasses`."""
+"""The classes of key and value by record type; see `coordinator_records.RecordClasses`."""

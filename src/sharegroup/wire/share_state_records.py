@@ -1,9 +1,9 @@
-"""The records of ``__share_group_state``: what the share coordinator knows, on disk.
+"""The records of ``__share_group_state``, in which the share coordinator stores share state.
 
-kio has the schemas of requests, not of these, so they are declared here in its style and work
-with the same decoder and encoder, and with kio's writer.  Names, order, types and tags are
-those of Kafka's ``ShareSnapshotKey.json`` and its three neighbours, whose formatter has to be
-able to read our files.  `coordinator_records` puts type and version before them.
+kio has the schemas of requests, not of these, so they are declared here in its style and work with
+the same decoder and encoder, and with kio's writer. Names, order, types and tags are those of
+Kafka's ``ShareSnapshotKey.json`` and the three schemas that belong to it, because Kafka's formatter
+must be able to read our files. `coordinator_records` adds type and version.
 
 No ``from __future__ import annotations`` here: the decoder reads the types of the fields.
 """
@@ -16,8 +16,8 @@ from kio.static.constants import EntityType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateBatch:
-    """A run of offsets in one state; both offsets inclusive."""
+class StoredStateBatch:
+    """A run of offsets in one state; both offsets are inclusive."""
 
     __type__: ClassVar[EntityType] = EntityType.nested
     __version__: ClassVar[int] = 0
@@ -25,13 +25,16 @@ class StateBatch:
     first_offset: int = field(metadata={"kafka_type": "int64"})
     last_offset: int = field(metadata={"kafka_type": "int64"})
     delivery_state: int = field(metadata={"kafka_type": "int8"})
-    """0 available, 2 acknowledged, 4 archived; 3 archiving, on the way to a dead-letter queue."""
+    """0 available, 2 acknowledged, 3 archiving, 4 archived.
+
+    Archiving records wait for their copy in a dead-letter queue.
+    """
     delivery_count: int = field(metadata={"kafka_type": "int16"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSnapshotKey:
-    """Of type 0; with a null value the share partition is forgotten."""
+    """The key of a snapshot (type 0); a null value deletes the share partition's state."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 0
@@ -44,7 +47,7 @@ class ShareSnapshotKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareSnapshotValue:
-    """All that is known of a share partition."""
+    """The whole state of a share partition."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -54,15 +57,15 @@ class ShareSnapshotValue:
     leader_epoch: int = field(metadata={"kafka_type": "int32"})
     start_offset: int = field(metadata={"kafka_type": "int64"})
     delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
-    """Offsets from the start offset on that are done with; -1 is not known (KIP-1226)."""
+    """Number of terminal offsets from the start offset on; -1 if unknown (KIP-1226)."""
     create_timestamp: int = field(metadata={"kafka_type": "int64"})
     write_timestamp: int = field(metadata={"kafka_type": "int64"})
-    state_batches: tuple[StateBatch, ...]
+    state_batches: tuple[StoredStateBatch, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareUpdateKey:
-    """Of type 1; the same fields as a snapshot's."""
+    """The key of an update (type 1); it has the fields of a snapshot's key."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __record_type__: ClassVar[int] = 1
@@ -75,7 +78,7 @@ class ShareUpdateKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareUpdateValue:
-    """What changed since the snapshot of the same epoch and the updates after it."""
+    """The changes since the snapshot of the same epoch and the updates after it."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0
@@ -85,11 +88,11 @@ class ShareUpdateValue:
     start_offset: int = field(metadata={"kafka_type": "int64"})
     """-1 keeps the start offset."""
     delivery_complete_count: int = field(metadata={"kafka_type": "int32", "tag": 0}, default=-1)
-    state_batches: tuple[StateBatch, ...]
+    state_batches: tuple[StoredStateBatch, ...]
 
 
 SHARE_STATE_RECORDS: dict[int, tuple[type[Any], ...]] = {
     0: (ShareSnapshotKey, ShareSnapshotValue),
     1: (ShareUpdateKey, ShareUpdateValue),
 }
-"""See `coordinator_records.RecordClasses`."""
+"""The classes of key and value by record type; see `coordinator_records.RecordClasses`."""

@@ -1,7 +1,7 @@
-"""The value of a share update, put into bytes and read by hand: the record written most.
+"""The value of a share update, encoded and decoded by hand because it is the most frequent record.
 
-Every acknowledgement writes one and every start reads them all, a million in seconds.  They are
-short and of few shapes, so that each takes one call of `struct`:
+Every acknowledgement writes one, and every start reads them all, a million in seconds. They are
+short and of few shapes, so each takes one call of `struct`:
 
     version  snapshot epoch  leader epoch  start offset   count+1   batches             tags
     int16    int32           int32         int64          uvarint   20 bytes each       one, or none
@@ -9,8 +9,8 @@ short and of few shapes, so that each takes one call of `struct`:
     a batch: first offset int64, last offset int64, state int8, count int16, no tags
     the tag: 0, of 4 bytes: delivery complete count int32
 
-Whatever has another shape is left to the compiled decoder of `share_state_records`, which reads
-all that Kafka may write; a test holds the two equal.
+Values of another shape are left to the compiled decoder of `share_state_records`, which reads all
+that Kafka may write; a test compares the two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 BATCHES_MAX = 126
-"""Above that the count takes two bytes."""
+"""Number of batches above which the count takes two bytes."""
 
 _HEAD = "hiiqB"
 _BATCH = "qqbhB"
@@ -32,15 +32,15 @@ _SIZE_OF_COUNT = 4
 _COUNT_UNKNOWN = -1
 
 _ONE = Struct(">2xiiqxqqbh4xi")
-"""An update of one batch, without what is the same in all of them."""
+"""An update of one batch, without the bytes that are the same in all of them."""
 
 _ONE_AND_ALL = Struct(">2siiqBqqbh4si")
-"""The same with it."""
+"""An update of one batch, with these bytes."""
 
 _VERSION = b"\0\0"
 _COUNT_AT, _TAGS_AT = 18, 38
 _TAGS = bytes((_NO_TAGS, _ONE_TAG, 0, _SIZE_OF_COUNT))
-"""Of the batch none; of the value one, with its number and size."""
+"""The tags of the batch (none) and of the value (one, with its number and size)."""
 
 _head = Struct(">" + _HEAD)
 _batch = Struct(">" + _BATCH)
@@ -51,7 +51,7 @@ Batch = tuple[int, int, int, int]
 
 
 class UpdateFields(NamedTuple):
-    """A share update as plain numbers; -1 for a delivery complete count that is not known."""
+    """A share update as plain numbers; a delivery complete count of -1 is unknown."""
 
     snapshot_epoch: int
     leader_epoch: int
@@ -61,9 +61,10 @@ class UpdateFields(NamedTuple):
 
 
 def encode_update(fields: UpdateFields) -> bytes | None:
-    """The value, with its version; None where it has too many batches for this form."""
+    """Return the value with its version; None if it has too many batches for this format."""
     snapshot_epoch, leader_epoch, start_offset, complete, batches = fields
     count = len(batches)
+    # The usual case, packed by one call.
     if count == 1 and complete != _COUNT_UNKNOWN:
         epochs = snapshot_epoch, leader_epoch
         return _ONE_AND_ALL.pack(_VERSION, *epochs, start_offset, 2, *batches[0], _TAGS, complete)
@@ -77,7 +78,7 @@ def encode_update(fields: UpdateFields) -> bytes | None:
 
 
 def decode_update(value: bytes) -> UpdateFields | None:
-    """The fields of a value; None where it has another shape, or is none at all."""
+    """Return the fields of a value; None if it has another shape or is invalid."""
     try:
         return _one_batch(value) or _any_batches(value)
     except error:
@@ -85,7 +86,7 @@ def decode_update(value: bytes) -> UpdateFields | None:
 
 
 def _one_batch(value: bytes) -> UpdateFields | None:
-    """Nearly every update: one batch and a count.  What never differs is compared as bytes."""
+    """Decode an update of one batch and a count, as nearly all are; constants compare as bytes."""
     if (
         len(value) != _ONE.size
         or value[:2] != _VERSION
@@ -102,18 +103,18 @@ def _any_batches(value: bytes) -> UpdateFields | None:
     batches_end = _head.size + (count - 1) * _batch.size
     if version != 0 or not 1 <= count <= BATCHES_MAX + 1 or batches_end >= len(value):
         return None
-    found = list(_batch.iter_unpack(value[_head.size : batches_end]))
-    if any(batch[4] != _NO_TAGS for batch in found):
+    raw_batches = list(_batch.iter_unpack(value[_head.size : batches_end]))
+    if any(batch[4] != _NO_TAGS for batch in raw_batches):
         return None
     complete = _count_at(value, batches_end)
     if complete is None:
         return None
-    batches = tuple((first, last, state, times) for first, last, state, times, _ in found)
+    batches = tuple((first, last, state, times) for first, last, state, times, _ in raw_batches)
     return UpdateFields(snapshot_epoch, leader_epoch, start_offset, complete, batches)
 
 
 def _count_at(value: bytes, position: int) -> int | None:
-    """The delivery complete count, which ends the value; None if something else does."""
+    """Return the delivery complete count at the end of the value; None if other bytes follow."""
     if value[position:] == bytes((_NO_TAGS,)):
         return _COUNT_UNKNOWN
     if len(value) - position != _tag.size:
@@ -124,5 +125,5 @@ def _count_at(value: bytes, position: int) -> int | None:
 
 @lru_cache(maxsize=2 * BATCHES_MAX + 2)
 def _whole(batches: int, *, tagged: bool) -> Struct:
-    """A value with so many batches, in one format."""
+    """Return the format of a value with this number of batches."""
     return Struct(">" + _HEAD + _BATCH * batches + (_TAG if tagged else "B"))

@@ -1,8 +1,8 @@
-"""Key and value of all records of many small batches.
+"""The keys and values of all records in many small batches.
 
 A coordinator writes a record, or a few, in a batch of their own, and reads a million of them at
-start.  A batch of one record without compression is read by hand here, in a microsecond; every
-other is `records`' business, and so is whatever looks odd.
+start. An uncompressed batch of one record is decoded by hand here, in a microsecond. All others,
+and all unusual ones, are left to `records`.
 
     header        record: length  attributes  time delta  offset delta  key  value  headers
     61 bytes      varint          0           0           0             varint and bytes, each  0
@@ -20,7 +20,7 @@ KeyedRecord = tuple[int, bytes, bytes | None]
 """Offset, key and value."""
 
 _NEEDED = Struct(">qi9xh34xi")
-"""Base offset, length, attributes and record count."""
+"""The format of base offset, length, attributes and record count in a batch header."""
 assert _NEEDED.size == HEADER_BYTES
 
 _PLAIN = b"\0\0\0"
@@ -30,9 +30,9 @@ _NO_HEADERS = 0
 
 
 def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
-    """Every record with a key of the whole batches in ``data``, without control batches.
+    """Iterate over records with a key of the whole batches in ``data``, without control batches.
 
-    Raises CorruptMessage for a batch that is none, or whose records are none.
+    Raises CorruptMessage for an invalid batch or invalid records.
     """
     unpack, size, position = _NEEDED.unpack_from, len(data), 0
     while size - position >= HEADER_BYTES:
@@ -53,10 +53,11 @@ def keyed_records(data: bytes) -> Iterator[KeyedRecord]:
 
 
 def _lone_record(data: bytes, position: int, end: int) -> tuple[bytes, bytes | None] | None:
-    """Key and value of the record that fills ``[position, end)``; None if it looks odd."""
+    """Return key and value of the record that fills ``[position, end)``; None if it is unusual."""
     try:
         while data[position] > 127:
-            position += 1  # The record's own length, which is what is left.
+            position += 1  # The record's length, which is known: it fills the rest.
+        # The last byte of the length, attributes, time delta and offset delta.
         position += 4
         if data[position - 3 : position] != _PLAIN:
             return None
@@ -75,9 +76,10 @@ def _lone_record(data: bytes, position: int, end: int) -> tuple[bytes, bytes | N
 
 
 def _length(data: bytes, position: int) -> tuple[int, int]:
-    """A length of one byte or two, and the position behind it; -1 is null.
+    """Return a length of one byte or two, and the position behind it; -1 is null.
 
-    Longer ones come out wrong, so that what they measure does not end with the batch.
+    Longer ones are decoded wrongly, so the caller finds that the record does not end with the
+    batch.
     """
     low = data[position]
     if low <= 127:

@@ -1,14 +1,14 @@
 """Batches with fewer records than they were written with, as compaction leaves them.
 
-A batch keeps its place when records go: base offset, last offset, producer, epoch and sequence
-stay what they were, so the offsets of the other records do, and the producer's next batch still
-follows.  What is left between two records is a hole.
+A batch keeps its place when records are removed. Its base offset, last offset, producer, epoch and
+sequence do not change. So the other records keep their offsets, and the producer's next batch still
+follows. Removed records leave holes.
 
     offsets     40 41 42 43 44          40 .. 42 .. 44
     records     a  b  a  c  b     ──▶         a     b      base 40, last 44
 
-Records are taken over as the bytes that they are.  Only a new delete horizon, which stands where
-the batch's first timestamp stood, has their timestamps counted from it.
+Records are copied as bytes. Only a new delete horizon changes their timestamps, because it takes
+the place of the batch's first timestamp, from which they are counted.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ _NUMBER_BYTES_MAX = 10
 def thinned(
     batch: Buffer, header: BatchHeader, kept: Sequence[bool], *, delete_horizon_ms: int | None
 ) -> bytearray:
-    """The batch with those of its records for which ``kept`` is true, which must be some.
+    """Return the batch with the records for which ``kept`` is true; there must be one.
 
-    ``delete_horizon_ms`` is a horizon to set; None leaves the one there is.
+    ``delete_horizon_ms`` is a horizon to set; None leaves the current one.
     """
     body = decompress(
         header.codec, memoryview(batch)[HEADER_BYTES:], bytes_max=DECOMPRESSED_BYTES_MAX
     )
     first, attributes = header.first_timestamp, header.attributes
     if delete_horizon_ms is not None:
+        # KIP-534: the horizon replaces the first timestamp, so the deltas of the records change.
         first, attributes = delete_horizon_ms, attributes | DELETE_HORIZON
     records, times = _records(body, kept, shift=header.first_timestamp - first)
     latest = header.max_timestamp if header.has_log_append_time else first + max(times)
@@ -60,14 +61,13 @@ def thinned(
 
 
 def emptied(header: BatchHeader) -> bytearray:
-    """The batch without a record: it still says what its producer wrote last, and ends where
-    it ended."""
+    """Return the batch without records; it keeps its producer's last sequence and its end."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _batch(header._replace(attributes=attributes, first_timestamp=-1, record_count=0), b"")
 
 
 def _records(body: Buffer, kept: Sequence[bool], *, shift: int) -> tuple[bytes, list[int]]:
-    """The kept records with ``shift`` added to their times, and these times."""
+    """Return the kept records with ``shift`` added to their times, and these times."""
     parts: list[Buffer] = []
     times: list[int] = []
     position = 0
@@ -78,10 +78,10 @@ def _records(body: Buffer, kept: Sequence[bool], *, shift: int) -> tuple[bytes, 
             if length < 1 or end > len(view):
                 raise CorruptMessage(f"record of {length} bytes at byte {position}, not whole")
             if is_kept:
-                time, rest = _number(view, begin + 1)
-                times.append(time + shift)
+                delta, rest = _number(view, begin + 1)
+                times.append(delta + shift)
                 if shift:
-                    record = bytes(view[begin : begin + 1]) + _encoded(time + shift)
+                    record = bytes(view[begin : begin + 1]) + _encoded(delta + shift)
                     record += view[rest:end]
                     parts += (_encoded(len(record)), record)
                 else:
@@ -99,7 +99,7 @@ def _batch(header: BatchHeader, records: bytes) -> bytearray:
 
 
 def _number(view: memoryview, position: int) -> tuple[int, int]:
-    """A zigzag number of variable length, and the position behind it."""
+    """Return the zigzag number of variable length at ``position``, and the position behind it."""
     value = 0
     for count in range(_NUMBER_BYTES_MAX):
         if position + count >= len(view):

@@ -1,4 +1,4 @@
-"""Variable-length numbers of records, many at once: zigzag, seven bits to a byte, with numpy."""
+"""Variable-length numbers of many records at once: zigzag, seven bits to a byte, with numpy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sharegroup.errors import CorruptMessage
 Octets = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 
+# 32 and 64 bits in groups of 7.
 INT_BYTES_MAX = 5
 LONG_BYTES_MAX = 10
 
@@ -19,10 +20,10 @@ _ONE = np.uint64(1)
 
 
 def read_varints(octets: Octets, at: Integers, bytes_max: int) -> tuple[Integers, Integers]:
-    """The numbers that begin at these positions, and the positions behind them.
+    """Return the numbers that begin at these positions, and the positions behind them.
 
-    Raises CorruptMessage for one of more than ``bytes_max`` bytes and IndexError for one that
-    leaves ``octets`` at their end; positions below 0 are the caller's mistake.
+    Raises CorruptMessage for a number of more than ``bytes_max`` bytes, and IndexError for one that
+    exceeds ``octets`` at its end. Positions must not be negative.
     """
     first = octets[at]
     numbers = (first & _BITS).astype(np.uint64)

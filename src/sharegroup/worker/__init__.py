@@ -1,6 +1,6 @@
-"""Plain handlers on share groups: retries with delay, dead letters, locks that are kept.
+"""A worker framework on share groups: handlers, delayed retries, dead letters, lock renewal.
 
-Names are loaded when they are used: who declares handlers waits for no client.
+Names are imported when they are first used, so declaring handlers does not import the client.
 """
 
 from importlib import import_module
@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sharegroup.worker.app import App
-    from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
-    from sharegroup.worker.declared.rate import RateLimit
-    from sharegroup.worker.declared.retry import Retry
-    from sharegroup.worker.declared.route import Batching, Holding, Route
+    from sharegroup.worker.decisions.reasons import DeadLetterReason
+    from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+    from sharegroup.worker.declarations.rate import RateLimit
+    from sharegroup.worker.declarations.retry import Retry
+    from sharegroup.worker.declarations.route import (
+        Batching,
+        Holding,
+        OnUnreadable,
+        Route,
+        StartFrom,
+    )
     from sharegroup.worker.events import Event
     from sharegroup.worker.middleware import Call, Proceed
     from sharegroup.worker.payloads.codec import Payload
-    from sharegroup.worker.payloads.registry import Registry
+    from sharegroup.worker.payloads.registry import Registry, SchemaFormat
     from sharegroup.worker.payloads.unreadable import UnreadablePayload
     from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter, SomeFailed
     from sharegroup.worker.records.record import Context, Record
     from sharegroup.worker.routed import Routed, share_group
-    from sharegroup.worker.running.lane import HandlingTimeout
     from sharegroup.worker.running.processes import HandlerCrashed
+    from sharegroup.worker.running.verdicts import HandlingTimeout
     from sharegroup.worker.sender import NotConnected
 
 __all__ = [
@@ -31,11 +38,13 @@ __all__ = [
     "Call",
     "Context",
     "DeadLetter",
+    "DeadLetterReason",
     "Event",
     "HandlerCrashed",
     "HandlingTimeout",
     "Holding",
     "NotConnected",
+    "OnUnreadable",
     "Payload",
     "Proceed",
     "RateLimit",
@@ -47,40 +56,46 @@ __all__ = [
     "RetryAfter",
     "Route",
     "Routed",
+    "SchemaFormat",
     "SomeFailed",
+    "StartFrom",
     "UnreadablePayload",
     "share_group",
 ]
 
 _MODULES = {
     "App": "app",
-    "Batching": "declared.route",
-    "BrokerDeadLetter": "declared.dead_letter",
+    "Batching": "declarations.route",
+    "BrokerDeadLetter": "declarations.dead_letter",
     "Call": "middleware",
     "Context": "records.record",
-    "DeadLetter": "declared.dead_letter",
+    "DeadLetter": "declarations.dead_letter",
+    "DeadLetterReason": "decisions.reasons",
     "Event": "events",
     "HandlerCrashed": "running.processes",
-    "HandlingTimeout": "running.lane",
-    "Holding": "declared.route",
+    "HandlingTimeout": "running.verdicts",
+    "Holding": "declarations.route",
     "NotConnected": "sender",
+    "OnUnreadable": "declarations.route",
     "Payload": "payloads.codec",
     "Proceed": "middleware",
-    "RateLimit": "declared.rate",
+    "RateLimit": "declarations.rate",
     "Record": "records.record",
     "Registry": "payloads.registry",
     "Reject": "records.outcomes",
     "Release": "records.outcomes",
-    "Retry": "declared.retry",
+    "Retry": "declarations.retry",
     "RetryAfter": "records.outcomes",
-    "Route": "declared.route",
+    "Route": "declarations.route",
     "Routed": "routed",
+    "SchemaFormat": "payloads.registry",
     "SomeFailed": "records.outcomes",
+    "StartFrom": "declarations.route",
     "UnreadablePayload": "payloads.unreadable",
     "share_group": "routed",
 }
 
-if not TYPE_CHECKING:  # Else a name that there is none of would have a type.
+if not TYPE_CHECKING:  # Type checkers would accept any name.
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:

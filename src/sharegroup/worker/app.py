@@ -1,13 +1,17 @@
-"""An application: its handlers, what runs around them, and its life.
+"""The application: the object on which handlers, hooks and middleware are declared, and which runs.
 
-    app = App("orders-service", bootstrap="127.0.0.1:9092")
+    app = App("orders-service", bootstrap_servers="127.0.0.1:9092")
 
-    @app.share_group("billing", topics="orders", retry=Retry(attempts=8))
+    @app.share_group("billing", topics="orders", retry=Retry(max_attempts=8))
     async def bill(order: Order) -> None: ...
 
-It is a description until it is run: by ``sharegroup worker orders.app:app``, by `App.run`, in
-another program's loop (``async with app:``, or ``lifespan=app.lifespan`` of an ASGI application),
-or in a test (`App.test`).  A process that only sends uses ``async with app.client():``.
+Declaring handlers does not start anything.  An application runs
+
+    as a program             ``sharegroup worker orders.app:app``, or `App.run`
+    in an event loop         ``async with app:``, or in an ASGI server ``lifespan=app.lifespan``
+    in a test                `App.test`
+
+A process that only sends uses ``async with app.client():``.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -34,17 +37,19 @@ from typing import (
 )
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.elsewhere import OF_AN_APP, refuse_unknown
-from sharegroup.worker.declared.functions import check_callable, check_listener
-from sharegroup.worker.declared.names import PARTITIONS_MAX, checked_topic
-from sharegroup.worker.declared.numbers import is_whole
-from sharegroup.worker.declared.options import RouteOptions, Topics, check_together
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.declared.topic import Topic
+from sharegroup.worker.declarations.foreign_options import OF_AN_APP, refuse_unknown
+from sharegroup.worker.declarations.functions import check_callable, check_listener, check_redact
+from sharegroup.worker.declarations.names import PARTITIONS_MAX, checked_topic
+from sharegroup.worker.declarations.numbers import is_whole
+from sharegroup.worker.declarations.options import RouteOptions, Topics, check_together
+from sharegroup.worker.declarations.replication import MIN_INSYNC, Replication
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.durations import Duration, seconds
-from sharegroup.worker.events import Events, Listener, check_name
+from sharegroup.worker.events import Event, Events, Listener, check_name
 from sharegroup.worker.middleware import Middleware
-from sharegroup.worker.ports import Clock, Outbox
+from sharegroup.worker.ports import Outbox, WorkerClock
+from sharegroup.worker.redaction import Redact, Redaction
 from sharegroup.worker.routed import Declare, Routed
 from sharegroup.worker.sender import BeforeSend, Outlet
 
@@ -59,52 +64,99 @@ Hook = TypeVar("Hook", bound=Callable[..., Any])
 AroundCall = TypeVar("AroundCall", bound=Middleware)
 OnEvent = TypeVar("OnEvent", bound=Listener)
 
-OPTIONS = ("bootstrap", "client", "grace", "prepare")
+OPTIONS = (
+    "bootstrap_servers",
+    "client",
+    "grace",
+    "prepare",
+    "redact",
+    "replication_factor",
+    "min_insync_replicas",
+)
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
 class App:
-    """See the module's text.
+    """An application: declares handlers of share groups and runs them in this process.
 
-    ``client`` has further options of the clients, as for security; ``grace`` is how long a stop
-    waits for handlers; with ``prepare`` missing topics and settings are made at the start.
+    ``name`` is also the default client id.  ``bootstrap_servers`` has the addresses of the first
+    brokers to ask.
+
+    ``client`` has further options of the Kafka clients, such as those for security.  ``grace`` is
+    the time that handlers get to finish when the worker stops.  With ``prepare``, the start creates
+    missing topics and settings.  ``redact`` removes secrets from exception texts before they are
+    written (`redaction`).
+
+    ``replication_factor`` and ``min_insync_replicas`` apply to the topics that the application
+    creates.  By default a topic has three replicas, or one per broker if there are fewer brokers.
+    All replicas but one must be in sync.
+
+    Example::
+
+        app = App("orders-service", bootstrap_servers="127.0.0.1:9092")
+
+        @app.share_group("billing", topics="orders", retry=Retry(max_attempts=8))
+        async def bill(order: Order) -> None: ...
+
+    Run it with ``sharegroup worker orders.app:app``, with `run`, in an event loop with
+    ``async with app:``, or in a test with `test`.
     """
 
     def __init__(
         self,
         name: str,
         *,
-        bootstrap: str | list[str] = "127.0.0.1:9092",
+        bootstrap_servers: str | list[str] = "127.0.0.1:9092",
         client: Mapping[str, Any] | None = None,
         grace: Duration = "30s",
         prepare: bool = True,
+        redact: Redact | None = None,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, OPTIONS, f"App {name!r}", OF_AN_APP)
-        given: object = name  # Who has no type checker may give anything.
+        given: object = name  # At run time any value is accepted; only type checkers see the type.
         if not isinstance(given, str) or not _NAME.fullmatch(given):
             raise InvalidConfig(
                 f"App name {name!r}: expected 1 to 100 of the characters a-z A-Z 0-9 . _ -"
             )
         self.name = name
-        self.bootstrap = bootstrap
+        self.bootstrap_servers = bootstrap_servers
         self.client_options: dict[str, Any] = dict(client or {})
         self.grace_seconds = _grace(grace, name)
         self.prepare = prepare
+        self.replication = Replication(replication_factor, min_insync_replicas).checked(
+            f"App {name!r}"
+        )
         self.state = SimpleNamespace()
-        """For the application: what its hooks open and its handlers use."""
+        """Free for the application, for example for connections that its hooks open."""
         self.events = Events()
+        if redact is not None:
+            check_redact(redact, f"App {name!r}")
+        self._redact = redact
         self.middlewares: list[Middleware] = []
         self.outlet = Outlet(app_name=name)
-        self.topic_list: tuple[Topic, ...] = ()
-        """What `topic` declared."""
+        self.topic_list: tuple[TopicDeclaration, ...] = ()
+        """The topics that `topic` declared."""
         self.is_watched = False
-        """Whether its events go to the log, and its handlers are traced: from the first start."""
+        """Whether events are logged and handlers traced.  Set by the first `start` or `client`."""
         self._routed: list[Routed[Any, Any]] = []
         self._startup: list[Callable[..., Any]] = []
         self._shutdown: list[Callable[..., Any]] = []
         self._worker: Worker | None = None
         self._resources = AsyncExitStack()
+
+    def _redaction(self, route: Route) -> Redaction | None:
+        """Calls the route's `redact`, then the application's.  None if neither is declared."""
+        functions = tuple(
+            function for function in (route.redact, self._redact) if function is not None
+        )
+
+        def report(why: str) -> None:
+            self.events.tell(Event("redaction.failed", details={"why": why}))
+
+        return Redaction(functions, report) if functions else None
 
     @property
     def route_list(self) -> tuple[Route, ...]:
@@ -118,7 +170,7 @@ class App:
 
     @property
     def worker(self) -> Worker | None:
-        """The worker, from `start` to `stop`."""
+        """The running worker; None before `start` and after `stop`."""
         return self._worker
 
     @overload
@@ -146,20 +198,24 @@ class App:
         handler: Any = None,
         **options: Unpack[RouteOptions],
     ) -> Any:
-        """Declare a handler: as a decorator, or with ``handler`` at once."""
+        """Declare a handler of a share group.
+
+        Used as a decorator, or as a plain call with ``handler``.
+        """
         declare = Declare(group, topics, options, take=self.routes)
         return declare if handler is None else declare(handler)
 
     def routes(self, *declared: Routed[Any, Any] | ModuleType | Iterable[Routed[Any, Any]]) -> None:
-        """Take handlers that were declared with `sharegroup.worker.share_group`.
+        """Add handlers that were declared with `sharegroup.worker.share_group`.
 
-        One by one, as a list, or all that stand in a module.
+        Accepts handlers, lists of handlers, and modules, of which it takes all handlers.
         """
-        found = [one for given in declared for one in _routed_in(given)]
-        new = list(dict.fromkeys(one for one in found if one not in self._routed))
-        check_together([*self.route_list, *(one.route for one in new)])
-        for one in new:
-            one.send.outlet = self.outlet
+        found = [routed for given in declared for routed in _routed_in(given)]
+        new = list(dict.fromkeys(routed for routed in found if routed not in self._routed))
+        check_together([*self.route_list, *(routed.route for routed in new)])
+        for routed in new:
+            routed.send.outlet = self.outlet
+            routed.route = routed.route.changed(redaction=self._redaction(routed.route))
         self._routed += new
 
     def topic(
@@ -168,43 +224,62 @@ class App:
         *,
         partitions: int | None = None,
         configs: Mapping[str, str] | None = None,
+        replication_factor: int | None = None,
+        min_insync_replicas: int | None = None,
     ) -> str:
-        """Declare how a topic is to be (`sharegroup worker plan`); returns its name.
+        """Declare a topic with its settings and return its name.
 
-        ``configs`` are its settings by Kafka's names, as ``{"retention.ms": "86400000"}``.
+        ``sharegroup worker plan`` compares the cluster with these declarations.  ``configs`` has
+        settings by their Kafka names, such as ``{"retention.ms": "86400000"}``.
+        ``replication_factor`` and ``min_insync_replicas`` default to those of the App.
         """
         if partitions is not None and not is_whole(partitions, 1, PARTITIONS_MAX):
             raise InvalidConfig(f"topic {name!r}: partitions={partitions}; expected 1 or more")
         checked_topic(name, f"App {self.name!r}")
-        self.topic_list += (Topic(name, partitions, dict(configs or {})),)
+        replication = Replication(replication_factor, min_insync_replicas).checked(
+            f"topic {name!r}"
+        )
+        settings = dict(configs or {})
+        if min_insync_replicas is not None and MIN_INSYNC in settings:
+            raise InvalidConfig(
+                f"topic {name!r}: min_insync_replicas={min_insync_replicas} and {MIN_INSYNC!r} in "
+                f"configs; expected only one of them"
+            )
+        self.topic_list += (TopicDeclaration(name, partitions, settings, replication),)
         return name
 
     def narrow(
         self, groups: Iterable[str] = (), *, concurrency: int | Literal["auto"] | None = None
     ) -> None:
-        """Let this process handle only these groups' records, or with another concurrency.
+        """Restrict this process to these share groups, or change the concurrency of its handlers.
 
-        The handlers left out can still be sent to.
+        Without ``groups``, all groups stay.  Senders of the excluded handlers still work.
         """
         wanted = frozenset(groups)
-        there_are = {route.group for route in self.route_list}
-        if unknown := wanted - there_are:
+        known_groups = {route.group for route in self.route_list}
+        if unknown := wanted - known_groups:
             raise InvalidConfig(
                 f"App {self.name!r} has no group {', '.join(sorted(unknown))}; "
-                f"its groups are {', '.join(sorted(there_are))}"
+                f"its groups are {', '.join(sorted(known_groups))}"
             )
-        self._routed = [one for one in self._routed if not wanted or one.route.group in wanted]
+        self._routed = [
+            routed for routed in self._routed if not wanted or routed.route.group in wanted
+        ]
         if concurrency is not None:
-            for one in self._routed:
-                one.route = replace(one.route, concurrency=concurrency)
+            for routed in self._routed:
+                routed.route = routed.route.changed(concurrency=concurrency)
 
     @overload
     def on(self, name: str) -> Callable[[OnEvent], OnEvent]: ...
     @overload
     def on(self, name: str, listener: OnEvent) -> OnEvent: ...
     def on(self, name: str, listener: Any = None) -> Any:
-        """Call a function with each event of this name (`sharegroup.worker.events`)."""
-        check_name(name)  # Here, and not where a decorator is used.
+        """Call a function with each event of this name (`sharegroup.worker.events`).
+
+        Used as a decorator, or as a plain call with ``listener``.  The name ``"*"`` stands for all
+        events.
+        """
+        check_name(name)  # Before `listen`, so the traceback points to the call of `on`.
 
         def listen(function: OnEvent) -> OnEvent:
             check_listener(function, f"App {self.name!r}: on({name!r})")
@@ -214,40 +289,59 @@ class App:
         return listen if listener is None else listen(listener)
 
     def on_startup(self, hook: Hook) -> Hook:
-        """Run it, with the App if it takes something, before the first record; may be async."""
+        """Run ``hook`` before the first record.
+
+        The hook may be a coroutine function.  If it has a parameter, it gets the App.
+        """
         check_callable(hook, f"App {self.name!r}: on_startup", takes=(0, 1))
         self._startup.append(hook)
         return hook
 
     def on_shutdown(self, hook: Hook) -> Hook:
-        """Run it after the last record; the last that was declared runs first."""
+        """Run ``hook`` after the last record.
+
+        Hooks run in the reverse order of their declaration.  A hook may be a coroutine function.
+        If it has a parameter, it gets the App.
+        """
         check_callable(hook, f"App {self.name!r}: on_shutdown", takes=(0, 1))
         self._shutdown.append(hook)
         return hook
 
     def middleware(self, middleware: AroundCall) -> AroundCall:
-        """Put it around every handler (`sharegroup.worker.middleware`)."""
+        """Wrap every handler in this middleware (`sharegroup.worker.middleware`)."""
         check_callable(middleware, f"App {self.name!r}: middleware", takes=(2,))
         self.middlewares.append(middleware)
         return middleware
 
     def before_send(self, function: BeforeSend) -> BeforeSend:
-        """Call it with topic and headers of what a sender sends; it may add headers."""
+        """Call ``function`` before a sender writes a record.
+
+        It gets the topic and the list of headers, to which it may add headers.
+        """
         check_callable(function, f"App {self.name!r}: before_send", takes=(2,))
         self.outlet.before_send += (function,)
         return function
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT; returns the exit code, 0 when it ended as asked."""
-        from sharegroup.worker.living.program import run
+        """Run the application until SIGTERM or SIGINT.
+
+        Returns the exit code, which is 0 if the application stopped because of a signal.
+        """
+        # Imported here, so that declaring handlers does not import what only a program needs.
+        from sharegroup.worker.lifecycle.program import run
 
         return run(self)
 
     async def start(self) -> None:
-        """Begin to work, in this loop; returns when the members run."""
+        """Start the worker in the current event loop; returns when its members are started.
+
+        Prepares topics and settings, checks the user's rights and runs the startup hooks first.
+        """
+        # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
+        from sharegroup.worker.infrastructure.rights import check_rights
         from sharegroup.worker.running.worker import Worker
-        from sharegroup.worker.seeing.watching import watch
+        from sharegroup.worker.telemetry.watching import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         if self._worker is not None:
@@ -260,6 +354,8 @@ class App:
             resources.push_async_callback(parts.close)
             if self.prepare and parts.admin is not None:
                 await prepare(self, parts.admin)
+            if parts.admin is not None:
+                await check_rights(self.route_list, parts.admin)
             await resources.enter_async_context(self.opened(parts.outbox, parts.clock))
             worker = Worker(self, parts)
             await worker.start()
@@ -267,9 +363,11 @@ class App:
             self._resources = resources.pop_all()
 
     async def stop(self, grace: Duration | None = None) -> StopReport | None:
-        """Stop taking, finish what fits in ``grace``, give back the rest; None: it wasn't running.
+        """Stop the worker and return a report; None if it was not running.
 
-        A second call while the first waits hurries it.
+        The worker takes no more records.  Handlers get ``grace`` to finish, by default the
+        App's; the records of the others are released.  A second call while the first one waits
+        ends the grace.
         """
         worker = self._worker
         if worker is None:
@@ -277,7 +375,7 @@ class App:
         try:
             return await worker.stop(self.grace_seconds if grace is None else seconds(grace))
         finally:
-            if self._worker is worker:  # Else another call that waited was first.
+            if self._worker is worker:  # Otherwise a concurrent call has closed it.
                 self._worker = None
                 await self._resources.aclose()
 
@@ -295,15 +393,16 @@ class App:
 
     @asynccontextmanager
     async def lifespan(self, _application: object) -> AsyncIterator[None]:
-        """As ``lifespan=`` of a Starlette or FastAPI application: it works as long as that runs."""
+        """The lifespan of a Starlette or FastAPI application: runs the worker while that runs."""
         async with self:
             yield
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Self]:
-        """Only send: its handlers' senders work, and nothing is handled."""
+        """Connect the senders of the handlers without running any handler."""
+        # Imported here, so that declaring handlers does not import the client.
         from sharegroup.worker.infrastructure.applying import prepare
-        from sharegroup.worker.seeing.watching import watch
+        from sharegroup.worker.telemetry.watching import watch
         from sharegroup.worker.transport.kafka import kafka_parts
 
         watch(self)
@@ -311,9 +410,12 @@ class App:
         try:
             async with self.connected(parts.outbox, parts.clock):
                 if self.prepare and parts.admin is not None:
-                    # A topic that a broker makes for a send is not as the routes declare it.  Not
-                    # now: who only sends, now and then, starts also while no broker is there.
-                    self.outlet.prepare = functools.partial(prepare, self, parts.admin)
+                    # Without it a broker may create the topic with settings that differ from those
+                    # declared.  It runs at the first send, not here: a process that sends only
+                    # occasionally must be able to start while no broker is available.
+                    self.outlet.prepare = functools.partial(
+                        prepare, self, parts.admin, only_sends=True
+                    )
                 yield self
         finally:
             await parts.close()
@@ -326,10 +428,13 @@ class App:
         renewal: bool = True,
         patience_seconds: float = 1.0,
     ) -> AppTest:
-        """The application in a test's own process, without a broker, in virtual time.
+        """Run the application in the process of a test, without a broker and in virtual time.
 
-        The first three are settings of its share groups; see `sharegroup.worker.testing`.
+        ``lock``, ``delivery_limit`` and ``renewal`` are settings of its share groups: the lock
+        duration, the delivery count limit, and whether locks may be renewed.  See
+        `sharegroup.worker.testing`.
         """
+        # Imported here, because only tests need it; it imports the broker's core.
         from sharegroup.worker.testing.app_test import AppTest
 
         return AppTest(
@@ -341,8 +446,8 @@ class App:
         )
 
     @asynccontextmanager
-    async def connected(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:
-        """Let the senders send through this outbox."""
+    async def connected(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+        """Connect the senders to this outbox for the duration of the block."""
         outlet = self.outlet
         if outlet.outbox is not None:
             raise RuntimeError(f"App {self.name!r} is running or sending already")
@@ -355,10 +460,11 @@ class App:
             outlet.outbox = outlet.clock = outlet.loop = outlet.prepare = None
 
     @asynccontextmanager
-    async def opened(self, outbox: Outbox, clock: Clock) -> AsyncIterator[None]:
-        """`connected`, with hooks run and then classes opened before, and the reverse after.
+    async def opened(self, outbox: Outbox, clock: WorkerClock) -> AsyncIterator[None]:
+        """Connect the senders, run the startup hooks, then open the handlers that are classes.
 
-        Whatever was begun is ended, also when a hook raises.
+        At the end the opposite happens in the reverse order.  All shutdown hooks run, even if a
+        startup hook raises.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.connected(outbox, clock))
@@ -366,7 +472,7 @@ class App:
                 stack.push_async_callback(self._run_hook, hook)
             for hook in self._startup:
                 await self._run_hook(hook)
-            # Those of `processes` are opened where they run.
+            # Handlers with `processes` are opened in their own processes.
             for shape in (route.shape for route in self.route_list if not route.processes):
                 if shape.closing is not None:
                     stack.push_async_callback(_called, shape.closing)
@@ -399,14 +505,17 @@ def _routed_in(given: object) -> list[Routed[Any, Any]]:
     if isinstance(given, Routed):
         return [given]
     if isinstance(given, ModuleType):
-        found = [one for one in vars(given).values() if isinstance(one, Routed)]
-        lists = [one for one in vars(given).values() if isinstance(one, list | tuple)]
-        found += [one for each in lists for one in each if isinstance(one, Routed)]
-        if not found:
-            raise InvalidConfig(f"module {given.__name__}: there is no share_group(...) in it")
-        return found
+        handlers = [value for value in vars(given).values() if isinstance(value, Routed)]
+        lists = [value for value in vars(given).values() if isinstance(value, list | tuple)]
+        handlers += [value for values in lists for value in values if isinstance(value, Routed)]
+        if not handlers:
+            raise InvalidConfig(
+                f"module {given.__name__}: it declares no handler with share_group(...)"
+            )
+        return handlers
     if isinstance(given, Iterable) and not isinstance(given, str):
-        return [one for each in given for one in _routed_in(each)]
+        return [value for values in given for value in _routed_in(values)]
     raise InvalidConfig(
-        f"routes: {given!r}; expected what share_group(...) gave, a list of it, or a module"
+        f"routes: {given!r}; expected a handler declared with share_group(...), "
+        "a list of such handlers, or a module"
     )

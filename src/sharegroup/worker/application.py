@@ -1,7 +1,7 @@
-"""What the wings of the worker know of an application: what it declared, and how it is opened.
+"""The protocol through which the packages of the worker use an application.
 
-`app.App` is one, and puts the wings together; none of them imports it, so that each can be read,
-and tried, without all the others.
+`app.App` implements it and connects the packages.  None of them imports `app`, so each can be read
+and tested without the others.
 """
 
 from __future__ import annotations
@@ -10,25 +10,27 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.declared.topic import Topic
+from sharegroup.worker.declarations.replication import Replication
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
-from sharegroup.worker.ports import Clock, Outbox
+from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.routed import Routed
 from sharegroup.worker.sender import Outlet
 
 
 class Application(Protocol):
-    """See the module's text."""
+    """An application as the packages of the worker see it: its declarations, and `opened`."""
 
     name: str
-    bootstrap: str | list[str]
+    bootstrap_servers: str | list[str]
     client_options: dict[str, Any]
     events: Events
     middlewares: list[Middleware]
     outlet: Outlet
-    topic_list: tuple[Topic, ...]
+    topic_list: tuple[TopicDeclaration, ...]
+    replication: Replication
     is_watched: bool
 
     @property
@@ -37,5 +39,8 @@ class Application(Protocol):
     @property
     def handlers(self) -> Sequence[Routed[Any, Any]]: ...
 
-    def opened(self, outbox: Outbox, clock: Clock) -> AbstractAsyncContextManager[None]:
-        """Its senders connected, its hooks run and its classes opened; and closed after."""
+    def opened(self, outbox: Outbox, clock: WorkerClock) -> AbstractAsyncContextManager[None]:
+        """A context with senders connected, startup hooks run and handler classes opened.
+
+        Leaving it closes them again.
+        """

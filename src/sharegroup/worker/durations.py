@@ -1,7 +1,7 @@
-"""Lengths of time as people write them: ``"250ms"``, ``"1h30m"``, ``"7d"``, ``2.5``, a timedelta.
+"""Durations as users write them: ``"250ms"``, ``"1h30m"``, ``"7d"``, ``2.5``, a timedelta.
 
-A number is seconds.  A text has a unit behind every number, the larger unit first: ``"90"`` could
-be anything, and is refused.
+A number means seconds.  A text has a unit after every number, larger units first.  A text without
+a unit, such as ``"90"``, is ambiguous and refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNITS = {
     "s": 1.0,
     "ms": 0.001,
 }
-"""Seconds of each, in the order in which they are written."""
+"""The seconds of each unit, in the order in which units are written."""
 
 _PATTERN = re.compile(
     "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in UNITS),
@@ -28,8 +28,12 @@ _PATTERN = re.compile(
 
 
 def seconds(value: Duration) -> float:
-    """As a number of seconds, 0 or more."""
-    given: object = value  # Who has no type checker may give anything.
+    """The duration in seconds, 0 or more.
+
+    Raises TypeError for other types, and ValueError for a text that is not a duration, a negative
+    number, infinity and NaN.
+    """
+    given: object = value  # At run time any value is accepted; only type checkers see the type.
     if isinstance(given, timedelta):
         number = given.total_seconds()
     elif isinstance(given, str):
@@ -42,7 +46,7 @@ def seconds(value: Duration) -> float:
             f"got {type(value).__name__}"
         )
     if not 0 <= number < math.inf:
-        raise ValueError(f"a duration: expected 0 or more, and an end; got {value!r}")
+        raise ValueError(f"a duration: expected a finite number, 0 or more; got {value!r}")
     return number
 
 
@@ -54,5 +58,5 @@ def _parsed(text: str) -> float:
             f"a duration: expected numbers with units, as '250ms', '30s', '1h30m' or '7d', "
             f"the larger unit first; got {text!r}"
         )
-    # Rounded, so that '100ms' is what 0.1 is.
+    # Rounded to microseconds, so '100ms' equals 0.1.
     return round(sum(float(part) * UNITS[unit] for unit, part in parts.items()), 6)

@@ -1,7 +1,7 @@
-"""Everything that happens, told to whoever wants to know: ``app.on("record.failed")``.
+"""Events of the worker and their listeners: ``app.on("record.failed")``.
 
-Metrics, traces and logs are listeners like any other.  An event is built only when somebody
-listens, so that the quick path costs one look into a dictionary.
+The log of the worker is an ordinary listener.  An event is built only if it has a listener, so the
+hot path costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -11,95 +11,101 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sharegroup.worker.redaction import Redaction
+
 log = logging.getLogger(__name__)
 
 EVENTS: Mapping[str, str] = {
-    "worker.started": "The group's member runs.",
-    "worker.quiet": "It takes no more records and finishes what it has.",
-    "worker.stopping": "It finishes what fits in `grace` and gives back the rest.",
-    "worker.stopped": "It has left the group; `details` has what was finished and given back.",
-    "record.started": "A handler begins.",
+    "worker.started": "The worker takes records: it has started, or left the quiet phase.",
+    "worker.quiet": "The worker takes no more records and finishes those that it has.",
+    "worker.stopping": "The worker finishes records for up to `grace` and releases the others.",
+    "worker.stopped": "The worker has left its groups; `details` has the `report` with the counts.",
+    "record.started": "A handler starts.",
     "record.succeeded": "A handler returned; `details` has `seconds` and `queued_seconds`.",
-    "record.failed": "A handler failed; `error` says how, `details` what is done about it.",
-    "record.rejected": "A handler raised Reject, or there are no dead letters to write it to.",
-    "record.released": "The record was given back to the group.",
-    "record.held": "It waits here, locked, for its next try.",
-    "record.postponed": "It was written to a retry topic.",
-    "record.due": "A retry topic's record was written to the group's own topic.",
-    "record.dead_lettered": "It was written to the dead letters.",
-    "record.unreadable": "Its bytes are not what the handler takes.",
-    "record.unrouted": "No handler of this process takes records of its topic.",
+    "record.failed": "A handler failed; `error` is the exception, `details` has the next `step`.",
+    "record.rejected": "A handler raised Reject, or the record was archived without a dead letter.",
+    "record.released": "The record was released to the group.",
+    "record.held": "The record waits in this process, locked, for its next attempt.",
+    "record.postponed": "The record was written to a retry topic.",
+    "record.due": "A record of a retry topic was written to the group's own topic.",
+    "record.dead_lettered": "The record was written to the dead-letter topic.",
+    "record.unreadable": "The value of the record cannot be decoded for its handler.",
+    "record.unrouted": "No handler in this process takes records of this topic.",
     "record.timed_out": "A handler ran longer than `max_handling` and was cancelled.",
     "record.lock_lost": "The lock ended while a handler ran; the handler was cancelled.",
-    "outbox.blocked": "A retry topic or dead letters can't be written; the record is held.",
-    "outbox.unblocked": "They can be written again.",
-    "infrastructure.created": "A missing topic or setting was made.",
-    "infrastructure.drift": "A topic or setting is not as declared.",
+    "outbox.blocked": "A retry or dead-letter topic cannot be written; the record is held.",
+    "outbox.unblocked": "The topic can be written again.",
+    "redaction.failed": "`redact` failed; `details` has the reason, and the text is omitted.",
+    "infrastructure.created": "A missing topic or setting was created.",
+    "infrastructure.drift": "A topic or setting differs from its declaration.",
+    "infrastructure.unknown": "Topics or settings that the user may not see; they are not changed.",
 }
-"""Every name there is, and what it tells."""
+"""All event names, each with its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened."""
+    """An event, as a listener gets it."""
 
     name: str
     group: str = ""
     handler: str = ""
     topic: str = ""
-    """Topic, partition and offset are those of the delivery; the origin is in `record`."""
+    """Topic, partition and offset of the delivery; the record's origin is in `record`."""
     partition: int = -1
     offset: int = -1
     attempt: int = 0
-    """The run of the handler that it is about, from 1."""
+    """The number of the attempt, from 1."""
     error: BaseException | None = None
     record: Any = None
-    """The `sharegroup.worker.Record`, where there is one."""
+    """The `sharegroup.worker.Record`; None if the event is not about a record."""
     details: Mapping[str, Any] = field(default_factory=dict)
+    redaction: Redaction | None = None
+    """Removes secrets from the texts of ``error``, which is the exception as it was raised."""
 
 
 Listener = Callable[[Event], None]
 
 
 class Events:
-    """Who listens to what.  A listener that raises is logged and goes on listening."""
+    """The listeners of each event.  An exception of a listener is logged; it stays registered."""
 
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        # Tuples: a listener may leave while it is told.
+        # Tuples, because a listener may unregister itself while it is called.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
 
     def on(self, name: str, listener: Listener) -> None:
-        """Call ``listener`` with each event of this name; ``"*"``: with all."""
+        """Call ``listener`` with each event of this name; ``"*"`` stands for all events."""
         check_name(name)
-        for one in EVENTS if name == "*" else (name,):
-            self._listeners[one] = (*self._listeners.get(one, ()), listener)
+        for event_name in EVENTS if name == "*" else (name,):
+            self._listeners[event_name] = (*self._listeners.get(event_name, ()), listener)
 
     def off(self, name: str, listener: Listener) -> None:
-        """Never call ``listener`` again; ``name`` as it was given to `on`."""
-        for one in EVENTS if name == "*" else (name,):
-            there = self._listeners[one]
-            at = there.index(listener)
-            self._listeners[one] = (*there[:at], *there[at + 1 :])
-            if not self._listeners[one]:
-                del self._listeners[one]
+        """Unregister ``listener``; ``name`` must be the one given to `on`."""
+        for event_name in EVENTS if name == "*" else (name,):
+            listeners = self._listeners[event_name]
+            index = listeners.index(listener)
+            self._listeners[event_name] = (*listeners[:index], *listeners[index + 1 :])
+            if not self._listeners[event_name]:
+                del self._listeners[event_name]
 
     def wants(self, name: str) -> bool:
-        """Whether an event of this name would reach anyone."""
+        """Whether an event of this name has a listener."""
         return name in self._listeners
 
     def tell(self, event: Event) -> None:
-        """Call the listeners."""
+        """Call the listeners of this event."""
         for listener in self._listeners.get(event.name, ()):
             try:
                 listener(event)
-            except Exception:  # A listener is not what the record is about.
+            except Exception:  # A faulty listener must not fail the record.
                 log.exception("event=listener_failed of=%s listener=%r", event.name, listener)
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError when there is no such event."""
+    """Raise ValueError if there is no event of this name; ``"*"`` is allowed."""
     if name != "*" and name not in EVENTS:
         known = ", ".join(sorted(EVENTS))
-        raise ValueError(f"there is no event {name!r}; there are: {known}, and '*'")
+        raise ValueError(f"there is no event {name!r}; the events are: {known}, and '*'")

@@ -1,4 +1,4 @@
-"""Around every handler of an application: ``@app.middleware``.
+"""Middleware: functions that wrap every handler of an application (``@app.middleware``).
 
     @app.middleware
     async def timed(call, proceed):
@@ -8,10 +8,12 @@
         finally:
             print(call.route.shape.name, time.monotonic() - began)
 
-The first that was declared is the outermost.  It sees the payload, which it may replace, the
-record, and whatever the handler raises; it runs on the loop, also around handlers in threads and
-processes, and what it raises counts as raised by the handler.  One that returns nothing leaves
-what the handler returned as it is: of a batch handler that says which of its records failed.
+The middleware that was declared first is the outermost.  It sees the record, the payload, which it
+may replace, and the exceptions of the handler.  Its own exceptions count as raised by the handler.
+It runs on the event loop, also for handlers that run in threads and processes.
+
+If a middleware returns None, the handler's result stays.  The result of a batch handler says which
+of its records failed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.records.record import Record
 
 
@@ -31,26 +33,26 @@ class Call:
 
     route: Route
     payload: Any
-    """Of a batch handler the list of them."""
+    """The payload; for a batch handler the list of payloads."""
     records: tuple[Record, ...]
-    """One; of a batch handler as many as payloads, in their order."""
+    """One record; for a batch handler one per payload, in the same order."""
 
     @property
     def record(self) -> Record:
-        """The record; of a batch handler the first."""
+        """The record; for a batch handler the first one."""
         return self.records[0]
 
 
 Proceed = Callable[[Call], Awaitable[Any]]
-"""What is inside of a middleware: the next one, or the handler."""
+"""Calls the next inner middleware, or the handler."""
 Middleware = Callable[[Call, Proceed], Awaitable[Any]]
 EXPECTED = "expected `return await proceed(call)`"
 
 
 def wrapped(handler: Proceed, around: Sequence[Middleware]) -> Proceed:
-    """The handler with all of these around it; itself where there are none.
+    """The handler wrapped in these middlewares; the handler itself if there are none.
 
-    Made once for a route, so that nothing is built for a call.
+    Built once for each route, so a call of the handler builds nothing.
     """
     for middleware in reversed(around):
         handler = _around(handler, middleware)
@@ -77,13 +79,15 @@ def _around(handler: Proceed, middleware: Middleware) -> Proceed:
 
         awaited = middleware(call, proceed)
         if not inspect.isawaitable(awaited):
-            raise TypeError(f"middleware {name}: it is no coroutine function; {EXPECTED}")
+            raise TypeError(f"middleware {name}: it is not a coroutine function; {EXPECTED}")
         returned = await awaited
         if asked > begun:
-            # Else a record would be accepted whose handler never ran.
+            # Without this check, a record whose handler never ran would be accepted.
             if inspect.iscoroutine(returned):
                 returned.close()
-            raise TypeError(f"middleware {name}: nobody awaits what it calls; {EXPECTED}")
+            raise TypeError(
+                f"middleware {name}: it calls proceed() without awaiting it; {EXPECTED}"
+            )
         return inside if returned is None else returned
 
     return call_it

@@ -1,4 +1,4 @@
-"""What a worker is made of that touches the world: real in `transport.kafka`, or a test's own."""
+"""The parts of a worker that do I/O: real ones are in `transport.kafka`, tests have their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.worker.ports import Clock, Outbox, Source
+from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
 
 if TYPE_CHECKING:
     from sharegroup.client import AdminClient
@@ -17,39 +17,39 @@ BURIED_FROM = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
-    """What the broker allows a share group; Kafka's defaults."""
+class ShareGroupLimits:
+    """Limits that the broker sets for a share group.  The defaults are Kafka's."""
 
     deliveries: int = 5
-    """After so many a record is archived: share.delivery.count.limit."""
+    """The delivery count limit: share.delivery.count.limit."""
     locks: int = 2000
-    """Of one partition, over all members: share.partition.max.record.locks."""
+    """Locks in one partition for all members: share.partition.max.record.locks."""
     renewal: bool = True
-    """share.renew.acknowledge.enable."""
+    """Whether locks may be renewed: share.renew.acknowledge.enable."""
 
     @property
     def buried_from(self) -> int:
-        """The delivery from which on a record is buried instead of run.
+        """The delivery count from which a record goes to the dead letters instead of a handler.
 
-        The first would do, if no process ever died while it writes a dead letter.  Each one
-        that does costs a delivery, and with the last of them the broker forgets the record
-        without a word.  So a worker asks for more deliveries than it runs (`infrastructure`).
+        A process that dies while it writes a dead letter costs a delivery.  After the last
+        delivery the broker archives the record without a dead letter.  So a worker sets a higher
+        delivery count limit than it needs for attempts (`infrastructure`).
         """
         return min(self.deliveries, BURIED_FROM)
 
 
 class WorkerParts(NamedTuple):
-    """See the module's text."""
+    """The parts of a worker that do I/O, and functions that open more of them."""
 
-    open_source: Callable[[str, str, int], Source]
-    """A member of this group that reads this topic, with so many bytes in hand at most."""
+    open_source: Callable[[str, str, int], RecordSource]
+    """Opens a member of a group for a topic: ``(group, topic, in_flight_bytes)``."""
     outbox: Outbox
-    clock: Clock
+    clock: WorkerClock
     open_tier_log: Callable[[str], TierLog]
-    """The retry tiers of this group."""
+    """Opens the retry tiers of a group."""
     admin: AdminClient | None
-    """None: there is nothing to be prepared or asked."""
-    group_limits: Callable[[str], Awaitable[GroupLimits]]
-    """Asked at the start and now and then; raises KafkaError when nobody knows."""
+    """None if there is no cluster to prepare or to query."""
+    group_limits: Callable[[str], Awaitable[ShareGroupLimits]]
+    """Queries the limits of a group, at the start and regularly; raises KafkaError if it fails."""
     close: Callable[[], Awaitable[None]]
-    """The last call."""
+    """Closes the parts; called last."""

@@ -1,11 +1,11 @@
-"""What the worker needs of the world, so that a test can give it another one.
+"""Protocols through which the worker does I/O, so that tests can replace the implementations.
 
-    Source     the records of one share group, each under its lock
-    Outbox     writes records to topics
-    Clock      what time it is, and waiting
+    RecordSource    the records of one topic for a share group, each under its acquisition lock
+    Outbox          writes records to topics
+    WorkerClock     tells the time and waits
 
-`transport.kafka` has the real ones, over this project's client; `transport.memory` those of
-`App.test`, where time moves by hand and there is no broker.  Everything between is the same.
+`transport.kafka` implements them with this project's client.  `transport.memory` implements them
+for `App.test`, where time is virtual and there is no broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 Header = tuple[str, bytes | None]
 
 
-class Delivery(Protocol):
+class DeliveredRecord(Protocol):
     """One delivery of a record to this process; `sharegroup.client.Record` is one."""
 
     @property
@@ -35,15 +35,15 @@ class Delivery(Protocol):
     def headers(self) -> Sequence[Header]: ...
     @property
     def delivery_count(self) -> int:
-        """How often the group was given it, this time included."""
+        """The delivery count: deliveries of the record to the group, including this one."""
 
     @property
     def deadline(self) -> float:
-        """When its lock ends, in the seconds of `Clock.now`; a renewal moves it."""
+        """The lock deadline, in seconds of `WorkerClock.now`; a renewal moves it."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether its lock is known to be gone, whatever the deadline says."""
+        """Whether the lock is known to be lost, even if its deadline has not passed."""
 
     def accept(self) -> None: ...
     def release(self) -> None: ...
@@ -51,7 +51,7 @@ class Delivery(Protocol):
     def renew(self) -> None: ...
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """The records of one topic for a share group, through a member of it."""
 
     @property
@@ -62,41 +62,42 @@ class Source(Protocol):
 
     @property
     def lock_seconds(self) -> float | None:
-        """How long a lock lives; None before the first record."""
+        """The lock duration in seconds; None before the first record."""
 
     @property
     def is_joined(self) -> bool:
-        """Whether the group's coordinator knows this member."""
+        """Whether this member has joined the group."""
 
     @property
     def renews(self) -> bool:
-        """Whether locks are renewed; off when the broker or the group's settings forbid it."""
+        """Whether locks are renewed; False if the broker or the group's settings forbid it."""
 
-    async def take(self, room: int, wait_seconds: float) -> Sequence[Delivery]:
-        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``.
+    async def take(self, room: int, wait_seconds: float) -> Sequence[DeliveredRecord]:
+        """Take up to ``room`` records, and wait for the first at most ``wait_seconds``.
 
-        Raises KafkaError when this member can never take any; what passes is only logged.
+        Raises KafkaError if this member can never take records.  Transient errors are logged.
         """
 
     def quiet(self, *, delivered_below: int) -> None:
-        """Take nothing more, so that others get it: what was fetched ahead goes back.
+        """Stop taking records and release those fetched ahead, so that other members get them.
 
-        But for what was delivered more often than that, which leaving gives back for free.
+        Only records with a delivery count below ``delivered_below`` are released.  For the others
+        a further delivery may be the last, and `close` releases them without costing a delivery.
 
-        What was handed out stays locked and is renewed; a `take` that waits returns.
+        Records already taken stay locked and are renewed.  A pending `take` returns.
         """
 
     def resume(self) -> None:
         """Take records again."""
 
     def flush(self) -> None:
-        """Let what was settled leave soon, without waiting for an answer."""
+        """Send pending acknowledgements soon; does not wait for the response."""
 
     async def close(self, within_seconds: float) -> int:
-        """Send what is settled and give back the rest; how many went back."""
+        """Send pending acknowledgements and release all other records; returns their number."""
 
 
-class Written(Protocol):
+class WrittenRecord(Protocol):
     """Where a record was written."""
 
     @property
@@ -110,7 +111,10 @@ class Written(Protocol):
 
 
 class Outbox(Protocol):
-    """Writes records.  Awaiting `send` gives where it lies, durable, or raises KafkaError."""
+    """Writes records to topics.
+
+    Awaiting `send` returns where the record was written, once it is durable, or raises KafkaError.
+    """
 
     def send(
         self,
@@ -121,14 +125,14 @@ class Outbox(Protocol):
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Awaitable[Written]: ...
+    ) -> Awaitable[WrittenRecord]: ...
 
 
-class Clock(Protocol):
-    """Time; everything in the worker that waits, waits here."""
+class WorkerClock(Protocol):
+    """The time of the worker, and the only way in which the worker waits for a time."""
 
     def now(self) -> float:
-        """Seconds that only grow, as ``time.monotonic()``."""
+        """Seconds of a monotonic clock, as ``time.monotonic()``."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""

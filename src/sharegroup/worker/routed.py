@@ -1,12 +1,12 @@
-"""A handler with its route: what `share_group` makes of a function, a class or an object.
+"""A handler together with its route, as `share_group` returns it.
 
-It is called as the plain function is, so that a test of the handler needs no worker, and has the
-typed sender beside it::
+Calling it calls the plain handler, so a test of the handler needs no worker.  Its attribute
+``send`` is a typed sender::
 
-    await bill(order)                  runs the function, here and now
-    await bill.send(order)             writes a record for whoever works
+    await bill(order)                  runs the handler in this process
+    await bill.send(order)             writes a record for the workers of the group
 
-It belongs to the application that took it last: `App.share_group` and `App.routes` do.
+It belongs to the application to which `App.share_group` or `App.routes` added it last.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from sharegroup.worker.declared.handler import shape_of
-from sharegroup.worker.declared.names import checked_group
-from sharegroup.worker.declared.options import RouteOptions, Topics, route_of
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.handler import shape_of
+from sharegroup.worker.declarations.names import checked_group
+from sharegroup.worker.declarations.options import RouteOptions, Topics, route_of
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.sender import Sender
 
 Handler = TypeVar("Handler")
@@ -30,16 +30,20 @@ Result = TypeVar("Result")
 
 
 class Routed(Generic[Sent, Handler]):
-    """See the module's text."""
+    """A handler together with its route and its sender, as `share_group` returns it.
+
+    Calling it calls the plain handler, so a test of the handler needs no worker.  ``send`` writes
+    a record for the workers of the group.
+    """
 
     def __init__(self, handler: Any, route: Route) -> None:
         self.routed_handler = handler
         self.route = route
         self.send: Sender[Sent] = Sender(route)
-        own: Any = self  # Its signature is the handler's, which need not be a function.
+        own: Any = self  # Typed Any, because the handler need not be a function.
         functools.update_wrapper(own, handler, updated=())
 
-    if TYPE_CHECKING:  # What it is called with, and returns, is its handler's.
+    if TYPE_CHECKING:  # The signature of the handler.
         __call__: Handler
     else:
 
@@ -53,7 +57,7 @@ class Routed(Generic[Sent, Handler]):
 
 
 class Declare:
-    """A decorator that makes a handler `Routed`."""
+    """A decorator that turns a handler into a `Routed`."""
 
     __slots__ = ("_group", "_namespace", "_options", "_take", "_topics")
 
@@ -66,12 +70,13 @@ class Declare:
         take: Callable[[Routed[Any, Any]], None] | None = None,
         depth: int = 2,
     ) -> None:
-        # Here, and not where a decorator is used: without its parentheses it never is.
+        # Checked here and not in `__call__`, because a decorator used without parentheses
+        # never reaches `__call__`.
         self._group = checked_group(group)
         self._topics = topics
         self._options = options
         self._take = take
-        # Where the decorator stands, for annotations that name what is declared there.
+        # Names that are local to the declaring scope, for annotations that use them.
         self._namespace = dict(sys._getframe(depth).f_locals)
 
     @overload
@@ -114,10 +119,10 @@ def share_group(
 def share_group(
     group: str, *, topics: Topics = (), handler: Any = None, **options: Unpack[RouteOptions]
 ) -> Any:
-    """Declare a handler that no application has yet: for routes kept apart from the code.
+    """Declare a handler without an application, for example in a module of its own.
 
-    With ``handler`` it is routed at once, and without it is a decorator.  Hand what comes out, or
-    the module that it stands in, to `App.routes`.
+    Used as a decorator, or as a plain call with ``handler``.  Pass the result, or the module that
+    contains it, to `App.routes`.
     """
     declare = Declare(group, topics, options)
     return declare if handler is None else declare(handler)

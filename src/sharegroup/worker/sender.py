@@ -1,10 +1,10 @@
-"""Sending to a handler: ``await bill.send(Order(...), key="customer-7", delay="10m")``.
+"""Senders of handlers: ``await bill.send(Order(...), key="customer-7", delay="10m")``.
 
-A sender writes what its handler reads: the payload goes through the same codec.  It uses the
-producer of the application that the handler belongs to, which is there
+A sender encodes the payload with the codec with which its handler decodes it.  It uses the producer
+of the application that the handler belongs to.  The producer is available
 
     in a running app        in its handlers and hooks, and after `App.start`
-    in ``app.client()``     for processes that only send, as a web server's
+    in ``app.client()``     for processes that only send, such as a web server
     in ``app.test()``       where nothing leaves the process
 """
 
@@ -13,26 +13,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
-from sharegroup.worker.ports import Clock, Header, Outbox, Written
+from sharegroup.worker.ports import Header, Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.records.story_headers import PREFIX
-
-if TYPE_CHECKING:
-    from sharegroup.worker.retrying.postponer import Postponer
+from sharegroup.worker.retrying.postponer import Postponer
 
 Sent = TypeVar("Sent", contravariant=True)
 
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 BeforeSend = Callable[[str, list[Header]], None]
-"""Gets the topic and the headers of what is about to be sent, and may add some."""
+"""Called with the topic and the headers of a record before it is sent; may add headers."""
 
 BLOCKING_SECONDS = 60.0
-OF_A_PROCESS = "with processes=..., let a handler return what a middleware is to send"
+OF_A_PROCESS = "with processes=..., let the handler return the payload, and send it in a middleware"
 
 
 class NotConnected(RuntimeError):
@@ -41,20 +39,20 @@ class NotConnected(RuntimeError):
 
 @dataclass(slots=True)
 class Outlet:
-    """What an application sends through, while it has something."""
+    """The connection of an application's senders to its producer, as long as there is one."""
 
     app_name: str = ""
-    """Empty: the handler belongs to no application yet."""
+    """Empty if the handler does not belong to an application yet."""
     outbox: Outbox | None = None
-    clock: Clock | None = None
+    clock: WorkerClock | None = None
     loop: asyncio.AbstractEventLoop | None = None
     before_send: tuple[BeforeSend, ...] = ()
     prepare: Callable[[], Awaitable[object]] | None = None
-    """What the first send waits for; None: nothing, or that was done."""
+    """Awaited by the first send; None if nothing has to be prepared or that is done."""
     preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def prepared(self) -> None:
-        """Prepare once; a send after one that failed tries again."""
+        """Call `prepare` once; if it fails, the next send calls it again."""
         async with self.preparing:
             if self.prepare is not None:
                 await self.prepare()
@@ -62,14 +60,14 @@ class Outlet:
 
 
 class Sender(Generic[Sent]):
-    """Of one handler; call it."""
+    """Writes records for one handler: ``await handler.send(payload)``."""
 
     __slots__ = ("_route", "outlet")
 
     def __init__(self, route: Route) -> None:
         self._route = route
         self.outlet = Outlet()
-        """Of the application that the handler belongs to."""
+        """The outlet of the application that the handler belongs to."""
 
     async def __call__(
         self,
@@ -79,11 +77,11 @@ class Sender(Generic[Sent]):
         headers: Headers = (),
         delay: Duration = 0,
         topic: str | None = None,
-    ) -> Written:
-        """Write it, and return where it lies when that is durable.
+    ) -> WrittenRecord:
+        """Write a record and return where it was written, once it is durable.
 
-        With ``delay`` it goes to a retry topic of the handler's group, and so to this group alone.
-        ``topic`` is needed when the handler has several.
+        With ``delay`` the record goes to a retry topic of the handler's group, so only this group
+        gets it.  ``topic`` is required if the handler has several topics.
         """
         outbox, clock = self._connected()
         if self.outlet.prepare is not None:
@@ -116,29 +114,32 @@ class Sender(Generic[Sent]):
         headers: Headers = (),
         delay: Duration = 0,
         topic: str | None = None,
-    ) -> Written:
-        """The same from a thread, as that of a handler that is a plain function."""
+    ) -> WrittenRecord:
+        """Send from a thread, such as that of a handler that is a plain function.
+
+        Blocks for up to 60 seconds until the record is durable.
+        """
         self._connected()
         loop = self.outlet.loop
-        assert loop is not None, "who is connected has a loop"
-        if asyncio._get_running_loop() is loop:  # It would wait for itself.
+        assert loop is not None, "a connected sender has a loop"
+        if asyncio._get_running_loop() is loop:  # The loop would wait for itself.
             name = self._route.shape.name
-            raise RuntimeError(f"{name}.send.blocking: on the loop, use `await {name}.send(...)`")
+            raise RuntimeError(
+                f"{name}.send.blocking: on the event loop, use `await {name}.send(...)`"
+            )
         sending = self(payload, key=key, headers=headers, delay=delay, topic=topic)
         return asyncio.run_coroutine_threadsafe(sending, loop).result(BLOCKING_SECONDS)
 
-    def _postponer(self, outbox: Outbox, clock: Clock) -> Postponer:
-        from sharegroup.worker.retrying.postponer import Postponer  # Only delays need it.
-
+    def _postponer(self, outbox: Outbox, clock: WorkerClock) -> Postponer:
         route = self._route
         if route.retry is None:
             raise InvalidConfig(
-                f"{route.shape.name}.send: a delay waits in retry topics, and with retry=None "
-                f"there are none; Retry(attempts=1) has them, and tries nothing again"
+                f"{route.shape.name}.send: a delayed record waits in a retry topic, and with "
+                f"retry=None there are none; Retry(max_attempts=1) has retry topics without retries"
             )
         return Postponer(outbox, clock, route.group, Tiers.of(route.retry_tiers))
 
-    def _connected(self) -> tuple[Outbox, Clock]:
+    def _connected(self) -> tuple[Outbox, WorkerClock]:
         outlet = self.outlet
         if outlet.outbox is not None and outlet.clock is not None:
             return outlet.outbox, outlet.clock
@@ -161,18 +162,23 @@ class Sender(Generic[Sent]):
         if topic in topics:
             return topic
         raise InvalidConfig(
-            f"{self._route.shape.name}.send: topic={topic!r}; expected one of its handler's: "
+            f"{self._route.shape.name}.send: topic={topic!r}; expected a topic of its handler: "
             f"{', '.join(topics)}"
         )
 
 
 def headers_of(given: Headers) -> list[Header]:
-    """Pairs of a name and bytes, of pairs or a mapping of names to text or bytes."""
+    """Convert headers, given as a mapping or as pairs, to pairs of a name and bytes.
+
+    Raises ValueError for names with the worker's prefix, and TypeError for other contents.
+    """
     pairs = given.items() if isinstance(given, Mapping) else given
     headers: list[Header] = []
     for name, content in pairs:
         if name.startswith(PREFIX):
-            raise ValueError(f"header {name!r}: names with {PREFIX} are the worker's own")
+            raise ValueError(
+                f"header {name!r}: names that start with {PREFIX} are reserved for the worker"
+            )
         data = content.encode() if isinstance(content, str) else content
         if data is not None and not isinstance(data, bytes):
             raise TypeError(f"header {name!r}: expected text or bytes, got {content!r}")

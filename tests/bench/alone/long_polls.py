@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tests.bench.alone.figure import Figure
 from tests.bench.alone.topic import make_topic
-from tests.processes import ServeProcess
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import Topic
+from tests.support.processes import ServeProcess
 
 MEMBERS = 100
 PARTITIONS = 10

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.bench.alone.figure import Figure
 from tests.bench.alone.topic import make_topic
-from tests.processes import ServeProcess
 from tests.spec.connection import Connection
 from tests.spec.member import Member
+from tests.support.processes import ServeProcess
 
 GROUPS = 1_000
 PARTITIONS = 10

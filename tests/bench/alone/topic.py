@@ -7,9 +7,9 @@ from uuid import UUID
 from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.metadata.v13 import request as metadata
 
-from tests.processes import ServeProcess
 from tests.spec.connection import Connection
 from tests.spec.messages import Topic, milliseconds
+from tests.support.processes import ServeProcess
 
 
 def make_topic(broker: ServeProcess, name: str, partitions: int) -> Topic:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tests.bench.alone.figure import Figure
 from tests.bench.alone.topic import make_topic
-from tests.processes import ServeProcess
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import JOIN, Topic
+from tests.support.processes import ServeProcess
 
 MEMBERS = 50
 PARTITIONS = 1_000

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.bench.first_answer import wait_for_metadata
-from tests.confluent_calls import admin
-from tests.kafka_peer import KafkaPeer, free_ports
-from tests.processes import ServeProcess, pss_bytes
+from tests.support.confluent_calls import admin
+from tests.support.kafka_peer import SERVER_JVM, KafkaPeer, free_ports
+from tests.support.processes import ServeProcess, pss_bytes
 
 FSYNC, OS = "ours fsync", "ours os"
 KAFKA, FLUSHED = "Kafka", "Kafka flush.messages=1"
@@ -43,7 +43,7 @@ class Broker(Protocol):
     @property
     def port(self) -> int: ...
     @property
-    def bootstrap(self) -> str: ...
+    def bootstrap_servers(self) -> str: ...
     @property
     def pid(self) -> int: ...
     def start(self, *, wait: bool = True) -> None: ...
@@ -189,6 +189,8 @@ class ApacheKafka:
 
 class KafkaNode(KafkaPeer):
     """`KafkaPeer` by the names that our own process has."""
+
+    jvm = SERVER_JVM
 
     @property
     def data(self) -> Path:

@@ -25,7 +25,7 @@ import psutil
 
 from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import NATS, RABBITMQ, REDIS, Broker, watched
-from tests.kafka_peer import free_ports
+from tests.support.kafka_peer import free_ports
 
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 20.0
@@ -148,7 +148,7 @@ class Server:
         self._family: list[psutil.Process] = []
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     @property

@@ -18,13 +18,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from tests import kafka_peer
 from tests.bench.failure import BenchError
 from tests.bench.peers import queues
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, ApacheKafka, Ours, Peer
 from tests.bench.peers.lines import Measured, Scale, Workload
 from tests.bench.peers.results import entry
-from tests.processes import ServeProcessError
+from tests.support import kafka_peer
+from tests.support.processes import ServeProcessError
 
 FACTORIES: Mapping[str, Callable[[Path], Peer]] = {
     FSYNC: lambda folder: Ours(folder, "fsync"),

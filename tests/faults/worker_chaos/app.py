@@ -22,11 +22,17 @@ TOLD = (
     "record.postponed", "record.dead_lettered", "record.released", "record.timed_out",
     "record.lock_lost", "record.due",
 )  # fmt: skip
-RETRY = Retry(attempts=ATTEMPTS, first="300ms", factor=5, longest="8s", never=(ValueError,))
+RETRY = Retry(
+    max_attempts=ATTEMPTS,
+    initial_delay="300ms",
+    multiplier=5,
+    max_delay="8s",
+    dont_retry_on=(ValueError,),
+)
 DEAD_LETTER = DeadLetter(DEAD)
 
 journal = Journal(Path(os.environ.get(JOURNALS, ".")))
-app = App("chaos", bootstrap=os.environ.get(BOOTSTRAP, "127.0.0.1:9092"), grace="5s")
+app = App("chaos", bootstrap_servers=os.environ.get(BOOTSTRAP, "127.0.0.1:9092"), grace="5s")
 
 
 @dataclass

@@ -39,6 +39,8 @@ class Line(NamedTuple):
     failed_ms: int | None
     """When the run before it failed."""
     error: str
+    fetched_at: float = 0.0
+    """When the fetch was sent that brought the delivery; by consumers that are no workers."""
 
 
 class Journal:
@@ -60,6 +62,7 @@ class Journal:
         due_ms: int | None = None,
         failed_ms: int | None = None,
         error: str = "",
+        fetched_at: float = 0.0,
     ) -> None:
         """Write one line."""
         if self._pid != os.getpid():  # A child process has a file of its own.
@@ -68,7 +71,7 @@ class Journal:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         line = (
             self._pid, what, time.monotonic(), time.time_ns() // 1_000_000, number, attempt,
-            delivery_count, place, due_ms, failed_ms, error,
+            delivery_count, place, due_ms, failed_ms, error, fetched_at,
         )  # fmt: skip
         text = json.dumps(line).encode() + b"\n"
         written = os.write(self._file, text)

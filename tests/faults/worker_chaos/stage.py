@@ -25,7 +25,7 @@ from sharegroup.client import AdminClient, OffsetSpec, Producer, TopicPartition
 from sharegroup.errors import KafkaError
 from tests.faults.worker_chaos.journal import Journal, feel_the_pulse
 from tests.faults.worker_chaos.records import CRUNCH, GROUP, JOBS, Sent
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 APP = "tests.faults.worker_chaos.app"
 OWN = f"{GROUP}.retry"
@@ -79,7 +79,7 @@ class Stage:
         try:
             for number in range(self.plan.workers):
                 self._start(f"worker-{number}")
-            async with AdminClient(bootstrap_servers=self.broker.bootstrap) as admin:
+            async with AdminClient(bootstrap_servers=self.broker.bootstrap_servers) as admin:
                 await self._until(self._prepared, admin, what="the workers to make their topics")
                 await self._trouble(admin)
             await self._stop()
@@ -126,7 +126,7 @@ class Stage:
         rate = len(self.plan.records) / self.plan.send_seconds
         began = time.monotonic()
         confirmations = []
-        async with Producer(bootstrap_servers=self.broker.bootstrap) as producer:
+        async with Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
             for index, one in enumerate(self.plan.records):
                 if index % 32 == 0:
                     await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
@@ -158,7 +158,7 @@ class Stage:
     def _start(self, name: str) -> None:
         environment = {
             **os.environ,
-            "CHAOS_BOOTSTRAP": self.broker.bootstrap,
+            "CHAOS_BOOTSTRAP": self.broker.bootstrap_servers,
             "CHAOS_JOURNALS": str(self.journals),
         }
         with open(self.folder / f"{name}.log", "ab") as log:

@@ -11,7 +11,7 @@ from tests.faults.worker_chaos.records import records
 from tests.faults.worker_chaos.stage import BROKER, Plan, Stage
 from tests.faults.worker_chaos.topics import read_topics
 from tests.faults.worker_chaos.verdict import Verdict, verdict
-from tests.processes import ServeProcess
+from tests.support.processes import ServeProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def run(size: Size, seed: int, folder: Path) -> Report:
     with ServeProcess(folder / "data", settings=SETTINGS) as broker:
         stage = Stage(folder, plan, broker)
         asyncio.run(stage.play())
-        topics = read_topics(broker.bootstrap)
+        topics = read_topics(broker.bootstrap_servers)
     found = verdict(plan.records, read(stage.journals), stage.deaths, topics)
     broker_deaths = sum(death.pid == BROKER for death in stage.deaths)
     return Report(found, len(stage.deaths) - broker_deaths, broker_deaths)

@@ -102,10 +102,18 @@ class Verdict:
 
 
 def verdict(
-    records: Sequence[Sent], lines: Sequence[Line], deaths: Sequence[Death], topics: Topics
+    records: Sequence[Sent],
+    lines: Sequence[Line],
+    deaths: Sequence[Death],
+    topics: Topics,
+    *,
+    punctual: bool = True,
 ) -> Verdict:
-    """Everything; problems are said in words, with the record's number."""
-    return _Court(records, lines, deaths, topics).judge()
+    """Everything; problems are said in words, with the record's number.
+
+    ``punctual``: retries must not be late either; one that is early is a problem in any case.
+    """
+    return _Court(records, lines, deaths, topics).judge(punctual=punctual)
 
 
 class _Court:
@@ -137,13 +145,13 @@ class _Court:
         for letter in topics.letters:
             self.letters[letter.number].append(letter)
 
-    def judge(self) -> Verdict:
+    def judge(self, *, punctual: bool) -> Verdict:
         for one in self.records:
             self._judge_ends(one)
         self._judge_copies()
         self._judge_doubles()
         self._judge_runs()
-        self._judge_delays()
+        self._judge_delays(punctual=punctual)
         return self.found
 
     # Ends.
@@ -289,7 +297,7 @@ class _Court:
 
     # Delays.
 
-    def _judge_delays(self) -> None:
+    def _judge_delays(self, *, punctual: bool) -> None:
         late: list[str] = []
         first: dict[tuple[int, int], Line] = {}
         for line in self.lines:
@@ -315,7 +323,7 @@ class _Court:
                     f"{delay_ms} ms"
                 )
         self.found.delays.late = len(late)
-        if len(late) > LATE_SHARE_MAX * self.found.delays.measured:
+        if punctual and len(late) > LATE_SHARE_MAX * self.found.delays.measured:
             for text in late:
                 self._problem(text)
 

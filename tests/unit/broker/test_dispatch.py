@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import (
-    UNEXPECTED_PAUSE_MS,
-    CloseConnection,
-    Reply,
-    dispatch,
-    writable,
-)
+from sharegroup.broker.dispatch import UNEXPECTED_PAUSE_MS, Reply, dispatch, writable
+from sharegroup.broker.handler_contract import CloseConnection
+from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.late_requests import LateRequests
 from sharegroup.broker.request_counters import RequestCounters
+from sharegroup.broker.slices import Slices
 from sharegroup.broker.waiting import WaitingRoom
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.apis import request_class, response_class
@@ -44,12 +43,16 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
         clock = ManualClock()
         # The mistake: these parts lack the node that the handler asks for.
         parts: Any = SimpleNamespace(
-            waiting=WaitingRoom(clock), clock=clock, requests=RequestCounters()
+            waiting=WaitingRoom(clock),
+            clock=clock,
+            requests=RequestCounters(),
+            slices=Slices(clock),
+            late_requests=LateRequests(),
         )
         describe = frame(
             60, 2, include_cluster_authorized_operations=False, include_fenced_brokers=False
         )
-        reply = dispatch(parts, describe, connection_id=1, peer_host="127.0.0.1")
+        reply = dispatch(parts, handler_of, describe, connection_id=1, peer_host="127.0.0.1")
         assert isinstance(reply, asyncio.Future)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -65,6 +68,35 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
     assert record.exc_info is not None
 
 
+def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(request: Any, newest: type[Any]) -> Any:
+        raise AttributeError("no such field")
+
+    handler = replace(handler_of(60), from_older=broken)
+
+    async def run() -> None:
+        clock = ManualClock()
+        parts: Any = SimpleNamespace(
+            waiting=WaitingRoom(clock),
+            clock=clock,
+            requests=RequestCounters(),
+            slices=Slices(clock),
+            late_requests=LateRequests(),
+        )
+        describe = frame(60, 0, include_cluster_authorized_operations=False)
+        reply = dispatch(parts, lambda _: handler, describe, connection_id=1, peer_host="127.0.0.1")
+        assert isinstance(reply, asyncio.Future)
+        await asyncio.sleep(0)
+        clock.advance(UNEXPECTED_PAUSE_MS / 1000)
+        assert answered(await reply, 60, 0).error_code is ErrorCode.invalid_request
+
+    asyncio.run(run())
+    [record] = [one for one in caplog.records if "event=request_failed" in one.message]
+    assert record.exc_info is not None
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -75,9 +107,50 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
     ],
 )
 def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) -> None:
-    parts: Any = SimpleNamespace(requests=RequestCounters())
+    parts: Any = SimpleNamespace(requests=RequestCounters(), late_requests=LateRequests())
     with pytest.raises(CloseConnection, match=reason):
-        dispatch(parts, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
+        dispatch(parts, handler_of, memoryview(raw), connection_id=1, peer_host="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("processor_seconds", "cause"),
+    [
+        (0.04, "processor_ms_max=40 client='test' peer=10.0.0.7 count=1 action='find out why"),
+        (0.02, "processor_ms_max=20 client='test' peer=10.0.0.7 count=1 action='the broker waited"),
+        (0.09, "processor_ms_max=60 client"),
+    ],
+)
+def test_request_that_holds_the_event_loop_is_counted_and_named(
+    caplog: pytest.LogCaptureFixture, processor_seconds: float, cause: str
+) -> None:
+    now, processor_now = 100.0, 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.06  # Read twice for a request: it seems to have taken so long.
+        return now
+
+    def processor_clock() -> float:
+        nonlocal processor_now
+        processor_now += processor_seconds  # Read at the request's begin, and if it took long.
+        return processor_now
+
+    parts: Any = SimpleNamespace(
+        requests=RequestCounters(clock, processor_clock),
+        late_requests=LateRequests(),
+        features=SimpleNamespace(check_served=lambda _: None, finalized={}, epoch=0),
+        config=SimpleNamespace(server=SimpleNamespace(share_state_apis=False)),
+    )
+    hello = frame(18, 4, client_software_name="test", client_software_version="1")
+    for _ in range(3):
+        assert isinstance(
+            dispatch(parts, handler_of, hello, connection_id=1, peer_host="10.0.0.7"), list
+        )
+    counters = parts.requests.of(18)
+    assert counters.hold_count == 3
+    assert counters.longest_hold_seconds == pytest.approx(0.06)
+    [record] = [one for one in caplog.records if "event=event_loop_held" in one.message]
+    assert f"api=api_versions version=4 ms=60 {cause}" in record.message
 
 
 def test_batches_are_copied_unless_their_frame_is_a_copy_already() -> None:

@@ -8,8 +8,7 @@ from sharegroup.broker.configuration.config import Config, GroupConfig, ShareGro
 from sharegroup.broker.configuration.config_values import reset_duration_ms
 from sharegroup.broker.configuration.live_config import LiveConfig, check_dynamic
 from sharegroup.broker.configuration.setting_changes import (
-    Change,
-    Operation,
+    SettingChange,
     capped,
     changed_broker,
     changed_group,
@@ -17,13 +16,14 @@ from sharegroup.broker.configuration.setting_changes import (
     check_group,
 )
 from sharegroup.broker.configuration.settings import (
-    Source,
+    ConfigSource,
     describe_broker,
     describe_group,
     describe_topic,
     of_all_brokers,
 )
 from sharegroup.errors import InvalidConfig, InvalidRequest
+from sharegroup.wire.admin_codes import ConfigOperation
 
 
 def test_own_value_comes_before_the_brokers_and_the_default() -> None:
@@ -32,11 +32,11 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
     setting = next(
         one for one in describe_group(config, own) if one.name == "share.record.lock.duration.ms"
     )
-    assert (setting.value, setting.source) == ("15000", Source.DYNAMIC_GROUP)
+    assert (setting.value, setting.source) == ("15000", ConfigSource.DYNAMIC_GROUP)
     assert setting.synonyms == (
-        ("share.record.lock.duration.ms", "15000", Source.DYNAMIC_GROUP),
-        ("group.share.record.lock.duration.ms", "20000", Source.STATIC_BROKER),
-        ("group.share.record.lock.duration.ms", "30000", Source.DEFAULT),
+        ("share.record.lock.duration.ms", "15000", ConfigSource.DYNAMIC_GROUP),
+        ("group.share.record.lock.duration.ms", "20000", ConfigSource.STATIC_BROKER),
+        ("group.share.record.lock.duration.ms", "30000", ConfigSource.DEFAULT),
     )
 
 
@@ -47,7 +47,7 @@ def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> N
     setting = {one.name: one for one in describe_broker(live)}["message.max.bytes"]
     assert (setting.value, setting.source, setting.read_only) == (
         "6000",
-        Source.DYNAMIC_BROKER,
+        ConfigSource.DYNAMIC_BROKER,
         False,
     )
     live.apply({}, {})
@@ -69,7 +69,7 @@ def test_value_that_nobody_set_is_the_default() -> None:
     found = {one.name: one for one in describe_topic(LiveConfig(Config()), {})}
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == (
         "1073741824",
-        Source.DEFAULT,
+        ConfigSource.DEFAULT,
     )
 
 
@@ -128,8 +128,8 @@ LIVE = LiveConfig(Config())
 def test_alteration_sets_and_deletes_keys() -> None:
     own = {"retention.ms": "1", "segment.ms": "2"}
     changes = (
-        Change("retention.ms", Operation.DELETE, None),
-        Change("cleanup.policy", Operation.SET, "compact"),
+        SettingChange("retention.ms", ConfigOperation.DELETE, None),
+        SettingChange("cleanup.policy", ConfigOperation.SET, "compact"),
     )
     outcome = changed_topic(LIVE, own, changes)
     assert outcome == {"segment.ms": "2", "cleanup.policy": "compact"}
@@ -137,22 +137,26 @@ def test_alteration_sets_and_deletes_keys() -> None:
 
 
 def test_key_named_twice_and_lists_of_what_is_none_are_refused() -> None:
-    twice = (Change("retention.ms", 0, "1"), Change("retention.ms", 0, "2"))
+    twice = (SettingChange("retention.ms", 0, "1"), SettingChange("retention.ms", 0, "2"))
     with pytest.raises(InvalidRequest, match="twice"):
         changed_topic(LIVE, {}, twice)
     with pytest.raises(InvalidConfig, match=r"retention\.ms is not a list"):
-        changed_topic(LIVE, {}, (Change("retention.ms", Operation.APPEND, "1"),))
+        changed_topic(LIVE, {}, (SettingChange("retention.ms", ConfigOperation.APPEND, "1"),))
     with pytest.raises(InvalidRequest, match="operation 0 needs a value"):
-        changed_group(LIVE, {}, (Change("share.isolation.level", Operation.SET, None),))
+        changed_group(
+            LIVE, {}, (SettingChange("share.isolation.level", ConfigOperation.SET, None),)
+        )
 
 
 def test_list_grows_from_what_holds_and_shrinks() -> None:
     """Nobody set the policy: `delete` holds, and `compact` is added to that."""
-    outcome = changed_topic(LIVE, {}, (Change("cleanup.policy", Operation.APPEND, "compact"),))
+    outcome = changed_topic(
+        LIVE, {}, (SettingChange("cleanup.policy", ConfigOperation.APPEND, "compact"),)
+    )
     assert outcome == {"cleanup.policy": "delete,compact"}
-    subtract = Change("cleanup.policy", Operation.SUBTRACT, "delete")
+    subtract = SettingChange("cleanup.policy", ConfigOperation.SUBTRACT, "delete")
     assert changed_topic(LIVE, outcome, (subtract,)) == {"cleanup.policy": "compact"}
-    append = Change("log.cleanup.policy", Operation.APPEND, "compact")
+    append = SettingChange("log.cleanup.policy", ConfigOperation.APPEND, "compact")
     assert changed_broker(LIVE, {}, (append,)) == {"log.cleanup.policy": "delete,compact"}
 
 
@@ -172,7 +176,7 @@ def test_topic_settings_out_of_range_are_refused_by_name(
     name: str, value: str, message: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=rf"{name} .*{message}"):
-        changed_topic(LIVE, {}, (Change(name, Operation.SET, value),))
+        changed_topic(LIVE, {}, (SettingChange(name, ConfigOperation.SET, value),))
 
 
 def test_group_value_that_the_broker_no_longer_allows_is_capped() -> None:
@@ -212,15 +216,15 @@ def test_setting_of_one_broker_stands_above_that_of_all_brokers() -> None:
     assert live.log.cleaner_backoff_ms == 1_000
     found = {one.name: one for one in describe_broker(live)}
     assert found[name].synonyms == (
-        (name, "700", Source.DYNAMIC_BROKER),
-        (name, "500", Source.DYNAMIC_DEFAULT_BROKER),
-        (name, "1000", Source.DEFAULT),
+        (name, "700", ConfigSource.DYNAMIC_BROKER),
+        (name, "500", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (name, "1000", ConfigSource.DEFAULT),
     )
     of_all = {one.name: one.synonyms for one in of_all_brokers(found.values())}
     assert of_all == {
-        name: ((name, "500", Source.DYNAMIC_DEFAULT_BROKER),),
+        name: ((name, "500", ConfigSource.DYNAMIC_DEFAULT_BROKER),),
         "log.cleaner.backoff.ms": (
-            ("log.cleaner.backoff.ms", "1000", Source.DYNAMIC_DEFAULT_BROKER),
+            ("log.cleaner.backoff.ms", "1000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
         ),
     }
 
@@ -237,19 +241,19 @@ def test_stored_setting_that_contradicts_the_new_start_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("values", "expected_ms", "expected_source"),
     [
-        ({}, "604800000", Source.DEFAULT),
-        ({"log.retention.hours": "1"}, "3600000", Source.STATIC_BROKER),
+        ({}, "604800000", ConfigSource.DEFAULT),
+        ({"log.retention.hours": "1"}, "3600000", ConfigSource.STATIC_BROKER),
         (
             {"log.retention.minutes": "2", "log.retention.hours": "1"},
             "120000",
-            Source.STATIC_BROKER,
+            ConfigSource.STATIC_BROKER,
         ),
-        ({"log.retention.ms": "5", "log.retention.minutes": "2"}, "5", Source.STATIC_BROKER),
-        ({"log.retention.hours": "-1"}, "-1", Source.STATIC_BROKER),
+        ({"log.retention.ms": "5", "log.retention.minutes": "2"}, "5", ConfigSource.STATIC_BROKER),
+        ({"log.retention.hours": "-1"}, "-1", ConfigSource.STATIC_BROKER),
     ],
 )
 def test_retention_holds_in_the_finest_unit_that_is_set(
-    values: dict[str, str], expected_ms: str, expected_source: Source
+    values: dict[str, str], expected_ms: str, expected_source: ConfigSource
 ) -> None:
     live = LiveConfig(Config.parse(values))
     [found] = [one for one in describe_topic(live, {}) if one.name == "retention.ms"]
@@ -266,3 +270,21 @@ def test_keys_of_kafkas_own_workings_are_not_listed() -> None:
 def test_server_properties_with_an_unknown_key_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"no\.such\.key"):
         Config.parse({"no.such.key": "1", "process.roles": "broker,controller"})
+
+
+def test_value_that_is_too_long_is_refused() -> None:
+    live = LiveConfig(Config())
+    change = SettingChange("share.auto.offset.reset", ConfigOperation.SET, " " * 4_097)
+    with pytest.raises(InvalidConfig, match="may have 4096 characters, not 4097"):
+        changed_group(live, {}, (change,))
+
+
+def test_values_of_a_topic_are_not_too_long_together() -> None:
+    """20,000 topics with long values of every setting took gigabytes."""
+    live = LiveConfig(Config())
+    half = SettingChange("retention.ms", ConfigOperation.SET, "7".rjust(2_049))
+    own = changed_topic(live, {}, (half,))
+    with pytest.raises(InvalidConfig, match="one topic may have 4096 characters, not 4098"):
+        changed_topic(
+            live, own, (SettingChange("segment.bytes", ConfigOperation.SET, "7000".rjust(2_049)),)
+        )

@@ -14,10 +14,12 @@ from sharegroup.broker.cluster.producer_ids import BLOCK_IDS, ProducerIds
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.live_config import LiveConfig
+from sharegroup.core.log.producer_state import ProducerStates
 from sharegroup.errors import InvalidPartitions, PolicyViolation, UnknownTopicOrPartition
 from sharegroup.ids import TopicId, TopicName
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.steps import STEP_ELEMENTS, run_to_end
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 ORDERS = TopicName("orders")
 
@@ -42,7 +44,7 @@ def test_topic_and_its_records_are_there_after_a_restart(tmp_path: Path) -> None
     async def run() -> None:
         async with opened(tmp_path) as topics:
             topic = await topics.create(ORDERS, partitions=2, settings={})
-            batch = encode_batch([NewRecord(None, b"one", 1)])
+            batch = encode_batch([SimpleRecord(None, b"one", 1)])
             await topics.log_of(topic, 1).append(batch, now_ms=1)
         async with opened(tmp_path) as topics:
             again, log = topics.named(ORDERS, 1)
@@ -66,7 +68,9 @@ def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) ->
     async def run() -> None:
         async with opened(tmp_path) as topics:
             topic = await topics.create(ORDERS, partitions=1, settings={})
-            await topics.log_of(topic, 0).append(encode_batch([NewRecord(None, b"1", 1)]), now_ms=1)
+            await topics.log_of(topic, 0).append(
+                encode_batch([SimpleRecord(None, b"1", 1)]), now_ms=1
+            )
         # As if the crash came between the journal's word and the removal of the files.
         async with opened(tmp_path) as topics:
             await topics.alter(lambda: {"event": "topic_deleted", "id": topic.topic_id.hex})
@@ -74,22 +78,6 @@ def test_folders_of_a_topic_that_is_gone_are_removed_at_start(tmp_path: Path) ->
         async with opened(tmp_path):
             pass
         assert folders(tmp_path) == []
-
-    asyncio.run(run())
-
-
-def test_folders_are_kept_when_the_last_word_about_topics_is_damaged(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as topics:
-            topic = await topics.create(ORDERS, partitions=1, settings={})
-            await topics.log_of(topic, 0).append(encode_batch([NewRecord(None, b"1", 1)]), now_ms=1)
-        journal = tmp_path / "catalog.journal"
-        content = bytearray(journal.read_bytes())
-        content[-1] ^= 1
-        journal.write_bytes(content)
-        async with opened(tmp_path) as topics:
-            assert topics.catalog.find(ORDERS) is None
-        assert len(folders(tmp_path)) == 1
 
     asyncio.run(run())
 
@@ -135,13 +123,36 @@ def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
             topic = await topics.create(ORDERS, partitions=1, settings={})
             log = topics.log_of(topic, 0)
             batch = encode_batch(
-                [NewRecord(None, b"1", 1)], producer_id=7, producer_epoch=0, base_sequence=0
+                [SimpleRecord(None, b"1", 1)], producer_id=7, producer_epoch=0, base_sequence=0
             )
             await log.append(batch, now_ms=1_000)
-            topics.expire_producers(1_000)
+            run_to_end(topics.expire_producers(1_000))
             assert len(log.producers) == 1
-            topics.expire_producers(1_001)
+            run_to_end(topics.expire_producers(1_001))
             assert len(log.producers) == 0
+
+    asyncio.run(run())
+
+
+def test_silent_producers_of_many_partitions_are_forgotten_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as topics:
+            topic = await topics.create(ORDERS, partitions=200, settings={})
+            for partition in range(200):
+                topics.log_of(topic, partition)
+            looked_at = 0
+
+            def expire(_producers: ProducerStates, _unused_since_ms: int) -> None:
+                nonlocal looked_at
+                looked_at += 1
+
+            monkeypatch.setattr(ProducerStates, "expire", expire)
+            most = before = 0
+            for _ in topics.expire_producers(1_000):
+                most, before = max(most, looked_at - before), looked_at
+            assert (looked_at, most) == (200, STEP_ELEMENTS)
 
     asyncio.run(run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -149,5 +150,96 @@ def test_who_was_woken_is_served_before_who_comes_now() -> None:
         assert answer.result() == "record"
         await turn()
         assert (tries, there) == ([1], [])
+
+    asyncio.run(run())
+
+
+class Slow:
+    """Requests that take a millisecond for each try, by a clock that only they move."""
+
+    def __init__(self, count: int) -> None:
+        self.clock, self.waiting = room()
+        self.now = 0.0
+        self.waiting.seconds = lambda: self.now
+        self.tried: list[int] = []
+        self.answers = [
+            self.waiting.park(
+                partial(self.attempt, number), keys=["t"], deadline_ms=self.clock.now_ms() + 500
+            )
+            for number in range(count)
+        ]
+
+    def attempt(self, number: int, last: bool) -> str | None:
+        self.now += 0.001
+        self.tried.append(number)
+        return "end" if last else None
+
+
+def test_many_woken_requests_are_tried_in_slices_and_in_order() -> None:
+    async def run() -> None:
+        slow = Slow(20)
+        slow.waiting.wake("t")
+        await asyncio.sleep(0)
+        assert 4 <= len(slow.tried) <= 6
+        slow.waiting.wake("t")  # Those that were tried come again, the older ones first.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert set(slow.tried) == set(range(20))
+        assert slow.tried[-1] == 19
+
+    asyncio.run(run())
+
+
+def test_a_newcomer_is_told_that_woken_requests_still_wait_for_their_try() -> None:
+    async def run() -> None:
+        slow = Slow(20)
+        slow.waiting.wake("t")
+        assert not slow.waiting.serve_woken(["t"])
+        assert len(slow.tried) < 20
+        while not slow.waiting.serve_woken(["t"]):
+            pass
+        assert slow.tried == list(range(20))
+
+    asyncio.run(run())
+
+
+def test_requests_with_one_deadline_are_answered_in_slices() -> None:
+    async def run() -> None:
+        slow = Slow(20)
+        slow.clock.advance(0.5)
+        assert all(answer.done() for answer in slow.answers)  # Its timers are due at once.
+        assert slow.tried == list(range(20))
+
+    asyncio.run(run())
+
+
+def test_a_request_is_told_which_of_its_keys_were_woken() -> None:
+    async def run() -> None:
+        clock, waiting = room()
+        told: list[object] = []
+        waiting.park(
+            lambda last: last or None,
+            keys=["a", "b", "c"],
+            deadline_ms=clock.now_ms() + 500,
+            woken=told.append,
+        )
+        waiting.wake("b")
+        waiting.wake("b")
+        waiting.wake("other")
+        await turn()
+        assert told == ["b"]
+
+    asyncio.run(run())
+
+
+def test_a_request_that_parks_behind_a_wake_is_not_tried_for_it() -> None:
+    async def run() -> None:
+        slow = Slow(1)
+        slow.waiting.wake("t")
+        slow.waiting.park(
+            partial(slow.attempt, 7), keys=["t"], deadline_ms=slow.clock.now_ms() + 500
+        )
+        await turn()
+        assert slow.tried == [0]
 
     asyncio.run(run())

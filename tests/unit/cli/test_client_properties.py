@@ -8,10 +8,10 @@ from typing import Any
 import click
 import pytest
 
-from sharegroup.cli.asking import Access
 from sharegroup.cli.client_properties import client_options
-from sharegroup.client.config import ClientConfig, ProducerConfig
-from sharegroup.client.consumer_config import ShareConsumerConfig
+from sharegroup.cli.cluster_access import Access
+from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 
 
 def options(

@@ -26,11 +26,11 @@ from sharegroup.wire.share_state_records import (
     ShareSnapshotKey,
     ShareUpdateKey,
     ShareUpdateValue,
-    StateBatch,
+    StoredStateBatch,
 )
 
 TOPIC_ID = UUID(int=1)
-BATCH = StateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)
+BATCH = StoredStateBatch(first_offset=5, last_offset=9, delivery_state=2, delivery_count=1)
 
 
 def update(delivery_complete_count: int) -> dict[str, object]:

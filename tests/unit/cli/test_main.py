@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from sharegroup import __version__
-from sharegroup.cli.main import VERBS, main
+from sharegroup.cli.main import VERBS, cli, main
 
 HEAVY = ("asyncio", "kio", "aiokafka", "rich", "sharegroup.client", "sharegroup.broker")
 
@@ -48,47 +47,6 @@ def test_unknown_verb_is_a_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No such command 'explode'" in capsys.readouterr().err
 
 
-def test_help_loads_nothing_that_takes_time() -> None:
-    """What keeps `sharegroup --help` under 0.4 s, on every machine alike."""
-    program = (
-        "import sys\n"
-        "from sharegroup.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr == "[]\n"
-
-
-def test_reader_that_has_enough_ends_it_quietly(bootstrap: str) -> None:
-    """``sharegroup ... | head -0`` must not print a traceback."""
-    read, write = os.pipe()
-    os.close(read)
-    words = ["topics", "list", "--internal", "--json", "--bootstrap", bootstrap]
-    done = subprocess.run(
-        [sys.executable, "-m", "sharegroup", *words],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    os.close(write)
-    assert (done.returncode, done.stderr) == (1, "")
-
-
-def test_command_config_says_where_the_cluster_is(
-    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text(f"bootstrap.servers: {bootstrap}\nclient.id = me\nsend.buffer.bytes=9\n")
-    words = ("groups", "list", "--json", "--command-config", str(file))
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    printed = capsys.readouterr()
-    assert not end.value.code
-    assert printed.out.startswith("[")
-    assert printed.err == "Warning: --command-config: send.buffer.bytes is not used\n"
-
-
 def test_unusable_command_config_is_a_misuse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,39 +58,21 @@ def test_unusable_command_config_is_a_misuse(
     assert "security_protocol='TLS'" in capsys.readouterr().err
 
 
-def test_verb_does_without_hypothesis() -> None:
-    """kio loads it where it is installed, unless `wire.light_imports` comes first."""
-    program = (
-        "import sys\n"
-        "sys.argv = ['sharegroup', 'topics', '--help']\n"
-        "from sharegroup.cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print([name for name in sys.modules if name.startswith('hypothesis.')], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr == "[]\n"
+def commands(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, context)
 
 
-@pytest.mark.parametrize(
-    ("closed", "code", "said"),
-    [
-        ("logs . >&-", 1, "sharegroup: OSError: [Errno 9] Bad file descriptor\n"),
-        ("logs . --json <&- >&-", 1, "sharegroup: OSError: [Errno 9] Bad file descriptor\n"),
-        ("logs . 2>&-", 0, ""),
-        (
-            "produce orders --bootstrap 127.0.0.1:9 <&-",
-            1,
-            "sharegroup: OSError: [Errno 9] Bad file descriptor\n",
-        ),
-    ],
-)
-def test_closed_standard_file_fails_as_any_other_and_no_socket_takes_its_place(
-    closed: str, code: int, said: str, tmp_path: Path
-) -> None:
-    done = subprocess.run(
-        ["sh", "-c", f"exec '{sys.executable}' -m sharegroup {closed}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (code, said)
+def test_every_verb_that_asks_a_cluster_takes_kafkas_option_and_its_short_form() -> None:
+    options = [
+        parameter.opts
+        for command in commands(cli, click.Context(cli, info_name="sharegroup"))
+        for parameter in command.params
+        if "bootstrap" in str(parameter.name)
+    ]
+    assert len(options) > 20
+    assert all(names == ["--bootstrap-server", "--bootstrap"] for names in options)

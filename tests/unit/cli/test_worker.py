@@ -10,11 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
+from sharegroup.cli.main import main
 from sharegroup.cli.worker import Length
 from sharegroup.cli.worker_app import ImportFailed, load, override, source_folder
 from sharegroup.worker import App
-from tests.unit.cli.conftest import Run
-from tests.write_docs import JSON_KEYS
 
 APP = """
 from sharegroup.worker import App
@@ -112,11 +111,11 @@ def test_the_command_line_says_where_the_cluster_is_and_how_to_get_in(project: P
         "bootstrap.servers=file:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
         "sasl.username=alice\nsasl.password=secret\n",
     )
-    app = App("x", bootstrap="declared:9092", client={"client_id": "mine"})
+    app = App("x", bootstrap_servers="declared:9092", client={"client_id": "mine"})
     override(app, None, None)
-    assert (app.bootstrap, app.client_options) == ("declared:9092", {"client_id": "mine"})
+    assert (app.bootstrap_servers, app.client_options) == ("declared:9092", {"client_id": "mine"})
     override(app, None, project / "client.properties")
-    assert app.bootstrap == "file:9092"
+    assert app.bootstrap_servers == "file:9092"
     assert app.client_options == {
         "client_id": "mine",
         "security_protocol": "SASL_SSL",
@@ -125,7 +124,7 @@ def test_the_command_line_says_where_the_cluster_is_and_how_to_get_in(project: P
         "sasl_plain_password": "secret",
     }
     override(app, "line:9092", project / "client.properties")
-    assert app.bootstrap == "line:9092"
+    assert app.bootstrap_servers == "line:9092"
 
 
 @pytest.mark.parametrize(("text", "length"), [("10", 10.0), ("0.5", 0.5), ("1m30s", 90.0)])
@@ -139,38 +138,8 @@ def test_a_length_that_is_none_is_refused(text: str) -> None:
         Length().convert(text, None, None)
 
 
-def test_printed_keys_are_those_of_the_document(project: Path, run: Run) -> None:
-    write(project, "orders.py", APP.format(group="keys-of-a-plan"))
-    for verb, code in (("plan", 0), ("check", 2), ("apply", 0)):
-        printed = run(f"worker {verb} orders:app --json")
-        assert printed.code == code, printed.err
-        assert [" ".join(row) for row in printed.rows] == [JSON_KEYS[f"worker {verb}"]] * len(
-            printed.rows
-        )
-        assert printed.rows
-    assert run("worker plan orders:app").out == "Everything is as declared.\n"
-    assert run("worker plan orders:app --json").rows == []
-
-
-def test_a_verb_for_processes_says_which(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    from sharegroup.cli.main import main
-
+def test_a_verb_for_processes_says_which(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["worker", "status"])
     assert end.value.code == 2
     assert "say which: the name of an application, or --pid-file" in capsys.readouterr().err
-
-
-def test_a_broker_that_can_not_be_reached_is_one_line(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sharegroup.cli.main import main
-
-    write(project, "orders.py", APP.format(group="billing"))
-    write(project, "client.properties", "default.api.timeout.ms=100\n")
-    words = "worker check orders:app --bootstrap 127.0.0.1:1 --command-config client.properties"
-    with pytest.raises(SystemExit) as end:
-        main(words.split())
-    assert end.value.code == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert "127.0.0.1:1" in line

@@ -11,14 +11,14 @@ from uuid import UUID
 from kio.schema.share_acknowledge.v2 import response as acknowledge
 from kio.schema.share_fetch.v2 import response as fetch
 
-from sharegroup.client.backoff import Backoff
+from sharegroup.backoff import Backoff
 from sharegroup.errors import KafkaError, NetworkException
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.wire.batches import stamp
 from sharegroup.wire.records import encode_batch
 
 TOPIC = TopicId(UUID(int=9))
-KEY = TopicPartition(TOPIC, 0)
+KEY = TopicIdPartition(TOPIC, 0)
 LOCK_SECONDS = 30
 
 Answer = Any
@@ -57,13 +57,19 @@ class ScriptedBroker:
         self.answers = list(answers)
         self.connections: list[ScriptedConnection] = []
         self.refuses = False
+        self.doubted: list[int] = []
         self.version = version
 
-    async def connection(self, node_id: int, lane: object) -> ScriptedConnection:
+    async def connection(self, node_id: int, purpose: object) -> ScriptedConnection:
         if self.refuses:
             raise NetworkException("connection refused")
         self.connections.append(ScriptedConnection(self))
         return self.connections[-1]
+
+    principal = None
+
+    def doubt(self, node_id: int) -> None:
+        self.doubted.append(node_id)
 
     def name_of(self, topic_id: TopicId) -> TopicName | None:
         return TopicName("t") if topic_id == TOPIC else None

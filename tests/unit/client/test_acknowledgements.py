@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.acknowledgements import AckBatch, AckRun, batches_of, runs_of
+from sharegroup.client.share_sessions.acknowledgements import (
+    AcknowledgementBatch,
+    AckRun,
+    batches_of,
+    runs_of,
+)
 
 ACCEPT, RELEASE, REJECT, GAP = 1, 2, 3, 0
 
@@ -23,49 +28,56 @@ def test_nothing_is_no_run() -> None:
 
 
 def test_one_run_has_one_type_for_all() -> None:
-    assert batches_of([AckRun(0, 500, ACCEPT)]) == (AckBatch(0, 500, (ACCEPT,)),)
-    assert batches_of([AckRun(0, 3, REJECT)]) == (AckBatch(0, 3, (REJECT,)),)
+    assert batches_of([AckRun(0, 500, ACCEPT)]) == (AcknowledgementBatch(0, 499, (ACCEPT,)),)
+    assert batches_of([AckRun(0, 3, REJECT)]) == (AcknowledgementBatch(0, 2, (REJECT,)),)
 
 
 def test_short_runs_share_a_batch_with_a_type_for_each() -> None:
     runs = [AckRun(10, 12, ACCEPT), AckRun(12, 13, RELEASE), AckRun(13, 15, ACCEPT)]
-    assert batches_of(runs) == (AckBatch(10, 15, (1, 1, 2, 1, 1)),)
+    assert batches_of(runs) == (AcknowledgementBatch(10, 14, (1, 1, 2, 1, 1)),)
 
 
 def test_a_run_above_ten_has_a_batch_of_its_own() -> None:
     runs = [AckRun(0, 1, RELEASE), AckRun(1, 12, ACCEPT), AckRun(12, 14, REJECT)]
     assert batches_of(runs) == (
-        AckBatch(0, 1, (RELEASE,)),
-        AckBatch(1, 12, (ACCEPT,)),
-        AckBatch(12, 14, (REJECT,)),
+        AcknowledgementBatch(0, 0, (RELEASE,)),
+        AcknowledgementBatch(1, 11, (ACCEPT,)),
+        AcknowledgementBatch(12, 13, (REJECT,)),
     )
 
 
 def test_ten_are_not_above_ten() -> None:
     runs = [AckRun(0, 1, RELEASE), AckRun(1, 11, ACCEPT)]
-    assert batches_of(runs) == (AckBatch(0, 11, (2, *[1] * 10)),)
+    assert batches_of(runs) == (AcknowledgementBatch(0, 10, (2, *[1] * 10)),)
 
 
 def test_a_hole_ends_a_batch() -> None:
     runs = [AckRun(0, 2, ACCEPT), AckRun(3, 4, RELEASE)]
-    assert batches_of(runs) == (AckBatch(0, 2, (ACCEPT,)), AckBatch(3, 4, (RELEASE,)))
+    assert batches_of(runs) == (
+        AcknowledgementBatch(0, 1, (ACCEPT,)),
+        AcknowledgementBatch(3, 3, (RELEASE,)),
+    )
 
 
 def test_gaps_come_in_any_order_and_of_any_length() -> None:
     runs = [AckRun(5, 6, ACCEPT), AckRun(6, 10**12, GAP), AckRun(2, 5, GAP)]
-    assert batches_of(runs) == (AckBatch(2, 6, (0, 0, 0, 1)), AckBatch(6, 10**12, (GAP,)))
+    assert batches_of(runs) == (
+        AcknowledgementBatch(2, 5, (0, 0, 0, 1)),
+        AcknowledgementBatch(6, 10**12 - 1, (GAP,)),
+    )
 
 
 @given(st.dictionaries(st.integers(0, 80), st.sampled_from([ACCEPT, RELEASE, REJECT])))
 def test_batches_say_what_was_chosen_and_nothing_else(chosen: dict[int, int]) -> None:
     offsets = sorted(chosen)
     said: dict[int, int] = {}
-    last_end = -1
+    last_before = -1
     for batch in batches_of(runs_of(offsets, [chosen[offset] for offset in offsets])):
-        assert batch.first >= last_end
-        last_end = batch.end
-        count = batch.end - batch.first
-        types = batch.types * count if len(batch.types) == 1 else batch.types
+        assert batch.first_offset > last_before
+        last_before = batch.last_offset
+        count = batch.last_offset + 1 - batch.first_offset
+        types = batch.acknowledge_types
+        types = types * count if len(types) == 1 else types
         assert len(types) == count
-        said.update(zip(range(batch.first, batch.end), types, strict=True))
+        said.update(zip(range(batch.first_offset, batch.last_offset + 1), types, strict=True))
     assert said == chosen

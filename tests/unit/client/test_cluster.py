@@ -1,6 +1,9 @@
 """What a client remembers of a cluster, which may name new things for ever."""
 
 import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -12,29 +15,42 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
-from sharegroup.client import cluster as cluster_module
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig
-from sharegroup.errors import KafkaError, NetworkException, UnknownTopicOrPartition
+from sharegroup.client.net.cluster import Cluster, ConnectionPurpose, Topic
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from sharegroup.ids import TopicId
 
 
-def described(name: str, number: int, *, error: int = 0) -> MetadataResponseTopic:
-    partition: dict[str, Any] = {
-        "error_code": 0,
-        "partition_index": 0,
-        "leader_id": 1,
-        "replica_nodes": (1,),
-        "isr_nodes": (1,),
-        "offline_replicas": (),
-    }
+def described(
+    name: str, number: int, *, error: int = 0, leaders: tuple[int, ...] = (1,), epoch: int = -1
+) -> MetadataResponseTopic:
     values: dict[str, Any] = {
         "error_code": error,
         "name": name,
         "topic_id": UUID(int=number),
-        "partitions": (MetadataResponsePartition(**partition),),
+        "partitions": tuple(led(index, leader, epoch) for index, leader in enumerate(leaders)),
     }
     return MetadataResponseTopic(**values)
+
+
+def led(index: int, leader_id: int, epoch: int) -> MetadataResponsePartition:
+    partition: dict[str, Any] = {
+        "error_code": 0 if leader_id >= 0 else 5,
+        "partition_index": index,
+        "leader_id": leader_id,
+        "leader_epoch": epoch,
+        "replica_nodes": (1,),
+        "isr_nodes": (1,),
+        "offline_replicas": (),
+    }
+    return MetadataResponsePartition(**partition)
 
 
 class Connection:
@@ -62,36 +78,35 @@ class Connection:
     def close(self) -> None:
         pass
 
+    async def open(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def cluster(self, config: ClientConfig | None = None, **clock: Callable[[], float]) -> Cluster:
+        """A cluster of which every broker is this one."""
+        return Cluster(config or ClientConfig(), connect=self.open, **clock)
+
 
 @pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    made = Connection()
-
-    async def open_connection(*_: Any, **__: Any) -> Connection:
-        return made
-
-    monkeypatch.setattr(cluster_module, "open_connection", open_connection)
-    return made
+def connection() -> Connection:
+    return Connection()
 
 
-def test_ids_that_a_topic_had_are_forgotten_one_day(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_module, "FORMER_IDS_MAX", 3)
+def test_ids_that_a_topic_had_are_forgotten_one_day(connection: Connection) -> None:
+    """A thousand former ids are kept."""
 
     async def run() -> list[str | None]:
-        cluster = Cluster(ClientConfig())
-        for number in range(10):
-            connection.topics = (described("often made again", number), described("kept", 77))
+        cluster = connection.cluster()
+        for number in range(1_007):
+            connection.topics = (described("often made again", number), described("kept", 7_777))
             await cluster.refresh(["often made again", "kept"])
-        return [cluster.name_of(TopicId(UUID(int=number))) for number in (*range(10), 77)]
+        return [cluster.name_of(TopicId(UUID(int=number))) for number in (*range(1_007), 7_777)]
 
-    assert asyncio.run(run()) == [None] * 6 + ["often made again"] * 4 + ["kept"]
+    assert asyncio.run(run()) == [None] * 6 + ["often made again"] * 1_001 + ["kept"]
 
 
 def test_topics_that_nobody_asked_for_are_not_remembered(connection: Connection) -> None:
     async def run() -> None:
-        cluster = Cluster(ClientConfig())
+        cluster = connection.cluster()
         connection.topics = tuple(described(f"t{number}", number) for number in range(5))
         assert sorted(await cluster.refresh(["t3"])) == ["t0", "t1", "t2", "t3", "t4"]
         assert [cluster.last_known_topic(f"t{number}") is None for number in range(5)] == [
@@ -105,7 +120,7 @@ def test_topics_that_nobody_asked_for_are_not_remembered(connection: Connection)
 
 def test_topic_that_is_gone_is_forgotten(connection: Connection) -> None:
     async def run() -> KafkaError | Any:
-        cluster = Cluster(ClientConfig())
+        cluster = connection.cluster()
         connection.topics = (described("t", 1),)
         await cluster.refresh(["t"])
         connection.topics = (described("t", 1, error=3),)
@@ -120,7 +135,7 @@ def test_addresses_of_brokers_that_are_gone_are_forgotten(connection: Connection
     """A broker that names another port each time must not fill the memory of its clients."""
 
     async def run() -> int:
-        cluster = Cluster(ClientConfig())
+        cluster = connection.cluster()
         for port in range(9_093, 9_193):
             connection.port = port
             await cluster.refresh([])
@@ -131,7 +146,7 @@ def test_addresses_of_brokers_that_are_gone_are_forgotten(connection: Connection
 
 
 def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = Connection()
     made.peer = "127.0.0.1:9092"
@@ -142,10 +157,9 @@ def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
             raise refusals.pop()
         return made
 
-    monkeypatch.setattr(cluster_module, "open_connection", open_connection)
-
     async def connect() -> None:
-        cluster = Cluster(ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1))
+        config = ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
+        cluster = Cluster(config, connect=open_connection)
         for _ in range(3):
             with pytest.raises(NetworkException):
                 await cluster.any_connection()
@@ -158,3 +172,174 @@ def test_why_a_broker_cannot_be_reached_is_logged_once_and_so_is_its_return(
         'event=connection.failed error="broker 127.0.0.1:9092: refused"',
         "event=connection.restored broker=127.0.0.1:9092",
     ]
+
+
+def test_topic_is_known_while_some_of_its_partitions_have_no_leader(
+    connection: Connection,
+) -> None:
+    clock = SimpleNamespace(now=100.0)
+
+    async def run() -> None:
+        config = ClientConfig(retry_backoff_ms=100, retry_backoff_max_ms=100)
+        cluster = connection.cluster(config, monotonic=lambda: clock.now)
+        connection.topics = (described("t", 1, leaders=(1, -1, 1)),)
+        await cluster.refresh(["t"])
+        known = cluster.known_topic("t")
+        assert known is not None
+        assert known.leaders == (1, -1, 1)
+        # It is asked again after a pause, until all have leaders.
+        assert cluster.to_ask_again() == set()
+        clock.now += 0.2
+        assert cluster.to_ask_again() == {"t"}
+        await cluster.refresh(["t"])
+        assert cluster.to_ask_again() == set()
+        clock.now += 0.2
+        connection.topics = (described("t", 1, leaders=(1, 1, 1)),)
+        await cluster.refresh(["t"])
+        clock.now += 0.2
+        assert cluster.to_ask_again() == set()
+
+    asyncio.run(run())
+
+
+def test_leader_that_turned_out_wrong_makes_its_partition_alone_unknown(
+    connection: Connection,
+) -> None:
+    async def run() -> None:
+        cluster = connection.cluster()
+        connection.topics = (described("t", 1, leaders=(1, 2)),)
+        await cluster.refresh(["t"])
+        cluster.outdate_leader(TopicPartition("t", 1), 1)  # It has another leader since.
+        assert cluster.to_ask_again() == set()
+        cluster.outdate_leader(TopicPartition("t", 1), 2)
+        known = cluster.known_topic("t")
+        assert known is not None
+        assert known.leaders == (1, -1)
+        assert cluster.to_ask_again() == {"t"}
+        cluster.outdate_leader(TopicPartition("u", 0), 1)  # Nothing is known of it.
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("number", "epoch", "leader"),
+    [(1, 6, 2), (1, 7, 3), (1, 8, 3), (1, -1, 3), (2, 0, 3)],
+    ids=["earlier", "same", "later", "no epochs", "created anew"],
+)
+def test_broker_with_an_earlier_leader_epoch_is_not_believed(
+    connection: Connection, number: int, epoch: int, leader: int
+) -> None:
+    """One that is cut off from the controllers goes on calling itself the leader."""
+
+    async def run() -> None:
+        cluster = connection.cluster()
+        connection.topics = (described("t", 1, leaders=(2,), epoch=7),)
+        await cluster.refresh(["t"])
+        connection.topics = (described("t", number, leaders=(3,), epoch=epoch),)
+        found = (await cluster.refresh(["t"]))["t"]
+        assert isinstance(found, Topic)
+        assert found == cluster.known_topic("t")
+        assert found.leaders == (leader,)
+
+    asyncio.run(run())
+
+
+def test_leader_of_an_earlier_epoch_does_not_come_back_after_a_refusal(
+    connection: Connection,
+) -> None:
+    async def run() -> None:
+        cluster = connection.cluster()
+        connection.topics = (described("t", 1, leaders=(2,), epoch=7),)
+        await cluster.refresh(["t"])
+        cluster.outdate_leader(TopicPartition("t", 0), 2)
+        connection.topics = (described("t", 1, leaders=(3,), epoch=6),)
+        await cluster.refresh(["t"])
+        known = cluster.known_topic("t")
+        assert known is not None
+        assert known.leaders == (-1,)
+        connection.topics = (described("t", 1, leaders=(1,), epoch=8),)
+        await cluster.refresh(["t"])
+        known = cluster.known_topic("t")
+        assert known is not None
+        assert known.leaders == (1,)
+
+    asyncio.run(run())
+
+
+def test_topic_that_is_being_made_does_not_exist_yet(connection: Connection) -> None:
+    async def run() -> None:
+        cluster = connection.cluster()
+        connection.topics = (described("t", 1, error=5, leaders=()),)
+        assert isinstance((await cluster.refresh(["t"]))["t"], LeaderNotAvailable)
+        assert cluster.last_known_topic("t") is None
+
+    asyncio.run(run())
+
+
+class Brokers:
+    """Three brokers; those in ``silent`` accept no connection."""
+
+    def __init__(self) -> None:
+        self.silent: set[int] = set()
+        self.asked: list[int] = []
+
+    async def open(self, address: tuple[str, int], *_: Any, **__: Any) -> Any:
+        port = address[1]
+        if port in self.silent:
+            raise RequestTimedOut(f"broker {port}: silent")
+
+        async def request(_: Any) -> MetadataResponse:
+            self.asked.append(port)
+            brokers: Any = (
+                MetadataResponseBroker(node_id=number, host="127.0.0.1", port=9_090 + number)  # type: ignore[arg-type]
+                for number in (1, 2, 3)
+            )
+            values: dict[str, Any] = {
+                "throttle_time": None,
+                "brokers": tuple(brokers),
+                "cluster_id": "c",
+                "controller_id": 1,
+                "topics": (),
+                "error_code": 0,
+            }
+            return MetadataResponse(**values)
+
+        return SimpleNamespace(is_open=True, request=request, close=lambda: None, peer=str(port))
+
+
+def test_metadata_is_asked_of_another_broker_than_the_last_time() -> None:
+    """One broker may lag behind the cluster, or be cut off from it, and answer all the same."""
+    brokers = Brokers()
+
+    async def run() -> None:
+        cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:9091"), connect=brokers.open)
+        for _ in range(6):
+            await cluster.refresh(["t"])
+
+    asyncio.run(run())
+    assert all(one != following for one, following in pairwise(brokers.asked))
+
+
+def test_broker_in_doubt_is_asked_last_until_a_new_connection_to_it_works() -> None:
+    brokers = Brokers()
+
+    async def run() -> None:
+        config = ClientConfig(bootstrap_servers="127.0.0.1:9091", retry_backoff_ms=1)
+        cluster = Cluster(config, connect=brokers.open)
+        await cluster.refresh(["t"])
+        cluster.doubt(2)
+        for _ in range(6):
+            await cluster.refresh(["t"])
+        assert 9_092 not in brokers.asked
+        assert cluster.is_doubtful(2)
+        brokers.silent.add(9_093)
+        with pytest.raises(RequestTimedOut):
+            await cluster.connection(3, ConnectionPurpose.RECORDS)
+        assert cluster.is_doubtful(3)
+        brokers.silent.clear()
+        for node_id in (2, 3):
+            connection: Any = await cluster.connection(node_id, ConnectionPurpose.RECORDS)
+            connection.is_open = False  # Cut since, which says nothing about the broker.
+            assert not cluster.is_doubtful(node_id)
+
+    asyncio.run(run())

@@ -2,12 +2,22 @@
 
 import ssl
 from dataclasses import fields
+from enum import StrEnum
 from typing import Any, get_type_hints
 
 import pytest
 
-from sharegroup.client import AdminClient, Producer, ShareConsumer
-from sharegroup.client.config import (
+from sharegroup.client import (
+    AcknowledgementMode,
+    AcquireMode,
+    AdminClient,
+    Compression,
+    OnDeserializationError,
+    Producer,
+    SecurityProtocol,
+    ShareConsumer,
+)
+from sharegroup.client.settings.client_config import (
     ClientConfig,
     ClientOptions,
     ProducerConfig,
@@ -15,7 +25,7 @@ from sharegroup.client.config import (
     addresses_of,
     config_from,
 )
-from sharegroup.client.consumer_config import (
+from sharegroup.client.settings.consumer_config import (
     GROUP_CONFIGS,
     ShareConsumerConfig,
     ShareConsumerOptions,
@@ -63,7 +73,7 @@ def test_a_misspelt_option_gets_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (ClientConfig, {"security_protocol": "TLS"}, "expected PLAINTEXT or SSL or SASL_PLAIN"),
+        (ClientConfig, {"security_protocol": "TLS"}, "expected PLAINTEXT, SSL, SASL_PLAIN"),
         (ProducerConfig, {"buffer_bytes": 1000}, "is below request_bytes_max=1048576"),
         (ClientConfig, {"ssl_cafile": "ca.pem"}, "ssl_cafile with security_protocol='PLAINTEXT'"),
         (ClientConfig, {"security_protocol": "SSL", "ssl_keyfile": "k"}, "need ssl_certfile"),
@@ -156,7 +166,34 @@ def test_secrets_are_not_shown() -> None:
     assert "battery" not in repr(config_from(ClientConfig, with_key))
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "given", "member"),
+    [
+        (ClientConfig, "security_protocol", "PLAINTEXT", SecurityProtocol.PLAINTEXT),
+        (ProducerConfig, "compression", "zstd", Compression.ZSTD),
+        (
+            ShareConsumerConfig,
+            "share_acknowledgement_mode",
+            "explicit",
+            AcknowledgementMode.EXPLICIT,
+        ),
+        (ShareConsumerConfig, "share_acquire_mode", "record_limit", AcquireMode.RECORD_LIMIT),
+        (ShareConsumerConfig, "on_deserialization_error", "reject", OnDeserializationError.REJECT),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_option_is_given_as_a_member_of_its_enum_or_as_a_string(
+    kind: type[ClientConfig], name: str, given: str, member: StrEnum
+) -> None:
+    others = {"group_id": "g"} if kind is ShareConsumerConfig else {}
+    for value in (given, member):
+        assert getattr(config_from(kind, {name: value, **others}), name) is member
+    assert member == given
+    assert str(member) == given
+    assert {given: 1}[member] == 1
+
+
 @pytest.mark.parametrize("topic", ["", " ", ["orders"], b"orders", None])
 def test_subscription_to_what_is_no_name_is_refused(topic: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"expected (str, got|a name)"):
+    with pytest.raises((TypeError, ValueError), match="expected the name of a topic"):
         ShareConsumer(topic, group_id="g")

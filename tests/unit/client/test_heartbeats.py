@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
 
-from sharegroup.client.backoff import Backoff
-from sharegroup.client.membership import Heartbeats, Membership
-from sharegroup.client.metrics import Metrics
+from sharegroup.backoff import Backoff
+from sharegroup.client.group.membership import Heartbeats, Membership
+from sharegroup.client.metrics.metric_types import Metrics
 from sharegroup.errors import (
     GroupMaxSizeReached,
     KafkaError,
     NetworkException,
+    NoAnswer,
     TopicAuthorizationFailed,
     UnsupportedVersion,
 )
@@ -25,10 +26,13 @@ from sharegroup.testing import virtual_time
 class ScriptedCoordinator:
     """Answers heartbeats by the script, then ends the test by cancelling its loop."""
 
+    principal = None
+
     def __init__(self, *answers: int | KafkaError) -> None:
         self.answers = list(answers)
         self.requests: list[Any] = []
         self.look_ups = 0
+        self.doubted: list[int] = []
         self.known = False
         self.played = asyncio.Event()
         self.answering = asyncio.Event()
@@ -39,6 +43,12 @@ class ScriptedCoordinator:
         self.look_ups += not self.known
         self.known = True
         return 1
+
+    def known_coordinator(self, group_id: str) -> int | None:
+        return 1 if self.known else None
+
+    def doubt(self, node_id: int) -> None:
+        self.doubted.append(node_id)
 
     def forget_coordinator(self, group_id: str) -> None:
         self.known = False
@@ -121,6 +131,18 @@ def test_a_lost_connection_is_no_failure() -> None:
     assert told == [("t",), None, ("t",)]
 
 
+def test_after_an_error_the_coordinator_has_to_repeat_the_assignment() -> None:
+    coordinator = play(0, 15, 0, 0, then=nothing)
+    # This coordinator leaves it out, as Kafka 4.0 does, so the member joins again.
+    assert coordinator.epochs == [0, 3, 3, 0]
+    told = [request.subscribed_topic_names for request in coordinator.requests]
+    assert told == [("t",), None, ("t",), ("t",)]
+
+
+def test_coordinator_that_does_not_answer_is_in_doubt() -> None:
+    assert play(0, NetworkException("cut"), NoAnswer("silent"), 0, then=nothing).doubted == [1]
+
+
 def test_a_fenced_member_joins_again_at_once() -> None:
     async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         assert coordinator.epochs == [0, 3, 0]
@@ -147,6 +169,7 @@ def test_a_broker_without_share_groups_stops_the_member() -> None:
 def test_a_topic_that_may_not_be_read_is_reported_and_the_member_stays() -> None:
     async def scenario(coordinator: ScriptedCoordinator, beats: Heartbeats) -> None:
         assert isinstance(beats.report, TopicAuthorizationFailed)
+        assert "needs READ on topic 't'" in str(beats.report)
         assert beats.failure is None
 
     play(0, 29, then=scenario)

@@ -8,30 +8,35 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from sharegroup.client.acknowledgements import GAP, AckRun
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig
-from sharegroup.client.held_ranges import REQUESTS_MAX, HeldRanges
-from sharegroup.client.offset_set import EMPTY, OffsetSet
-from sharegroup.client.share_requests import FetchLimits
-from sharegroup.client.share_session import AcquiredRange, Answer, FetchedPartition
+import pytest
+
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.share_ranges.held_ranges import REQUESTS_MAX, HeldRanges
+from sharegroup.client.share_sessions.acknowledgements import GAP, AckRun
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share_sessions.share_requests import FetchLimits
+from sharegroup.client.share_sessions.share_session import FetchedPartition, SessionAnswer
 from sharegroup.errors import (
+    CoordinatorNotAvailable,
     InvalidRecordState,
     KafkaError,
     KafkaStorageError,
+    LeaderNotAvailable,
     NetworkException,
     NotLeaderOrFollower,
     ShareSessionNotFound,
 )
-from sharegroup.ids import TopicId, TopicPartition
+from sharegroup.ids import TopicId, TopicIdPartition
 
 ACCEPT, REJECT, RENEW = 1, 3, 4
-KEY = TopicPartition(TopicId(UUID(int=1)), 0)
-OTHER = TopicPartition(TopicId(UUID(int=1)), 1)
+KEY = TopicIdPartition(TopicId(UUID(int=1)), 0)
+OTHER = TopicIdPartition(TopicId(UUID(int=1)), 1)
 LIMITS = FetchLimits(max_records=500, max_bytes=1_000_000, max_wait_ms=0)
 OVER = InvalidRecordState("the lock is over")
 
-Runs = Mapping[TopicPartition, Sequence[AckRun]]
+Runs = Mapping[TopicIdPartition, Sequence[AckRun]]
 
 
 class Session:
@@ -43,15 +48,22 @@ class Session:
         self.answers: list[KafkaError | None] = []
         self.lost: KafkaError | None = None
         self.sent: list[list[tuple[int, int, int]]] = []
+        self.moved: list[TopicIdPartition] = []
 
-    async def fetch(self, wanted: Sequence[TopicPartition], acks: Runs, limits: Any) -> Answer:
-        return Answer(self.brings, lock_ms=30_000)
+    async def fetch(
+        self, wanted: Sequence[TopicIdPartition], acks: Runs, limits: Any
+    ) -> SessionAnswer:
+        return SessionAnswer(self.brings, lock_ms=30_000)
 
-    async def acknowledge(self, acks: Runs, *, close: bool = False, renew: bool = False) -> Answer:
+    async def acknowledge(
+        self, acks: Runs, *, close: bool = False, renew: bool = False
+    ) -> SessionAnswer:
         self.sent += [[tuple(run) for run in acks[key]] for key in acks]
         if self.lost is not None:
-            return Answer(results=dict.fromkeys(acks, self.lost), lost=self.lost, failure=self.lost)
-        return Answer(results={key: self._judge(acks[key]) for key in acks})
+            return SessionAnswer(
+                results=dict.fromkeys(acks, self.lost), lost=self.lost, failure=self.lost
+            )
+        return SessionAnswer(results={key: self._judge(acks[key]) for key in acks})
 
     def _judge(self, runs: Sequence[AckRun]) -> KafkaError | None:
         if self.answers:
@@ -63,14 +75,18 @@ def play(
     scenario: Callable[[HeldRanges, Session], Coroutine[Any, Any, None]],
     *acquired: tuple[int, int],
     records: bytes = b"",
-    key: TopicPartition = KEY,
+    key: TopicIdPartition = KEY,
 ) -> None:
     async def run() -> None:
         session = Session()
-        ranges = tuple(AcquiredRange(first, end, 1) for first, end in acquired)
+        ranges = tuple(AcquiredRecords.of_range(first, end, 1) for first, end in acquired)
         session.brings = [FetchedPartition(key, records, ranges, None)]
         config = ClientConfig(retry_backoff_ms=1, retry_backoff_max_ms=1)
-        held = HeldRanges(session, Cluster(config))  # type: ignore[arg-type]
+        held = HeldRanges(
+            session,  # type: ignore[arg-type]
+            Cluster(config),
+            on_moved=session.moved.append,
+        )
         if acquired:
             await held.fetch([key], LIMITS)
         await scenario(held, session)
@@ -78,7 +94,7 @@ def play(
     asyncio.run(run())
 
 
-def accepts(*some: tuple[int, int]) -> dict[TopicPartition, tuple[AckRun, ...]]:
+def accepts(*some: tuple[int, int]) -> dict[TopicIdPartition, tuple[AckRun, ...]]:
     return {KEY: tuple(AckRun(first, end, ACCEPT) for first, end in some)}
 
 
@@ -195,6 +211,68 @@ def test_a_group_that_forbids_renewal_keeps_its_locks_until_they_end() -> None:
     play(scenario, (0, 4))
 
 
+def test_a_group_that_forbids_renewal_is_asked_once_for_each_renewal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The text says that no renewal can succeed, so no ended lock is looked for."""
+
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        for _ in range(2):
+            session.answers = [InvalidRecordState("share.renew.acknowledge.enable is false")]
+            await held.renew()
+        assert session.sent == [[(0, 4, RENEW)]] * 2
+        assert held.held == {KEY: OffsetSet(((0, 4),))}
+
+    play(scenario, (0, 4))
+    assert [text.split()[0] for text in caplog.messages] == ["locks.not_renewed"]
+
+
+def test_a_renewal_that_is_refused_for_now_says_nothing_about_renewal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next renewal finds the lock that has ended as if there had been no refusal."""
+
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.answers = [CoordinatorNotAvailable("away")]
+        await held.renew()
+        session.over = OffsetSet(((7, 8),))
+        await held.renew()
+        assert held.held == {KEY: OffsetSet(((0, 7), (8, 100)))}
+
+    play(scenario, (0, 100))
+    assert [text.split()[0] for text in caplog.messages] == ["locks.ended"]
+
+
+@pytest.mark.parametrize("request_kind", ["acknowledge", "renew", "fetch"])
+def test_a_leader_that_moved_took_all_locks_of_the_partition_with_it(request_kind: str) -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        moved = NotLeaderOrFollower("moved")
+        session.answers = [moved]
+        session.brings = [FetchedPartition(KEY, b"", (), moved)]
+        match request_kind:
+            case "acknowledge":
+                assert await held.acknowledge(accepts((0, 5))) == {KEY: EMPTY}
+                assert session.moved == [KEY]
+            case "renew":
+                await held.renew()
+                assert session.moved == [KEY]
+            case "fetch":
+                fetched = await held.fetch([KEY], LIMITS)
+                assert (fetched.errors, fetched.outdated) == ({KEY: moved}, {KEY})
+        assert held.held == {}
+
+    play(scenario, (0, 10))
+
+
+def test_every_error_that_may_pass_is_asked_again() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        session.answers = [LeaderNotAvailable("electing")]
+        assert await held.acknowledge(accepts((0, 10))) == {KEY: OffsetSet(((0, 10),))}
+        assert len(session.sent) == 2
+
+    play(scenario, (0, 10))
+
+
 # Offsets without a record.
 
 _HEADER = Struct(">qiibIhiqqqhii")
@@ -225,12 +303,12 @@ def test_a_range_without_any_record_is_settled_and_not_reported() -> None:
             FetchedPartition(
                 KEY,
                 batch(20, 21, CONTROL) + batch(21, 25),
-                (AcquiredRange(20, 21, 1), AcquiredRange(22, 25, 2)),
+                (AcquiredRecords.of_range(20, 21, 1), AcquiredRecords.of_range(22, 25, 2)),
                 None,
             )
         ]
         fetched = await held.fetch([KEY], LIMITS)
-        assert fetched.acquired == {KEY: (AcquiredRange(22, 25, 2),)}
+        assert fetched.acquired == {KEY: (AcquiredRecords.of_range(22, 25, 2),)}
         await held.acknowledge_empty()
         assert session.sent == [[(20, 21, GAP)]]
         assert held.held == {KEY: OffsetSet(((22, 25),))}
@@ -246,6 +324,14 @@ def test_what_was_cut_off_at_the_end_of_an_answer_is_no_gap() -> None:
     play(scenario, (0, 10), records=batch(0, 5) + batch(5, 10)[:30])
 
 
+def test_a_batch_with_an_impossible_end_is_no_record() -> None:
+    async def scenario(held: HeldRanges, session: Session) -> None:
+        await held.acknowledge(accepts((0, 10)))
+        assert session.sent == [[(0, 5, ACCEPT), (5, 7, GAP), (7, 10, ACCEPT)]]
+
+    play(scenario, (0, 10), records=batch(0, 5) + batch(6, 4) + batch(7, 10))
+
+
 def test_bytes_that_are_no_batch_hide_no_record() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         await held.acknowledge(accepts((0, 10)))
@@ -256,10 +342,10 @@ def test_bytes_that_are_no_batch_hide_no_record() -> None:
 
 def test_a_session_that_was_gone_before_keeps_what_the_new_one_brings() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
-        async def fetch(*_: Any) -> Answer:
+        async def fetch(*_: Any) -> SessionAnswer:
             gone = ShareSessionNotFound("gone")
-            fresh = FetchedPartition(KEY, b"", (AcquiredRange(50, 60, 1),), None)
-            return Answer([fresh], lost=gone)
+            fresh = FetchedPartition(KEY, b"", (AcquiredRecords.of_range(50, 60, 1),), None)
+            return SessionAnswer([fresh], lost=gone)
 
         session.fetch = fetch  # type: ignore[method-assign]
         await held.fetch([KEY], LIMITS)

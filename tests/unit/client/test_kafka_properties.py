@@ -6,9 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from sharegroup.client.config import ClientConfig, ProducerConfig
-from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.kafka_properties import OBJECTS, TokenFile, client_options
+from sharegroup.client.settings.client_config import ClientConfig, ProducerConfig
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.settings.kafka_properties import OBJECTS, TokenFile, client_options
 from sharegroup.errors import InvalidConfig
 
 

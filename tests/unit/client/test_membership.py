@@ -1,5 +1,6 @@
 """What a member tells its coordinator, and what it does about each answer."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,8 +12,8 @@ from kio.schema.share_group_heartbeat.v1.response import (
     TopicPartitions,
 )
 
-from sharegroup.client.membership import Membership, Reaction
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+from sharegroup.client.group.membership import Membership, Reaction
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition
 
 TOPIC = UUID(int=7)
 
@@ -60,8 +61,8 @@ def test_a_member_says_only_its_epoch() -> None:
     assert said(membership) == (3, None, None)
     assert membership.interval_ms == 5_000
     assert membership.assignment == {
-        TopicPartition(TopicId(TOPIC), 0),
-        TopicPartition(TopicId(TOPIC), 1),
+        TopicIdPartition(TopicId(TOPIC), 0),
+        TopicIdPartition(TopicId(TOPIC), 1),
     }
 
 
@@ -80,7 +81,7 @@ def test_a_changed_subscription_is_said_until_it_is_answered() -> None:
     assert said(membership) == (3, None, ("a", "b"))
     membership.unanswered()
     assert said(membership) == (3, None, ("a", "b"))
-    exchange(membership, answer())
+    exchange(membership, answer(partitions=(0,)))
     assert said(membership) == (3, None, None)
 
 
@@ -89,6 +90,36 @@ def test_after_a_lost_answer_everything_is_said_again() -> None:
     exchange(membership, answer())
     membership.unanswered()
     assert said(membership) == (3, None, ("a",))
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 29])
+def test_after_an_error_everything_is_said_again(code: int) -> None:
+    """The coordinator may have applied the heartbeat; it repeats the assignment when told all."""
+    membership = member("a")
+    exchange(membership, answer())
+    exchange(membership, answer(error=code))
+    assert said(membership) == (3, None, ("a",))
+    assert exchange(membership, answer(partitions=(0,))) is Reaction.CONTINUE
+    assert len(membership.assignment) == 1
+    assert said(membership) == (3, None, None)
+
+
+@pytest.mark.parametrize(
+    "loses", [Membership.unanswered, lambda one: exchange(one, answer(error=15))]
+)
+def test_an_old_coordinator_repeats_the_assignment_for_a_join(
+    loses: Callable[[Membership], object],
+) -> None:
+    """Kafka 4.0 answers a full request of a member without its assignment."""
+    membership = member("a")
+    exchange(membership, answer(partitions=(0,)))
+    loses(membership)
+    assert exchange(membership, answer()) is Reaction.REJOIN
+    assert len(membership.assignment) == 1  # Nothing says that it is not ours any more.
+    assert said(membership) == (0, "rack-1", ("a",))
+    # One join is enough, also when it brings no assignment.
+    assert exchange(membership, answer()) is Reaction.CONTINUE
+    assert said(membership) == (3, None, None)
 
 
 @pytest.mark.parametrize("code", [110, 25], ids=["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])

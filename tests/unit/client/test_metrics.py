@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from sharegroup.client.client_metrics import ConnectionMetrics, ShareConsumerMetrics
-from sharegroup.client.metrics import Metrics
-from sharegroup.client.prometheus import ClientCollector
+from sharegroup.client.metrics.client_metrics import ConnectionMetrics, ShareConsumerMetrics
+from sharegroup.client.metrics.metric_types import Metrics
+from sharegroup.client.metrics.prometheus import ClientCollector
 
 
 class Clock:

@@ -4,15 +4,15 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.acknowledgements import AckBatch
-from sharegroup.client.node_session import EPOCH_MAX, NodeSession
-from sharegroup.ids import TopicId, TopicPartition
+from sharegroup.client.share_sessions.acknowledgements import AcknowledgementBatch
+from sharegroup.client.share_sessions.node_session import EPOCH_MAX, NodeSession
+from sharegroup.ids import TopicId, TopicIdPartition
 
-A, B, C = (TopicPartition(TopicId(UUID(int=1)), index) for index in range(3))
-ONE_ACCEPT = (AckBatch(0, 1, (1,)),)
+A, B, C = (TopicIdPartition(TopicId(UUID(int=1)), index) for index in range(3))
+ONE_ACCEPT = (AcknowledgementBatch(0, 0, (1,)),)
 
 
-def opened(*partitions: TopicPartition) -> NodeSession:
+def opened(*partitions: TopicIdPartition) -> NodeSession:
     session = NodeSession()
     session.fetch(partitions, {})
     session.answered()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.offset_set import EMPTY, OffsetSet
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 
 offsets = st.frozensets(st.integers(0, 60))
 
@@ -40,6 +40,10 @@ def test_an_empty_set_is_false_and_counts_nothing() -> None:
     assert not EMPTY
     assert EMPTY.count == 0
     assert OffsetSet.of([(0, 10), (12, 20)]).count == 18
+
+
+def test_nothing_lies_between_an_offset_and_itself() -> None:
+    assert of(1, 2, 3).between(2, 2) == of()
 
 
 @given(offsets, offsets, st.integers(0, 61))

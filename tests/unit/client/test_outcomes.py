@@ -2,8 +2,8 @@
 
 import pytest
 
-from sharegroup.client.outcomes import Outcomes
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
+from sharegroup.client.share.outcomes import Outcomes
 from sharegroup.errors import InvalidRecordState, KafkaError, NetworkException
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.client.partition_queue import (
+from sharegroup.client.produce.partition_queue import (
     EPOCH_MAX,
     SEQUENCE_MAX,
     Batch,
@@ -30,6 +30,14 @@ def queue(*, idempotent: bool = True, under_way_max: int = 5) -> PartitionQueue:
         idempotent=idempotent,
     )
     made.identify(Identity(77, 0))
+    return made
+
+
+def known_queue(loop: asyncio.AbstractEventLoop, *, under_way_max: int = 5) -> PartitionQueue:
+    """One whose producer the broker knows: a record was acknowledged."""
+    made = queue(under_way_max=under_way_max)
+    add(made, loop, 1)
+    made.acknowledge(made.take())
     return made
 
 
@@ -72,7 +80,7 @@ def test_without_idempotence_there_are_no_numbers(loop: asyncio.AbstractEventLoo
 
 
 def test_so_many_batches_are_under_way_and_no_more(loop: asyncio.AbstractEventLoop) -> None:
-    target = queue(under_way_max=2)
+    target = known_queue(loop, under_way_max=2)
     add(target, loop, 1, 1, 1)
     target.take()
     first = target.under_way[0]
@@ -141,6 +149,48 @@ def test_numbers_start_again_in_a_new_epoch_when_nothing_is_under_way(
     assert numbers(first, second) == [(77, 1, 0), (77, 1, 4)]
 
 
+def test_a_batch_in_doubt_keeps_its_number_when_a_later_one_is_refused(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """The first may be written: under another number it would be written again."""
+    target = known_queue(loop)
+    first, second, third, fourth = add(target, loop, 1, 1, 1, 1)
+    for _ in range(3):
+        target.take()
+    target.restart_numbers(second)
+    target.finish(second)
+    target.retry(third)
+    target.retry(first)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    assert target.take() is first
+    assert numbers(first) == [(77, 0, 1)]
+    assert not target.is_ready(now=9.0, linger_seconds=0), "the others need new numbers"
+    target.retry(first)
+    assert target.take() is first
+    target.acknowledge(first)
+    assert target.take() is third
+    target.acknowledge(third)
+    assert target.take() is fourth
+    assert numbers(third, fourth) == [(77, 1, 0), (77, 1, 1)]
+
+
+def test_numbers_restart_when_the_batch_in_doubt_is_given_up(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = known_queue(loop)
+    first, second = add(target, loop, 1, 1, now=1.0)
+    (third,) = add(target, loop, 1, now=5.0)
+    target.take()
+    target.take()
+    target.restart_numbers(second)
+    target.finish(second)
+    target.retry(first)
+    assert target.expire(before=2.0) == [first]
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    target.take()
+    assert numbers(third) == [(77, 1, 0)]
+
+
 def test_after_the_last_epoch_a_new_producer_id_is_needed(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
@@ -154,6 +204,70 @@ def test_after_the_last_epoch_a_new_producer_id_is_needed(
     target.identify(Identity(78, 0))
     target.take()
     assert numbers(batch) == [(78, 0, 0)]
+
+
+def test_an_acknowledgement_holds_for_lower_numbers(loop: asyncio.AbstractEventLoop) -> None:
+    target = known_queue(loop)
+    first, second, third = add(target, loop, 2, 1, 1)
+    for _ in range(3):
+        target.take()
+    target.acknowledge(second)
+    target.retry(first)
+    assert target.is_written(first)
+    assert not target.is_written(third)
+    target.retry(third)
+    target.take()
+    target.acknowledge(first)
+    assert not target.is_written(third), "the highest number counts, whatever came last"
+
+
+def test_an_acknowledgement_of_an_earlier_epoch_says_nothing(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = known_queue(loop)
+    first, second = add(target, loop, 1, 1)
+    target.take()
+    target.acknowledge(first)
+    target.restart_numbers()
+    target.take()
+    assert numbers(second) == [(77, 1, 0)]
+    assert not target.is_written(second)
+    target.retry(second)
+    assert not target.is_written(first)
+
+
+def test_numbers_go_around_and_an_acknowledgement_still_holds_for_lower_ones(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    target = known_queue(loop)
+    target._next = SEQUENCE_MAX
+    first, second = add(target, loop, 1, 1)
+    target._acknowledged = SEQUENCE_MAX - 1
+    target.take()
+    target.take()
+    assert (first.sequence, second.sequence) == (SEQUENCE_MAX, 0)
+    target.acknowledge(second)
+    assert target.is_written(first)
+
+
+def test_nothing_follows_the_first_batch_of_an_identity_before_it_is_acknowledged(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """A broker without any knowledge of a producer takes any number as the first one."""
+    target = queue()
+    first, second = add(target, loop, 1, 1)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    target.take()
+    assert not target.is_ready(now=9.0, linger_seconds=0)
+    target.retry(first)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    target.take()
+    target.acknowledge(first)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    target.take()
+    add(target, loop, 1)
+    assert target.is_ready(now=9.0, linger_seconds=0)
+    target.finish(second)
 
 
 def test_a_batch_lingers_until_it_is_full_or_another_waits_behind_it(

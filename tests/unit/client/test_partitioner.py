@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharegroup.client.partitioner import StickyPartition, murmur2, partition_for_key
+from sharegroup.client.produce.partitioner import StickyPartition, murmur2, partition_for_key
 
 # Signed 32-bit values as Kafka's own tests of murmur2 have them.
 JAVA_HASHES = [
@@ -27,21 +27,41 @@ def test_negative_hashes_lose_their_sign_bit_before_the_remainder() -> None:
 
 
 def test_records_without_key_stay_until_they_are_told_to_move() -> None:
+    leaders = (1, 2, 3, 4)
     sticky = StickyPartition(chance=lambda: 0.5)
-    assert [sticky.current(4), sticky.current(4)] == [2, 2]
-    sticky.move_on(4)
-    assert sticky.current(4) == 0  # 1 + int(0.5 * 3) = 2 further, around the end.
+    assert [sticky.current(leaders), sticky.current(leaders)] == [2, 2]
+    sticky.move_on(leaders)
+    assert sticky.current(leaders) == 1  # The second of the others: 0, 1 and 3.
 
 
 def test_moving_on_never_stays() -> None:
     for chance in (0.0, 0.3, 0.999):
         sticky = StickyPartition(chance=lambda chance=chance: chance)
-        before = sticky.current(3)
-        sticky.move_on(3)
-        assert sticky.current(3) != before
+        before = sticky.current((1, 1, 1))
+        sticky.move_on((1, 1, 1))
+        assert sticky.current((1, 1, 1)) != before
 
 
 def test_one_partition_is_all_there_is() -> None:
     sticky = StickyPartition(chance=lambda: 0.9)
-    sticky.move_on(1)
-    assert sticky.current(1) == 0
+    sticky.move_on((1,))
+    assert sticky.current((1,)) == 0
+
+
+def test_partition_without_a_leader_is_left_at_once_and_not_chosen() -> None:
+    for chance in (0.0, 0.5, 0.999):
+        sticky = StickyPartition(chance=lambda chance=chance: chance)
+        before = sticky.current((1, 1, 1))
+        led = [1, 1, 1]
+        led[before] = -1
+        assert sticky.current(led) != before
+        sticky.move_on(led)
+        assert sticky.current(led) != before
+
+
+def test_without_any_leader_records_wait_in_one_partition() -> None:
+    chances = iter((0.9, 0.1, 0.1))
+    sticky = StickyPartition(chance=lambda: next(chances))
+    assert [sticky.current((-1, -1, -1)) for _ in range(3)] == [2, 2, 2]
+    sticky.move_on((-1, -1, -1))
+    assert sticky.current((-1, -1, -1)) == 2

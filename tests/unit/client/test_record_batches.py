@@ -8,17 +8,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sharegroup.client import record_batches
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.held_columns import HeldColumns
-from sharegroup.client.held_records import HeldRecords
-from sharegroup.client.inbox import Inbox, Parcel
-from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.share import record_batches
+from sharegroup.client.share.held_columns import HeldColumns
+from sharegroup.client.share.held_records import HeldRecords
+from sharegroup.client.share.inbox import Inbox, Parcel
+from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import CorruptMessage, InvalidRecordState
-from sharegroup.ids import TopicId
-from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.ids import TopicId, TopicIdPartition
 from sharegroup.wire.batches import stamp
 from sharegroup.wire.records import encode_batch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharegroup.client.refusals import refused
+from sharegroup.client.net.refusals import refused
 from sharegroup.errors import GroupIdNotFound, TopicAlreadyExists, UnknownErrorCode
 
 
@@ -40,3 +40,26 @@ def test_an_unknown_code_is_named_too() -> None:
     assert type(error) is UnknownErrorCode
     assert str(error) == "error code 9999: group 'g': no idea"
     assert str(refused(9_999, None, group="g")) == "error code 9999: group 'g': refused"
+
+
+@pytest.mark.parametrize(
+    ("code", "about", "right"),
+    [
+        (29, {"topic": "a", "partition": 3}, " (User:ann needs WRITE on topic 'a')"),
+        (30, {"group": "g"}, " (User:ann needs WRITE on group 'g')"),
+        (29, {"group": "g"}, " (User:ann needs WRITE on each topic of group 'g')"),
+        (31, {"request": "InitProducerId"}, " (User:ann needs WRITE on the cluster)"),
+        (3, {"topic": "a"}, "there is no such topic or partition here"),
+    ],
+)
+def test_missing_right_is_named_with_the_user(
+    code: int, about: dict[str, str | int], right: str
+) -> None:
+    error = refused(code, None, operation="WRITE", principal="User:ann", **about)
+    assert str(error).endswith(right)
+    assert all(repr(name) in str(error) for name in about.values())
+
+
+def test_user_without_a_name_of_its_own_is_called_the_user() -> None:
+    error = refused(29, "Topic authorization failed.", operation="READ", topic="a")
+    assert str(error) == "Topic authorization failed. (the user needs READ on topic 'a')"

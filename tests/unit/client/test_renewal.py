@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.held_records import HeldRecords
-from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.renewal import due_locks, say_let_go, tick_seconds
-from sharegroup.ids import TopicId
-from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.client.share.held_records import HeldRecords
+from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.renewal import due_locks, say_let_go
+from sharegroup.client.share_locks.renewal_schedule import look_seconds
+from sharegroup.ids import TopicId, TopicIdPartition
 
 HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)
 
@@ -38,9 +38,9 @@ def test_a_lock_that_grew_too_old_is_let_go_once() -> None:
 
 
 def test_it_is_looked_often_enough_for_several_tries() -> None:
-    assert tick_seconds(30_000) == 1.0
-    assert tick_seconds(1_200) == pytest.approx(0.1)
-    assert tick_seconds(1) == 0.02
+    assert look_seconds(30_000) == 1.0
+    assert look_seconds(1_200) == pytest.approx(0.1)
+    assert look_seconds(1) == 0.02
 
 
 def test_what_is_let_go_is_one_line_for_each_partition(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,9 +4,11 @@ A scripted broker stands in for the cluster.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -18,18 +20,16 @@ from kio.schema.produce.v13.response import (
     TopicProduceResponse,
 )
 
-from sharegroup.client import partition_queue as partition_queue_module
-from sharegroup.client import producer as producer_module
-from sharegroup.client import sender as sender_module
-from sharegroup.client.backoff import Backoff
-from sharegroup.client.cluster import Topic
-from sharegroup.client.metrics import Metrics
-from sharegroup.client.producer import Producer
-from sharegroup.client.records import IllegalStateError
+from sharegroup.backoff import Backoff
+from sharegroup.client.metrics.metric_types import Metrics
+from sharegroup.client.net.cluster import Topic
+from sharegroup.client.produce.producer import Producer
+from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.errors import (
     KafkaError,
     MessageTooLarge,
     NetworkException,
+    NoAnswer,
     RequestTimedOut,
     TopicAuthorizationFailed,
 )
@@ -45,28 +45,60 @@ Answer = int | KafkaError
 class ScriptedBroker:
     """Stands for cluster and connection: answers one batch after the other by the script."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: Answer, identity_error: int = 0, first_epoch: int = 0) -> None:
         self.answers = list(answers)
+        self.identity_error = identity_error
+        self.first_epoch = first_epoch
         self.seen: list[BatchHeader] = []
         self.identities = 0
         self.offset = 0
         self.metrics = Metrics("test")
+        self.leaders: tuple[int, ...] = (1,)
+        self.elected_after = 0
+        """How often metadata has to be asked until all partitions have leaders."""
+        self.metadata_asked = 0
+        self.outdated: list[tuple[int, int]] = []
+        self.doubted: list[int] = []
+        self.asked_another: list[bool] = []
+        """Whether another broker was to be asked, for each question that any broker can answer."""
+        self.silent: frozenset[int] = frozenset()
+        """Brokers in doubt."""
 
     # The cluster.
 
-    async def any_connection(self) -> "ScriptedBroker":
+    principal = None
+
+    async def any_connection(self, *, another: bool = False) -> "ScriptedBroker":
+        self.asked_another.append(another)
         return self
 
-    async def connection(self, node_id: int, lane: object) -> "ScriptedBroker":
+    async def connection(self, node_id: int, purpose: object) -> "ScriptedBroker":
         return self
 
     def last_known_topic(self, name: str) -> Topic:
-        return Topic(TopicName(name), TOPIC_ID, (1,))
+        return Topic(TopicName(name), TOPIC_ID, self.leaders)
 
     known_topic = last_known_topic
 
-    def outdate(self, name: str) -> None:
-        pass
+    def outdate_leader(self, where: TopicPartition, node_id: int) -> None:
+        self.outdated.append((where.partition, node_id))
+
+    def doubt(self, node_id: int) -> None:
+        self.doubted.append(node_id)
+
+    def is_doubtful(self, node_id: int) -> bool:
+        return node_id in self.silent
+
+    def answering_leaders(self, topic: Topic) -> tuple[int, ...]:
+        return tuple(-1 if leader in self.silent else leader for leader in topic.leaders)
+
+    def to_ask_again(self) -> set[str]:
+        return {"t"} if -1 in self.leaders else set()
+
+    async def refresh(self, names: set[str]) -> None:
+        self.metadata_asked += 1
+        if self.metadata_asked == self.elected_after:
+            self.leaders = (1,) * len(self.leaders)
 
     def close(self) -> None:
         pass
@@ -74,7 +106,7 @@ class ScriptedBroker:
     def backoff(self) -> Backoff:
         return Backoff(10, 20, chance=lambda: 0.5)
 
-    async def retrying(self, attempt: Any, *, what: str, timeout_ms: int) -> Any:
+    async def retrying(self, attempt: Any, *, subject: str, timeout_ms: int) -> Any:
         return await attempt()
 
     # The connection.
@@ -89,9 +121,9 @@ class ScriptedBroker:
         self.identities += 1
         values: dict[str, Any] = {
             "throttle_time": timedelta(0),
-            "error_code": 0,
+            "error_code": self.identity_error,
             "producer_id": 40 + self.identities,
-            "producer_epoch": 0,
+            "producer_epoch": self.first_epoch,
         }
         return InitProducerIdResponse(**values)
 
@@ -103,7 +135,7 @@ class ScriptedBroker:
         if isinstance(answer, Exception):
             raise answer
         values: dict[str, Any] = {
-            "index": 0,
+            "index": part.index,
             "error_code": answer,
             "base_offset": -1 if answer else self.offset,
             "record_errors": (),
@@ -122,16 +154,15 @@ class ScriptedBroker:
 
 
 def play(
-    monkeypatch: pytest.MonkeyPatch,
     scenario: Callable[[Producer], Coroutine[Any, Any, None]],
     *answers: Answer,
+    broker: ScriptedBroker | None = None,
     **options: Any,
 ) -> ScriptedBroker:
-    broker = ScriptedBroker(*answers)
-    monkeypatch.setattr(producer_module, "Cluster", lambda config: broker)
+    broker = broker or ScriptedBroker(*answers)
 
     async def run() -> None:
-        async with Producer(**{"linger_ms": 0, **options}) as made:
+        async with Producer(cluster=broker, **{"linger_ms": 0, **options}) as made:  # type: ignore[arg-type]
             await scenario(made)
 
     asyncio.run(run())
@@ -142,76 +173,189 @@ async def one_by_one(producer: Producer, count: int) -> list[int]:
     return [(await producer.send_and_wait("t", b"v")).offset for _ in range(count)]
 
 
-def test_numbers_go_on_from_batch_to_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_go_on_from_batch_to_batch() -> None:
     async def scenario(producer: Producer) -> None:
         assert await one_by_one(producer, 3) == [0, 1, 2]
 
-    assert play(monkeypatch, scenario).numbers == [(41, 0, 0), (41, 0, 1), (41, 0, 2)]
+    assert play(scenario).numbers == [(41, 0, 0), (41, 0, 1), (41, 0, 2)]
 
 
-def test_a_lost_answer_is_sent_again_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_is_sent_again_with_its_number() -> None:
     async def scenario(producer: Producer) -> None:
         assert await one_by_one(producer, 2) == [0, 1]
 
-    broker = play(monkeypatch, scenario, NetworkException("cut"), 6)
+    broker = play(scenario, NetworkException("cut"), 6)
     assert broker.numbers == [(41, 0, 0), (41, 0, 0), (41, 0, 0), (41, 0, 1)]
 
 
-def test_a_batch_that_the_broker_has_already_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_the_broker_has_already_is_written() -> None:
     async def scenario(producer: Producer) -> None:
         # Written, though the broker no longer says where.
         assert await one_by_one(producer, 1) == [-1]
 
-    assert play(monkeypatch, scenario, NetworkException("cut"), 46).numbers == [(41, 0, 0)] * 2
+    assert play(scenario, NetworkException("cut"), 46).numbers == [(41, 0, 0)] * 2
+
+
+@pytest.mark.parametrize("code", [19, 20], ids=["before the append", "after the append"])
+def test_batch_with_too_few_in_sync_replicas_is_sent_again_with_its_number(
+    code: int,
+) -> None:
+    """After the append the leader has it, so only the same number keeps it from being doubled."""
+
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 2) == [0, 1]
+
+    broker = play(scenario, code, code, code)
+    assert broker.numbers == [(41, 0, 0)] * 4 + [(41, 0, 1)]
+    assert broker.outdated == []  # Only the leader answers so.
+
+
+def test_leader_that_refuses_or_is_silent_is_looked_for_again() -> None:
+    async def scenario(producer: Producer) -> None:
+        assert await one_by_one(producer, 1) == [0]
+
+    broker = play(scenario, 6, NetworkException("cut"), NoAnswer("silent"))
+    assert broker.outdated == [(0, 1)] * 3
+    assert broker.doubted == [1]
+
+
+def test_partition_without_a_leader_stops_no_other_and_waits_for_one() -> None:
+    broker = ScriptedBroker()
+    broker.leaders = (-1, 1, 1)
+
+    async def scenario(producer: Producer) -> None:
+        waiting = await producer.send("t", b"v", partition=0)
+        for partition in (1, 2):
+            await producer.send_and_wait("t", b"v", partition=partition)
+        for _ in range(20):  # Without a key: to those that have leaders.
+            assert (await producer.send_and_wait("t", b"v")).partition != 0
+        assert not waiting.done()
+        broker.elected_after = broker.metadata_asked + 2
+        assert (await waiting).partition == 0
+
+    play(scenario, broker=broker)
+
+
+def test_producer_id_that_a_broker_does_not_have_is_asked_of_another_one() -> None:
+    """A broker without ids in stock waits for a controller that may be silent."""
+
+    class WithoutIds(ScriptedBroker):
+        async def request(self, message: Any) -> Any:
+            if len(self.asked_another) < 3:
+                raise NoAnswer("no answer to InitProducerId")
+            return await super().request(message)
+
+        async def retrying(self, attempt: Any, *, subject: str, timeout_ms: int) -> Any:
+            while True:
+                with contextlib.suppress(NoAnswer):
+                    return await attempt()
+
+    async def scenario(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"v")
+
+    broker = WithoutIds()
+    play(scenario, broker=broker)
+    assert broker.asked_another == [False, True, True]
+
+
+def test_records_without_a_key_go_past_a_leader_in_doubt() -> None:
+    """Until the cluster has noticed the death of a broker, it still names it as the leader."""
+    broker = ScriptedBroker()
+    broker.leaders = (7, 8)
+
+    async def scenario(producer: Producer) -> None:
+        first = (await producer.send_and_wait("t", b"v")).partition
+        broker.silent = frozenset({broker.leaders[first]})
+        other = 1 - first
+        assert {(await producer.send_and_wait("t", b"v")).partition for _ in range(9)} == {other}
+        broker.silent = frozenset({7, 8})  # No leader is better than another one.
+        assert (await producer.send_and_wait("t", b"v")).partition == other
+
+    play(scenario, broker=broker)
+
+
+def test_partition_that_gets_a_leader_is_found_though_nothing_waits_for_it() -> None:
+    broker = ScriptedBroker()
+    broker.leaders, broker.elected_after = (-1, 1), 1
+
+    async def scenario(producer: Producer) -> None:
+        for _ in range(2):
+            await producer.send_and_wait("t", b"v")
+        assert broker.leaders == (1, 1)
+
+    play(scenario, broker=broker)
+
+
+def test_record_for_a_partition_that_gets_no_leader_fails_in_time() -> None:
+    broker = ScriptedBroker()
+    broker.leaders = (-1, 1)
+
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(RequestTimedOut, match="partition 0: 1 records not delivered in 60 ms"):
+            await producer.send_and_wait("t", b"v", partition=0)
+
+    assert play(scenario, broker=broker, delivery_timeout_ms=60).seen == []
+
+
+def test_batch_that_never_has_enough_in_sync_replicas_is_given_up_in_time() -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(RequestTimedOut, match="it may have been written; last error: NotEnou"):
+            await one_by_one(producer, 1)
+
+    play(scenario, *[20] * 50, delivery_timeout_ms=60)
 
 
 @pytest.mark.parametrize("code", [45, 59, 47], ids=["out of order", "unknown id", "old epoch"])
 def test_a_broker_that_counts_otherwise_gets_new_numbers_in_a_new_epoch(
-    code: int, monkeypatch: pytest.MonkeyPatch
+    code: int,
 ) -> None:
     async def scenario(producer: Producer) -> None:
         assert await one_by_one(producer, 3) == [0, 1, 2]
 
-    broker = play(monkeypatch, scenario, 0, code)
+    broker = play(scenario, 0, code)
     assert broker.numbers == [(41, 0, 0), (41, 0, 1), (41, 1, 0), (41, 1, 1)]
 
 
-def test_a_refused_batch_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_batch_fails_alone() -> None:
     async def scenario(producer: Producer) -> None:
-        with pytest.raises(TopicAuthorizationFailed, match="topic 't' partition 0"):
+        with pytest.raises(
+            TopicAuthorizationFailed, match=r"partition 0: .* needs WRITE on topic 't'"
+        ):
             await one_by_one(producer, 1)
         assert await one_by_one(producer, 1) == [0]
 
     # Its number is used up here and not there: the next batch begins a new epoch.
-    assert play(monkeypatch, scenario, 29).numbers == [(41, 0, 0), (41, 1, 0)]
+    assert play(scenario, 29).numbers == [(41, 0, 0), (41, 1, 0)]
 
 
-def test_a_batch_is_given_up_in_time_and_says_that_it_is_in_doubt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_user_who_gets_no_producer_id_may_not_write_to_the_topic() -> None:
+    async def scenario(producer: Producer) -> None:
+        with pytest.raises(TopicAuthorizationFailed, match="needs WRITE on topic 't'"):
+            await one_by_one(producer, 1)
+
+    assert play(scenario, broker=ScriptedBroker(identity_error=31)).numbers == []
+
+
+def test_a_batch_is_given_up_in_time_and_says_that_it_is_in_doubt() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(RequestTimedOut, match="it may have been written; last error: Network"):
             await one_by_one(producer, 1)
 
-    play(
-        monkeypatch, scenario, *[NetworkException("cut") for _ in range(50)], delivery_timeout_ms=60
-    )
+    play(scenario, *[NetworkException("cut") for _ in range(50)], delivery_timeout_ms=60)
 
 
-def test_records_that_wait_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_wait_together_leave_together() -> None:
     async def scenario(producer: Producer) -> None:
-        deliveries = [await producer.send("t", b"v", timestamp_ms=7) for _ in range(10)]
+        futures = [await producer.send("t", b"v", timestamp_ms=7) for _ in range(10)]
         await producer.flush()
-        assert [one.result().offset for one in deliveries] == list(range(10))
-        assert {one.result().timestamp_ms for one in deliveries} == {7}
+        assert [one.result().offset for one in futures] == list(range(10))
+        assert {one.result().timestamp_ms for one in futures} == {7}
 
-    broker = play(monkeypatch, scenario)
+    broker = play(scenario)
     assert [header.record_count for header in broker.seen] == [10]
 
 
-def test_an_outcome_can_be_looked_at_without_being_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_outcome_can_be_looked_at_without_being_raised() -> None:
     async def scenario(producer: Producer) -> None:
         refused = await producer.send("t", b"v")
         with pytest.raises(asyncio.InvalidStateError):
@@ -222,23 +366,16 @@ def test_an_outcome_can_be_looked_at_without_being_raised(
         assert isinstance(refused.exception(), TopicAuthorizationFailed)
         assert written.exception() is None
 
-    play(monkeypatch, scenario, 29)
+    play(scenario, 29)
 
 
-class SlowLooks:
+def slow_clock() -> Callable[[], float]:
     """A clock that goes on by 2 ms with each look at it, as on a machine with much to do."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        self.now += 0.002
-        return self.now
+    milliseconds = count(2, 2)
+    return lambda: next(milliseconds) / 1000
 
 
-def test_a_batch_leaves_though_its_time_comes_while_the_sender_looks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_batch_leaves_though_its_time_comes_while_the_sender_looks() -> None:
     async def scenario(producer: Producer) -> None:
         for lingering_ms in range(1, 12):
             # Whenever the batch was made, between two looks lies the end of its lingering.
@@ -246,28 +383,23 @@ def test_a_batch_leaves_though_its_time_comes_while_the_sender_looks(
             async with asyncio.timeout(5):
                 await producer.send_and_wait("t", b"v")
 
-    monkeypatch.setattr(sender_module, "time", SlowLooks())
-    monkeypatch.setattr(producer_module, "time", sender_module.time)
-    monkeypatch.setattr(sender_module.time, "time_ns", lambda: 0, raising=False)
-    assert play(monkeypatch, scenario).offset == 11
+    assert play(scenario, monotonic=slow_clock()).offset == 11
 
 
-def test_a_record_larger_than_a_request_is_refused_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_record_larger_than_a_request_is_refused_at_once() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(MessageTooLarge, match="request_bytes_max is 1000"):
             await producer.send("t", b"v" * 1000)
 
-    assert play(monkeypatch, scenario, request_bytes_max=1000).seen == []
+    assert play(scenario, request_bytes_max=1000).seen == []
 
 
-def test_only_bytes_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_bytes_are_sent() -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(TypeError, match="value: expected bytes or None, got str"):
             await producer.send("t", "text")  # type: ignore[arg-type]
 
-    play(monkeypatch, scenario)
+    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -291,17 +423,16 @@ def test_what_cannot_be_encoded_is_refused_and_harms_no_other(
     options: dict[str, Any],
     error: type[Exception],
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(producer: Producer) -> None:
         with pytest.raises(error, match=message):
             await producer.send("t", b"v", **options)
         assert await one_by_one(producer, 1) == [0]
 
-    play(monkeypatch, scenario)
+    play(scenario)
 
 
-def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_buffer_makes_send_wait_and_then_fail() -> None:
     async def scenario(producer: Producer) -> None:
         first = await producer.send("t", b"v" * 60)
         with pytest.raises(RequestTimedOut, match="81 of buffer_bytes=100 are in use"):
@@ -310,7 +441,6 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyP
             await first
 
     play(
-        monkeypatch,
         scenario,
         *[NetworkException("cut") for _ in range(50)],
         buffer_bytes=100,
@@ -320,9 +450,7 @@ def test_a_full_buffer_makes_send_wait_and_then_fail(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed() -> None:
     async def scenario(producer: Producer) -> None:
         first = await producer.send("t", b"v" * 60)
         waiting = asyncio.create_task(producer.send("t", b"v" * 60))
@@ -334,7 +462,6 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed(
             await first
 
     play(
-        monkeypatch,
         scenario,
         *[NetworkException("cut") for _ in range(50)],
         buffer_bytes=100,
@@ -342,47 +469,47 @@ def test_a_send_that_waits_for_room_ends_when_the_producer_is_closed(
     )
 
 
-def test_partitions_share_the_producers_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_share_the_producers_id() -> None:
     """An id for each partition would fill a broker's memory, and cost a round trip each."""
 
     async def scenario(producer: Producer) -> None:
         for topic in ("a", "b", "c", "a"):
             await producer.send_and_wait(topic, b"v")
 
-    broker = play(monkeypatch, scenario)
+    broker = play(scenario)
     assert broker.identities == 1
     assert broker.numbers == [(41, 0, 0), (41, 0, 0), (41, 0, 0), (41, 0, 1)]
 
 
-def test_partition_without_an_epoch_left_gets_the_next_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_queue_module, "EPOCH_MAX", 0)
-
+def test_partition_without_an_epoch_left_gets_the_next_id() -> None:
     async def scenario(producer: Producer) -> None:
         for topic in ("a", "b", "a", "b", "b"):
             await producer.send_and_wait(topic, b"v")
 
     # The third and fourth batches are refused: both partitions count anew under one new id.
-    broker = play(monkeypatch, scenario, 0, 0, 45, 0, 45)
+    last = 32_767
+    broker = play(scenario, broker=ScriptedBroker(0, 0, 45, 0, 45, first_epoch=last))
     assert broker.numbers == [
-        (41, 0, 0), (41, 0, 0), (41, 0, 1), (42, 0, 0), (41, 0, 1), (42, 0, 0), (42, 0, 1),
+        (41, last, 0), (41, last, 0), (41, last, 1), (42, last, 0), (41, last, 1),
+        (42, last, 0), (42, last, 1),
     ]  # fmt: skip
     assert broker.identities == 2
 
 
-def test_fault_in_the_background_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_in_the_background_is_raised_as_it_is() -> None:
     async def scenario(producer: Producer) -> None:
-        delivery = await producer.send("t", b"v")
+        future = await producer.send("t", b"v")
         with pytest.raises(NetworkException, match=r"the producer failed: ZeroDivisionError\(\)"):
-            await delivery
+            await future
         with pytest.raises(ZeroDivisionError):
             await producer.send("t", b"v")
         with pytest.raises(ZeroDivisionError):
             await producer.close()
 
-    play(monkeypatch, scenario, ZeroDivisionError())  # type: ignore[arg-type]
+    play(scenario, ZeroDivisionError())  # type: ignore[arg-type]
 
 
-def test_producer_counts_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_producer_counts_what_it_sends() -> None:
     values: dict[str, float] = {}
 
     async def scenario(producer: Producer) -> None:
@@ -391,14 +518,14 @@ def test_producer_counts_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
             await one_by_one(producer, 1)
         values.update(producer.metrics()["producer-metrics"])
 
-    play(monkeypatch, scenario, NetworkException("cut"), 0, 0, 29)
+    play(scenario, NetworkException("cut"), 0, 0, 29)
     names = ("record-send-total", "record-retry-total", "record-error-total")
     assert [values[name] for name in names] == [2, 1, 1]
     assert values["buffer-available-bytes"] == values["buffer-total-bytes"] == 32 * 1024 * 1024
 
 
-def test_the_brokers_append_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sharegroup.client.produce_requests import answers
+def test_the_brokers_append_time_is_told() -> None:
+    from sharegroup.client.produce.produce_requests import answers
 
     values: dict[str, Any] = {
         "index": 0,

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.held_records import HeldRecords
-from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.settled import Settled, after_refusal
+from sharegroup.client.share.held_records import HeldRecords
+from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.settled import Settled, after_refusal
+from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -23,9 +23,9 @@ from sharegroup.errors import (
     ShareSessionNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
-from sharegroup.ids import TopicId
-from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.ids import TopicId, TopicIdPartition
 
 HELD = HeldRecords(TopicIdPartition(TopicId(UUID(int=1)), 0), TopicPartition("t", 0), explicit=True)
 NOW = 10.0
@@ -91,10 +91,50 @@ def test_one_lock_alone_is_the_guilty_one() -> None:
     assert after(sent, InvalidRecordState("")) == ([], [(0, 6, 1)])
 
 
-def test_a_refused_renewal_is_reported_as_it_was() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        CoordinatorNotAvailable("away"),
+        InvalidRecordState("share.renew.acknowledge.enable is false for this group"),
+        InvalidRecordState("Renewal of locks is not enabled for the group g"),
+        UnsupportedVersion("the broker has no renewal"),
+    ],
+)
+def test_a_refused_renewal_is_reported_as_it_was(error: KafkaError) -> None:
+    """The next look at the locks asks again, or the group allows no renewal."""
     sent = unit((0, 4, 4), locks=[(0, 2, 30.0), (2, 4, 30.0)])
     sent.renewals = ((sent.locks[0], None), (sent.locks[1], None))
-    assert after(sent, InvalidRecordState("")) == ([], [(0, 4, 4)])
+    assert after(sent, error) == ([], [(0, 4, 4)])
+
+
+def test_a_lock_that_ended_does_not_end_the_renewal_of_others() -> None:
+    sent = unit((0, 6, 4), locks=[(0, 2, 30.0), (2, 4, 9.0), (4, 6, 30.0)])
+    sent.renewals = ((sent.locks[0], None), (sent.locks[1], None), (sent.locks[2], 4))
+    (again,), ended = after_refusal(sent, InvalidRecordState(""), NOW)
+    assert again.runs == (AckRun(0, 2, 4), AckRun(4, 6, 4))
+    assert again.renewals == ((sent.locks[0], None), (sent.locks[2], 4))
+    assert ended is not None
+    assert (ended.runs, ended.renewals) == ((AckRun(2, 4, 4),), ((sent.locks[1], None),))
+
+
+def test_renewals_go_in_halves_until_the_ended_lock_is_alone() -> None:
+    sent = unit((0, 4, 4), locks=[(0, 2, 30.0), (2, 4, 30.0)])
+    sent.renewals = ((sent.locks[0], None), (sent.locks[1], 2))
+    (low, high), ended = after_refusal(sent, InvalidRecordState(""), NOW)
+    assert (low.runs, low.renewals) == ((AckRun(0, 2, 4),), ((sent.locks[0], None),))
+    assert (high.runs, high.renewals) == ((AckRun(2, 4, 4),), ((sent.locks[1], 2),))
+    assert ended is None
+    assert after(low, InvalidRecordState("")) == ([], [(0, 2, 4)])
+
+
+def test_a_renewal_that_is_divided_moves_no_deadline() -> None:
+    """Of the older lock, 0 to 6, offsets 2 to 4 were delivered again and have a newer lock."""
+    sent = unit((0, 6, 4), locks=[(0, 6, 30.0), (2, 4, 30.0)])
+    sent.renewals = ((sent.locks[0], None), (sent.locks[1], None))
+    (low, high), _ = after_refusal(sent, InvalidRecordState(""), NOW)
+    assert (low.runs, low.renewals) == ((AckRun(0, 2, 4),), ())
+    assert (high.runs, high.renewals) == ((AckRun(2, 6, 4),), ((sent.locks[1], None),))
+    assert low.is_renewal
 
 
 def test_a_renewed_lock_counts_by_its_latest_end() -> None:

@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.inbox import Inbox
-from sharegroup.client.records import AcknowledgementResult, Record
-from sharegroup.client.share_node import Outcome, ShareNode
-from sharegroup.client.share_requests import FetchLimits, SessionMember
+from sharegroup.client.records import AcknowledgementResult
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.share.inbox import Inbox
+from sharegroup.client.share.record import Record
+from sharegroup.client.share.share_node import Outcome, ShareNode
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.errors import (
     CoordinatorNotAvailable,
     InvalidRecordState,
+    KafkaError,
     NetworkException,
+    NoAnswer,
     NotLeaderOrFollower,
     ShareSessionNotFound,
 )
@@ -266,7 +269,7 @@ def test_a_leader_that_moved_took_the_locks_with_it() -> None:
         second.accept()
         assert await bench.settle() == [([1], NotLeaderOrFollower)]
         outcome = bench.outcomes.get_nowait()
-        assert outcome.outdated == {("t", 0)}
+        assert outcome.outdated == {KEY}
         assert len(outcome.lost) == 1
 
     play(scenario, fetched(b"a", b"b"), acknowledged(error=6))
@@ -278,7 +281,7 @@ def test_a_fetch_refused_by_a_former_leader_drops_what_waits() -> None:
         await bench.outcomes.get()
         assert bench.inbox.waiting == 1
         bench.node.fetch(LIMITS)
-        assert (await bench.outcomes.get()).outdated == {("t", 0)}
+        assert (await bench.outcomes.get()).outdated == {KEY}
         assert bench.inbox.waiting == 0
 
     play(scenario, fetched(b"a"), fetched(error=6))
@@ -289,10 +292,31 @@ def test_partitions_of_a_broker_that_cant_be_reached_are_looked_for_elsewhere() 
         bench.broker.refuses = True
         bench.node.fetch(LIMITS)
         outcome = await bench.outcomes.get()
-        assert outcome.outdated == {("t", 0)}
+        assert outcome.outdated == {KEY}
         assert [type(error) for error in outcome.failures] == [NetworkException]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("error", [NoAnswer("silent"), NetworkException("cut")])
+def test_partitions_of_a_broker_that_did_not_answer_are_looked_for_elsewhere(
+    error: KafkaError,
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.node.fetch(LIMITS)
+        assert (await bench.outcomes.get()).outdated == {KEY}
+        # One that is cut off may be back at once; to be silent takes longer.
+        assert bench.broker.doubted == ([1] if isinstance(error, NoAnswer) else [])
+
+    play(scenario, error)
+
+
+def test_partitions_of_a_broker_that_lost_the_session_stay_there() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.node.fetch(LIMITS)
+        assert (await bench.outcomes.get()).outdated == set()
+
+    play(scenario, ShareSessionNotFound("gone"))
 
 
 def test_a_renewal_leaves_at_once_and_moves_the_deadline() -> None:
@@ -328,6 +352,45 @@ def test_a_refused_renewal_is_reported_and_the_record_stays() -> None:
         assert await bench.settle() == [([0], None)]
 
     play(scenario, fetched(b"a"), acknowledged(error=121), acknowledged())
+
+
+def test_a_lock_that_ended_does_not_end_the_renewal_of_others() -> None:
+    """Three locks; that of offset 1 is over, as only the broker knows."""
+
+    async def scenario(bench: Bench) -> None:
+        records = await bench.fetch()
+        before = [record.deadline for record in records]
+        bench.node.renew(record._lock for record in records)
+        refused = []
+        for _ in range(5):
+            refused += (await bench.outcomes.get()).not_renewed
+        ((unit, error),) = refused
+        assert isinstance(error, InvalidRecordState)
+        assert unit.renewals == ((records[1]._lock, None),)
+        moved = [
+            record.deadline > deadline for record, deadline in zip(records, before, strict=True)
+        ]
+        assert moved == [True, False, True]
+        assert bench.sent() == [
+            [(0, 2, (4,))],
+            [(0, 0, (4,))],
+            [(1, 2, (4,))],
+            [(1, 1, (4,))],
+            [(2, 2, (4,))],
+        ]
+        assert all(request.is_renew_ack for request in bench.broker.requests[1:])
+        assert bench.results == []
+
+    refused = acknowledged(error=InvalidRecordState.code)
+    play(
+        scenario,
+        fetched(b"a", b"b", b"c", acquired=[(0, 1), (1, 2), (2, 3)]),
+        refused,
+        acknowledged(),
+        refused,
+        refused,
+        acknowledged(),
+    )
 
 
 def test_closing_sends_what_is_settled_and_ends_the_session() -> None:

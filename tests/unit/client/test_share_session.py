@@ -10,17 +10,24 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.share_requests import AcquireMode, FetchLimits, SessionMember
-from sharegroup.client.share_session import AcquiredRange, Answer, ShareSession
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.share_requests import AcquireMode, FetchLimits, SessionMember
+from sharegroup.client.share_sessions.share_session import (
+    FetchedPartition,
+    SessionAnswer,
+    ShareSession,
+)
 from sharegroup.errors import (
     CorruptMessage,
     InvalidRecordState,
     NetworkException,
+    NoAnswer,
+    NotLeaderOrFollower,
     ShareSessionNotFound,
     UnsupportedVersion,
 )
-from sharegroup.ids import GroupId, MemberId
+from sharegroup.ids import GroupId, MemberId, TopicIdPartition
 from tests.unit.client.scripted_broker import (
     KEY,
     ScriptedBroker,
@@ -29,6 +36,7 @@ from tests.unit.client.scripted_broker import (
     fetched,
 )
 
+OTHER = TopicIdPartition(KEY.topic_id, 1)
 ONE = {KEY: (AckRun(0, 1, 1),)}
 RENEWAL = {KEY: (AckRun(0, 1, 4),)}
 
@@ -47,13 +55,13 @@ def play(scenario: Scenario, *answers: Any, version: int = 2) -> None:
 
 
 async def fetch(
-    session: ShareSession, acks: Any = None, mode: AcquireMode = "batch_optimized"
-) -> Answer:
+    session: ShareSession, acks: Any = None, mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+) -> SessionAnswer:
     limits = FetchLimits(max_records=500, max_bytes=1_000, max_wait_ms=500, acquire_mode=mode)
     return await session.fetch([KEY], acks or {}, limits)
 
 
-def kinds(answer: Answer) -> list[type | None]:
+def kinds(answer: SessionAnswer) -> list[type | None]:
     return [None if error is None else type(error) for error in answer.results.values()]
 
 
@@ -61,7 +69,7 @@ def test_a_fetch_opens_the_session_and_the_next_one_carries_acknowledgements() -
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         first = await fetch(session)
         (partition,) = first.partitions
-        assert partition.acquired == (AcquiredRange(0, 2, 1),)
+        assert partition.acquired == (AcquiredRecords.of_range(0, 2, 1),)
         assert first.lock_ms == 30_000
         second = await fetch(session, {KEY: (AckRun(0, 2, 1),)})
         assert second.results == {KEY: None}
@@ -93,6 +101,16 @@ def test_a_refused_partition_is_told_and_the_session_goes_on() -> None:
     play(scenario, fetched(b"a"), acknowledged(error=121))
 
 
+def test_missing_right_on_a_topic_or_the_group_is_named() -> None:
+    async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
+        (partition,) = (await fetch(session)).partitions
+        assert "(the user needs READ on topic 't')" in str(partition.error)
+        answer = await session.acknowledge(ONE)
+        assert "(the user needs READ on group 'g')" in str(answer.failure)
+
+    play(scenario, fetched(error=29), acknowledged(top=30))
+
+
 def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         await fetch(session)
@@ -100,7 +118,7 @@ def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> Non
         assert kinds(answer) == [InvalidRecordState]
         said = "topic 't' partition 0: the record is not acquired by this member"
         assert str(answer.results[KEY]).endswith(said)
-        assert [one.acquired for one in answer.partitions] == [(AcquiredRange(1, 2, 1),)]
+        assert [one.acquired for one in answer.partitions] == [(AcquiredRecords.of_range(1, 2, 1),)]
 
     play(scenario, fetched(b"a"), fetched(b"b", first=1, ack_error=121))
 
@@ -123,7 +141,7 @@ def test_a_fetch_after_the_connection_ended_opens_a_new_session_and_says_so() ->
         answer = await fetch(session, ONE)
         assert kinds(answer) == [ShareSessionNotFound]
         assert isinstance(answer.lost, ShareSessionNotFound)
-        assert [one.acquired for one in answer.partitions] == [(AcquiredRange(5, 6, 1),)]
+        assert [one.acquired for one in answer.partitions] == [(AcquiredRecords.of_range(5, 6, 1),)]
         assert broker.requests[-1].share_session_epoch == 0
         assert ack_batches(broker.requests[-1]) == []
 
@@ -188,7 +206,7 @@ def test_closing_sends_what_is_settled_with_the_last_epoch() -> None:
 
 def test_without_a_session_there_is_nothing_to_close() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
-        assert await session.acknowledge({}, close=True) == Answer()
+        assert await session.acknowledge({}, close=True) == SessionAnswer()
         assert broker.requests == []
 
     play(scenario)
@@ -230,7 +248,7 @@ def test_a_broker_that_cant_renew_is_not_asked_to() -> None:
 
 def test_a_broker_without_record_limit_is_not_asked_for_it() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
-        answer = await fetch(session, mode="record_limit")
+        answer = await fetch(session, mode=AcquireMode.RECORD_LIMIT)
         assert isinstance(answer.failure, UnsupportedVersion)
         assert "share_acquire_mode='record_limit' needs ShareFetch version 2" in str(answer.failure)
 
@@ -264,7 +282,28 @@ def test_records_that_nobody_asked_for_are_left_out() -> None:
 def test_a_partition_that_is_named_twice_counts_once() -> None:
     async def scenario(session: ShareSession, broker: ScriptedBroker) -> None:
         (partition,) = (await fetch(session)).partitions
-        assert partition.acquired == (AcquiredRange(0, 1, 1),)
+        assert partition.acquired == (AcquiredRecords.of_range(0, 1, 1),)
 
     once = fetched(b"a")
     play(scenario, replace(once, responses=once.responses * 2))
+
+
+@pytest.mark.parametrize(
+    ("answer", "outdated"),
+    [
+        (SessionAnswer(failure=NetworkException("refused"), sent_at=0), {KEY, OTHER}),
+        (SessionAnswer(failure=NoAnswer("silent"), sent_at=5.0), {KEY, OTHER}),
+        (SessionAnswer(failure=ShareSessionNotFound("gone"), sent_at=5.0), set()),
+        (
+            SessionAnswer(
+                [FetchedPartition(KEY, b"", (), NotLeaderOrFollower("moved"))], sent_at=5.0
+            ),
+            {KEY},
+        ),
+        (SessionAnswer(sent_at=5.0), set()),
+    ],
+)
+def test_a_broker_that_answers_still_leads_partitions_without_an_error(
+    answer: SessionAnswer, outdated: set[TopicIdPartition]
+) -> None:
+    assert answer.outdated_leaders([KEY, OTHER]) == outdated

@@ -5,14 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.consumer_config import ShareConsumerConfig
-from sharegroup.client.held_records import HeldRecords
-from sharegroup.client.inbox import Inbox, Parcel
-from sharegroup.client.locks import AcquisitionLock
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.window import Window
-from sharegroup.ids import TopicId
-from sharegroup.ids import TopicPartition as TopicIdPartition
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.share.held_records import HeldRecords
+from sharegroup.client.share.inbox import Inbox, Parcel
+from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.window import Window
+from sharegroup.ids import TopicId, TopicIdPartition
 
 RECORD_BYTES = 10.0
 

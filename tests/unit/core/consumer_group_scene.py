@@ -10,26 +10,27 @@ from dataclasses import replace
 from itertools import count
 from uuid import UUID
 
-from sharegroup.core.consumer_group_member import (
+from sharegroup.core.consumer_group.consumer_groups import Committer, ConsumerGroups
+from sharegroup.core.consumer_group.member import (
+    ConsumerGroupLimits,
     Decision,
-    Identity,
     JoinReply,
     JoinRequest,
-    Limits,
+    LeavingMember,
     NewMemberId,
     Now,
     Reply,
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group_records import (
-    CommittedOffset,
+from sharegroup.core.consumer_group.offsets import ALL_BYTES_MAX
+from sharegroup.core.consumer_group.records import (
     ConsumerGroupRecord,
     GroupMetadata,
+    OffsetAndMetadata,
     OffsetCommit,
     Records,
 )
-from sharegroup.core.consumer_groups import Committer, ConsumerGroups
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 
 GROUP = GroupId("orders")
@@ -49,8 +50,9 @@ class Scene:
 
     def __init__(self, **limits: int) -> None:
         self.groups = ConsumerGroups(read_topics)
-        self.limits = Limits(**limits)
+        self.limits = ConsumerGroupLimits(**limits)
         self.log: list[ConsumerGroupRecord] = []
+        self.offsets_bytes_max = ALL_BYTES_MAX
         self.now_ms = 0
         self.answers: dict[int, Reply] = {}
         self._calls = count()
@@ -151,7 +153,7 @@ class Scene:
         )
 
     def leave(self, *leaving: tuple[str, str | None]) -> list[object]:
-        identities = tuple(Identity(MemberId(one), instance) for one, instance in leaving)
+        identities = tuple(LeavingMember(MemberId(one), instance) for one, instance in leaving)
         decision, outcomes = self.groups.leave(GROUP, identities, now=self.now, limits=self.limits)
         self.follow(decision)
         return [None if one is None else type(one) for one in outcomes]
@@ -166,13 +168,16 @@ class Scene:
         partition: int = 0,
         group_id: GroupId = GROUP,
         expires_ms: int | None = None,
+        note: str = "",
+        topic_id: TopicId = TOPIC_ID,
     ) -> None:
         who = Committer(group_id, MemberId(member_id), None, generation)
-        self.groups.check_commit(who, count=1, now=self.now)
-        committed = CommittedOffset(
-            offset, -1, "", self.now.wall_ms, expires_ms, None if expires_ms else TOPIC_ID
+        committed = OffsetAndMetadata(
+            offset, -1, note, self.now.wall_ms, expires_ms, None if expires_ms else topic_id
         )
-        self.write((OffsetCommit(group_id, TopicName(topic), partition, committed),))
+        offsets = (OffsetCommit(group_id, TopicName(topic), partition, committed),)
+        self.groups.check_commit(who, offsets, bytes_max=self.offsets_bytes_max, now=self.now)
+        self.write(offsets)
 
     def offset(self, topic: str = "t", partition: int = 0) -> int | None:
         found = self.groups.offsets(GROUP).get(TopicName(topic), {}).get(partition)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sharegroup.core.share_group import (
-    GroupLimits,
+from sharegroup.core.share_group.records import Records, ShareGroupRecord
+from sharegroup.core.share_group.share_groups import (
     HeartbeatReply,
     HeartbeatRequest,
+    ShareGroupLimits,
     ShareGroups,
-    TopicPicture,
+    TopicMetadata,
     Uninitialized,
 )
-from sharegroup.core.share_group_records import Records, ShareGroupRecord
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 
 GROUP = GroupId("orders")
 WALL_MS = 1_700_000_000_000
@@ -24,26 +24,26 @@ def topic_id(name: str) -> TopicId:
     return TopicId(UUID(bytes=name.encode().ljust(16, b"\0")))
 
 
-def topics(**partition_counts: int) -> dict[TopicName, TopicPicture]:
+def topics(**partition_counts: int) -> dict[TopicName, TopicMetadata]:
     """Topics of these names and sizes."""
     return {
-        TopicName(name): TopicPicture(TopicName(name), topic_id(name), count)
+        TopicName(name): TopicMetadata(TopicName(name), topic_id(name), count)
         for name, count in partition_counts.items()
     }
 
 
-def partitions(name: str, *numbers: int) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(topic_id(name), number) for number in numbers)
+def partitions(name: str, *numbers: int) -> frozenset[TopicIdPartition]:
+    return frozenset(TopicIdPartition(topic_id(name), number) for number in numbers)
 
 
 class GroupUnderTest:
     """`groups` is what is tested; `log` is all that was ever written."""
 
-    def __init__(self, *, limits: GroupLimits | None = None, **partition_counts: int) -> None:
+    def __init__(self, *, limits: ShareGroupLimits | None = None, **partition_counts: int) -> None:
         self.groups = ShareGroups()
         self.log: list[ShareGroupRecord] = []
         self.topics = topics(**partition_counts)
-        self.limits = limits or GroupLimits()
+        self.limits = limits or ShareGroupLimits()
         self.now_ms = 0
 
     def append(self, records: Records) -> Records:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.acknowledgement import check_held, check_order, claims, tells_apart
-from sharegroup.core.delivery import AckBatch, Delivery, RecordState
-from sharegroup.core.offset_runs import Run
+from sharegroup.core.share_partition.acknowledgement import (
+    check_held,
+    check_order,
+    claims,
+    tells_apart,
+)
+from sharegroup.core.share_partition.delivery import AckBatch, InFlightState, RecordState
+from sharegroup.core.share_partition.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 
@@ -65,20 +70,20 @@ def test_no_batches_are_in_order() -> None:
 @pytest.mark.parametrize(
     ("delivery", "message"),
     [
-        (Delivery(RecordState.AVAILABLE, 1), "they are AVAILABLE"),
-        (Delivery(RecordState.ACKNOWLEDGED, 1), "they are ACKNOWLEDGED"),
-        (Delivery(RecordState.ACQUIRED, 1, MemberId("b"), 99), "member 'b' holds them"),
-        (Delivery(RecordState.ACQUIRED, 1, A, 50), "its lock ended at 50 ms and it is 50 ms"),
+        (InFlightState(RecordState.AVAILABLE, 1), "they are AVAILABLE"),
+        (InFlightState(RecordState.ACKNOWLEDGED, 1), "they are ACKNOWLEDGED"),
+        (InFlightState(RecordState.ACQUIRED, 1, MemberId("b"), 99), "member 'b' holds them"),
+        (InFlightState(RecordState.ACQUIRED, 1, A, 50), "its lock ended at 50 ms and it is 50 ms"),
     ],
 )
-def test_only_the_holder_may_acknowledge(delivery: Delivery, message: str) -> None:
+def test_only_the_holder_may_acknowledge(delivery: InFlightState, message: str) -> None:
     with pytest.raises(InvalidRecordState, match=message) as refused:
         check_held(Run(3, 6, delivery), A, 50)
     assert "offsets 3 to 5 are not acquired by member 'a'" in str(refused.value)
 
 
 def test_holder_may_acknowledge_until_the_last_millisecond() -> None:
-    check_held(Run(3, 6, Delivery(RecordState.ACQUIRED, 1, A, 50)), A, 49)
+    check_held(Run(3, 6, InFlightState(RecordState.ACQUIRED, 1, A, 50)), A, 49)
 
 
 def test_one_type_is_for_the_whole_range() -> None:

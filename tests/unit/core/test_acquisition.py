@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.acquisition import Budget, entries, holes, stretches
-from sharegroup.core.delivery import Acquired, AcquireMode, LogBatches, Wanted
+from sharegroup.core.share_partition.acquisition import AcquireBudget, entries, holes, stretches
+from sharegroup.core.share_partition.delivery import (
+    Acquired,
+    AcquireMode,
+    AcquireRequest,
+    LogBatches,
+)
 
 TENS = LogBatches(0, [0, 10, 20], [10, 20, 30])
 STRICT = AcquireMode.RECORD_LIMIT
 
 
 def budget_of(
-    wanted: Wanted, *, log: LogBatches = TENS, locks_left: int = 100, delivery_count_max: int = 5
-) -> Budget:
-    return Budget(log, wanted, locks_left=locks_left, delivery_count_max=delivery_count_max)
+    wanted: AcquireRequest,
+    *,
+    log: LogBatches = TENS,
+    locks_left: int = 100,
+    delivery_count_max: int = 5,
+) -> AcquireBudget:
+    return AcquireBudget(log, wanted, locks_left=locks_left, delivery_count_max=delivery_count_max)
 
 
 def test_adjoining_batches_make_one_stretch() -> None:
@@ -56,7 +65,9 @@ def test_no_hole_in_front_of_a_batch_that_begins_below_the_position() -> None:
 def test_records_are_a_soft_limit_and_locks_a_hard_one(
     records_max: int, locks_left: int, expected: int
 ) -> None:
-    assert budget_of(Wanted(records_max, 500), locks_left=locks_left).take(0, 30) == expected
+    assert (
+        budget_of(AcquireRequest(records_max, 500), locks_left=locks_left).take(0, 30) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,12 +77,12 @@ def test_records_are_a_soft_limit_and_locks_a_hard_one(
 def test_records_are_a_hard_limit_for_who_says_so(
     records_max: int, locks_left: int, expected: int
 ) -> None:
-    budget = budget_of(Wanted(records_max, 500, STRICT), locks_left=locks_left)
+    budget = budget_of(AcquireRequest(records_max, 500, STRICT), locks_left=locks_left)
     assert budget.take(0, 30) == expected
 
 
 def test_hard_limit_counts_over_separate_ranges() -> None:
-    budget = budget_of(Wanted(4, 500, STRICT))
+    budget = budget_of(AcquireRequest(4, 500, STRICT))
     assert budget.take(1, 3) == 3
     assert budget.take(5, 6) == 6
     assert budget.take(8, 15) == 9
@@ -79,7 +90,7 @@ def test_hard_limit_counts_over_separate_ranges() -> None:
 
 
 def test_log_batch_is_finished_across_separate_ranges() -> None:
-    budget = budget_of(Wanted(3, 500))
+    budget = budget_of(AcquireRequest(3, 500))
     assert budget.take(1, 3) == 3
     assert budget.take(5, 6) == 6  # The third record: its log batch ends at 10.
     assert budget.take(8, 15) == 10
@@ -105,31 +116,36 @@ def test_records_that_come_back_go_out_in_ever_smaller_portions(
     log = LogBatches(0, [0], [512])
     assert records == [
         budget_of(
-            Wanted(500, 500), log=log, locks_left=2_000, delivery_count_max=delivery_count_max
+            AcquireRequest(500, 500),
+            log=log,
+            locks_left=2_000,
+            delivery_count_max=delivery_count_max,
         ).take(0, 512, delivered)
         for delivered in range(delivery_count_max)
     ]
 
 
 def test_portion_is_one_record_at_least() -> None:
-    budget = budget_of(Wanted(500, 1), log=LogBatches(0, [0, 2], [2, 4]), delivery_count_max=25)
+    budget = budget_of(
+        AcquireRequest(500, 1), log=LogBatches(0, [0, 2], [2, 4]), delivery_count_max=25
+    )
     assert budget.take(0, 4, 20) == 1
 
 
 def test_portion_is_of_the_log_batches_that_make_a_unit() -> None:
     """Three batches of ten; who settles 15 at a time gets half of the first two."""
-    assert budget_of(Wanted(500, 15)).take(0, 30, 3) == 10
-    assert budget_of(Wanted(500, 10)).take(0, 30, 3) == 5
-    assert budget_of(Wanted(500, 500)).take(0, 30, 3) == 15
-    assert budget_of(Wanted(500, 500)).take(10, 30, 3) == 20
+    assert budget_of(AcquireRequest(500, 15)).take(0, 30, 3) == 10
+    assert budget_of(AcquireRequest(500, 10)).take(0, 30, 3) == 5
+    assert budget_of(AcquireRequest(500, 500)).take(0, 30, 3) == 15
+    assert budget_of(AcquireRequest(500, 500)).take(10, 30, 3) == 20
 
 
 def test_portion_ends_with_its_unit() -> None:
-    assert budget_of(Wanted(500, 10)).take(8, 30, 3) == 10
+    assert budget_of(AcquireRequest(500, 10)).take(8, 30, 3) == 10
 
 
 def test_portion_may_span_ranges_and_nothing_follows_it() -> None:
-    budget = budget_of(Wanted(500, 10))
+    budget = budget_of(AcquireRequest(500, 10))
     assert budget.take(0, 2, 3) == 2
     assert budget.take(3, 5, 1) == 5
     assert budget.take(6, 10, 3) == 7
@@ -138,7 +154,7 @@ def test_portion_may_span_ranges_and_nothing_follows_it() -> None:
 
 
 def test_suspicious_records_are_not_joined_to_others() -> None:
-    budget = budget_of(Wanted(500, 500))
+    budget = budget_of(AcquireRequest(500, 500))
     assert budget.take(0, 3, 2) == 3
     assert budget.take(3, 5, 3) == 3
     assert budget.take(5, 6, 0) == 5
@@ -146,49 +162,54 @@ def test_suspicious_records_are_not_joined_to_others() -> None:
 
 
 def test_last_delivery_is_of_one_record_and_joins_no_portion() -> None:
-    budget = budget_of(Wanted(500, 500))
+    budget = budget_of(AcquireRequest(500, 500))
     assert budget.take(0, 3, 4) == 1
     assert budget.take(4, 5, 1) == 4
-    budget = budget_of(Wanted(500, 500))
+    budget = budget_of(AcquireRequest(500, 500))
     assert budget.take(0, 3, 3) == 3
     assert budget.take(3, 5, 4) == 3
 
 
 def test_limit_that_was_lowered_isolates_what_is_past_it() -> None:
-    assert budget_of(Wanted(500, 500), delivery_count_max=3).take(0, 30, 7) == 1
+    assert budget_of(AcquireRequest(500, 500), delivery_count_max=3).take(0, 30, 7) == 1
 
 
 def test_short_range_stays_one_entry() -> None:
     taken = [Acquired(0, 30, 1)]
-    assert entries(taken, TENS, Wanted(500, 30)) == (Acquired(0, 30, 1),)
+    assert entries(taken, TENS, AcquireRequest(500, 30)) == (Acquired(0, 30, 1),)
 
 
 def test_long_range_is_cut_in_front_of_a_log_batch() -> None:
     taken = [Acquired(0, 30, 1)]
-    assert entries(taken, TENS, Wanted(500, 5)) == (
+    assert entries(taken, TENS, AcquireRequest(500, 5)) == (
         Acquired(0, 10, 1),
         Acquired(10, 20, 1),
         Acquired(20, 30, 1),
     )
-    assert entries(taken, TENS, Wanted(500, 11)) == (Acquired(0, 20, 1), Acquired(20, 30, 1))
+    assert entries(taken, TENS, AcquireRequest(500, 11)) == (
+        Acquired(0, 20, 1),
+        Acquired(20, 30, 1),
+    )
 
 
 def test_one_log_batch_is_never_cut() -> None:
     log = LogBatches(0, [0], [30])
-    assert entries([Acquired(0, 30, 1)], log, Wanted(500, 1)) == (Acquired(0, 30, 1),)
+    assert entries([Acquired(0, 30, 1)], log, AcquireRequest(500, 1)) == (Acquired(0, 30, 1),)
 
 
 def test_nothing_is_cut_for_who_wants_an_exact_number() -> None:
-    assert entries([Acquired(0, 30, 1)], TENS, Wanted(30, 5, STRICT)) == (Acquired(0, 30, 1),)
+    assert entries([Acquired(0, 30, 1)], TENS, AcquireRequest(30, 5, STRICT)) == (
+        Acquired(0, 30, 1),
+    )
 
 
 def test_batch_size_of_nothing_cuts_at_every_log_batch() -> None:
-    assert len(entries([Acquired(0, 30, 1)], TENS, Wanted(500, 0))) == 3
+    assert len(entries([Acquired(0, 30, 1)], TENS, AcquireRequest(500, 0))) == 3
 
 
 def test_neighbours_of_one_delivery_count_are_joined() -> None:
     taken = [Acquired(0, 5, 1), Acquired(5, 8, 1), Acquired(8, 9, 2), Acquired(10, 12, 2)]
-    assert entries(taken, TENS, Wanted(500, 500)) == (
+    assert entries(taken, TENS, AcquireRequest(500, 500)) == (
         Acquired(0, 8, 1),
         Acquired(8, 9, 2),
         Acquired(10, 12, 2),

@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sharegroup.core.assignor import Assignment, assign
-from sharegroup.ids import MemberId, TopicId, TopicPartition
+from sharegroup.core.share_group.assignor import Assignment, assign
+from sharegroup.ids import MemberId, TopicId, TopicIdPartition
 
 A, B, C = (TopicId(UUID(int=number)) for number in (1, 2, 3))
 
@@ -26,7 +26,7 @@ def numbers(count: int) -> frozenset[int]:
 
 
 def has(topic_id: TopicId, *partitions: int) -> Assignment:
-    return frozenset(TopicPartition(topic_id, partition) for partition in partitions)
+    return frozenset(TopicIdPartition(topic_id, partition) for partition in partitions)
 
 
 def sizes(assigned: dict[MemberId, Assignment]) -> list[int]:
@@ -164,7 +164,7 @@ some_members = st.lists(
     st.integers(0, 30).map(lambda number: MemberId(f"m{number}")), unique=True, max_size=12
 )
 assignments = st.frozensets(
-    st.builds(TopicPartition, st.sampled_from([A, B, C]), st.integers(0, 11)), max_size=12
+    st.builds(TopicIdPartition, st.sampled_from([A, B, C]), st.integers(0, 11)), max_size=12
 )
 
 
@@ -179,13 +179,13 @@ def groups(draw: st.DrawFn, *, equal: bool) -> tuple[dict, dict, dict]:
 
 def wanted(wants: dict, partitions: dict, member_id: MemberId) -> Assignment:
     return frozenset(
-        TopicPartition(topic_id, partition)
+        TopicIdPartition(topic_id, partition)
         for topic_id in wants[member_id]
         for partition in partitions.get(topic_id, ())
     )
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=False))
 def test_everyone_gets_only_what_they_want_and_nothing_is_left(group: tuple) -> None:
     wants, current, partitions = group
@@ -198,7 +198,7 @@ def test_everyone_gets_only_what_they_want_and_nothing_is_left(group: tuple) -> 
     assert everything == frozenset().union(*assigned.values())
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=True))
 def test_sizes_differ_by_at_most_one(group: tuple) -> None:
     wants, current, partitions = group
@@ -206,7 +206,7 @@ def test_sizes_differ_by_at_most_one(group: tuple) -> None:
     assert not found or found[-1] - found[0] <= 1
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=True))
 def test_every_partition_is_shared_by_as_many_as_the_others(group: tuple) -> None:
     wants, current, partitions = group
@@ -218,7 +218,7 @@ def test_every_partition_is_shared_by_as_many_as_the_others(group: tuple) -> Non
             assert sharing == -(-len(wants) // len(targets))
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=False))
 def test_assigning_again_moves_nothing(group: tuple) -> None:
     wants, current, partitions = group
@@ -226,7 +226,7 @@ def test_assigning_again_moves_nothing(group: tuple) -> None:
     assert assign(wants, assigned, partitions) == assigned
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(st.integers(1, 11), st.integers(1, 40), st.randoms(use_true_random=False))
 def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: int, random) -> None:
     """With at least as many partitions as members, nothing else has to move."""
@@ -239,7 +239,7 @@ def test_a_join_moves_only_what_the_new_member_gets(members_count: int, count: i
     assert moved == len(after[MemberId(f"m{members_count}")])
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=False))
 def test_every_topic_of_a_mixed_group_is_divided_evenly_among_those_who_want_it(
     group: tuple,
@@ -258,7 +258,7 @@ def test_every_topic_of_a_mixed_group_is_divided_evenly_among_those_who_want_it(
         assert not shares or not numbers_ or max(shares) - min(shares) <= 1
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=True), st.data())
 def test_who_stays_loses_nothing_when_somebody_leaves(group: tuple, data: st.DataObject) -> None:
     """With at least as many partitions as members; a group that shares them may share less."""
@@ -274,7 +274,7 @@ def test_who_stays_loses_nothing_when_somebody_leaves(group: tuple, data: st.Dat
         assert before[member_id] <= after[member_id]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(groups(equal=True))
 def test_new_partitions_move_no_more_than_balance_asks_for(group: tuple) -> None:
     """A topic grows: a member keeps all it had, or as much as anybody has."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.compaction import (
+from sharegroup.core.log.compaction import (
     ENTRY_BYTES,
     Aborted,
+    CompactionRules,
     Fate,
-    Keeper,
     LastOfProducer,
     NewestOffsets,
     Transactions,
@@ -18,12 +18,12 @@ NOW_MS = 10_000
 LAST = {7: LastOfProducer(epoch=2, end_offset=50), 8: LastOfProducer(epoch=3, end_offset=None)}
 
 
-def keeper(**newest: int) -> Keeper:
+def keeper(**newest: int) -> CompactionRules:
     """The newest offset of each key; what is at or above 100 is not known."""
     known = NewestOffsets(1 << 20, end_offset=100)
     for key, offset in newest.items():
         known.learn(key.encode(), offset)
-    return Keeper(known, last=LAST, now_ms=NOW_MS)
+    return CompactionRules(known, last=LAST, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(

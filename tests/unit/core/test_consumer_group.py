@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core import consumer_group_members
-from sharegroup.core.consumer_group_member import JoinedMember, NewMemberId
-from sharegroup.core.consumer_group_records import GroupMetadata, StoredMember
+from sharegroup.core.consumer_group import members as consumer_group_members
+from sharegroup.core.consumer_group.member import JoinedMember, NewMemberId
+from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -408,7 +408,7 @@ def test_new_member_that_waits_too_long_is_told_to_come_again() -> None:
 
 def test_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A protocol counts a hundred bytes more than its name and its metadata."""
-    monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 200)
+    monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 1_214)
     scene = Scene()
     (a,) = scene.stable("a", protocols={"range": b"x" * 60})
     with pytest.raises(MessageTooLarge):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core import consumer_group_members, consumer_groups
-from sharegroup.core.consumer_group_member import JoinReply, NewMemberId
-from sharegroup.core.consumer_groups import GroupDescription, MemberDescription
+from sharegroup.core.consumer_group import consumer_groups
+from sharegroup.core.consumer_group import members as consumer_group_members
+from sharegroup.core.consumer_group.consumer_groups import (
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
+from sharegroup.core.consumer_group.member import JoinReply, NewMemberId
 from sharegroup.errors import (
     GroupSubscribedToTopic,
+    InvalidRequest,
     PolicyViolation,
     UnknownMemberId,
 )
@@ -16,7 +21,7 @@ from sharegroup.ids import GroupId, TopicName
 from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene
 
 T, U = TopicName("t"), TopicName("u")
-MEMBER_BYTES = 106
+MEMBER_BYTES = 1_120
 """What a member with `Scene.request`'s protocol takes before it has an assignment."""
 
 
@@ -39,6 +44,33 @@ class TestMemory:
         monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
         with pytest.raises(PolicyViolation):
             Scene().knock("a")
+
+    def test_ids_of_a_member_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES + 4)
+        for fields in ({"instance_id": "12345"}, {"client_id": "123456"}, {"client_id": "aä"}):
+            with pytest.raises(PolicyViolation):
+                Scene().ask_to_join("a", must_return=False, **fields)
+        Scene().ask_to_join("a", must_return=False, client_id="12345")
+
+    def test_nothing_counts_of_a_static_member_that_came_under_a_longer_id_and_left(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scene = Scene()
+        static(scene, "i")
+        scene.pass_ms(0)
+        call = scene.ask_to_join("with-a-longer-name", instance_id="i")
+        scene.leave((scene.joined(call).member_id, "i"))
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
+        with pytest.raises(PolicyViolation):
+            scene.ask_to_join("a")
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES)
+        scene.ask_to_join("a")
+
+    @pytest.mark.parametrize("label", ["instance_id", "protocol_type"])
+    def test_labels_have_as_many_characters_as_names_of_topics(self, label: str) -> None:
+        with pytest.raises(InvalidRequest, match=r"at most 249 characters, not 250"):
+            Scene().ask_to_join("a", **{label: "x" * 250})
+        Scene().ask_to_join("a", **{label: "x" * 249})
 
     def test_member_may_say_again_what_it_said_but_no_more(
         self, monkeypatch: pytest.MonkeyPatch
@@ -205,12 +237,12 @@ class TestRestart:
         scene.pass_ms(20)
         member_id = scene.joined(call).member_id
         scene.sync(member_id, 1, {member_id: b"I"})
-        described = GroupDescription(
+        described = DescribedConsumerGroup(
             GROUP,
             "Stable",
             "consumer",
             "range",
-            (MemberDescription(member_id, "i", "i", "/127.0.0.1", b"t", b"I"),),
+            (DescribedConsumerMember(member_id, "i", "i", "/127.0.0.1", b"t", b"I"),),
         )
         assert scene.groups.describe(GROUP) == described
         scene.restart()
@@ -253,7 +285,7 @@ class TestOffsets:
         scene = Scene()
         scene.commit(1, topic="u")
         scene.commit(2, group_id=GroupId("other"))
-        assert list(scene.groups.topic_deleted(T, TOPIC_ID)) == ["other"]
+        assert [group for group, _ in scene.groups.topic_deleted(T, TOPIC_ID)] == ["other"]
 
     def test_nobody_commits_in_generation_0_of_an_empty_group(self) -> None:
         scene = Scene()
@@ -285,4 +317,4 @@ class TestOffsets:
     def test_group_that_only_commits_is_described_without_a_protocol(self) -> None:
         scene = Scene()
         scene.commit(1)
-        assert scene.groups.describe(GROUP) == GroupDescription(GROUP, "Empty", "", "", ())
+        assert scene.groups.describe(GROUP) == DescribedConsumerGroup(GROUP, "Empty", "", "", ())

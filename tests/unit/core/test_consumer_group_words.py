@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core import consumer_group_members, consumer_groups
-from sharegroup.core.consumer_group_member import Identity, SyncReply
-from sharegroup.core.consumer_groups import Committer
+from sharegroup.core.consumer_group import consumer_groups
+from sharegroup.core.consumer_group import members as consumer_group_members
+from sharegroup.core.consumer_group.consumer_groups import Committer
+from sharegroup.core.consumer_group.member import LeavingMember, SyncReply
 from sharegroup.errors import (
     FencedInstanceId,
     GroupIdNotFound,
@@ -45,7 +46,7 @@ class TestGroupThatIsNotThere:
             assert str(refused.value) == NOWHERE
 
     def test_who_leaves_it_is_told_so_one_by_one(self) -> None:
-        leaving = (Identity(MemberId("m"), None), Identity(MemberId("n"), None))
+        leaving = (LeavingMember(MemberId("m"), None), LeavingMember(MemberId("n"), None))
         scene = Scene()
         decision, outcomes = scene.groups.leave(GROUP, leaving, now=scene.now, limits=scene.limits)
         assert (decision.group_id, decision.records, decision.answers) == (GROUP, (), ())
@@ -106,11 +107,12 @@ class TestJoining:
     def test_metadata_of_all_groups_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         scene = Scene()
         scene.stable("a")
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 200)
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2_000)
         with pytest.raises(PolicyViolation) as refused:
             scene.knock("b")
         assert str(refused.value) == (
-            "group 'orders': 106 bytes more than the 107 of all groups' members would pass 200"
+            "group 'orders': 1120 more bytes and the 1121 bytes of all groups' members "
+            "would exceed 2000"
         )
 
     def test_request_that_was_sent_again_is_told_so(self) -> None:
@@ -134,7 +136,7 @@ class TestStaticMembers:
         for ask in (
             lambda: scene.sync(old, 1, instance_id="i"),
             lambda: scene.heartbeat(old, 1, "i"),
-            lambda: scene.groups.check_commit(committer, count=1, now=scene.now),
+            lambda: scene.groups.check_commit(committer, (), bytes_max=1, now=scene.now),
         ):
             with pytest.raises(FencedInstanceId) as fenced:
                 ask()
@@ -202,7 +204,7 @@ class TestRebalances:
         assert scene.answers[scene.sync(a, 1)] == SyncReply("consumer", "range", b"A")
         with pytest.raises(InconsistentGroupProtocol) as refused:
             scene.sync(a, 1, protocol="sticky")
-        assert str(refused.value) == f"group 'orders' uses 'range', member {a!r} said 'sticky'"
+        assert str(refused.value) == f"group 'orders' uses 'range', member {a!r} sent 'sticky'"
 
 
 class TestAdministration:
@@ -222,13 +224,3 @@ class TestAdministration:
         assert {topic: str(error) for topic, error in refused.items()} == {
             "t": "group 'orders' has members that read topic 't'"
         }
-
-    def test_offsets_of_all_groups_have_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        scene = Scene()
-        scene.commit(1)
-        monkeypatch.setattr(consumer_groups, "OFFSETS_MAX", 1)
-        with pytest.raises(PolicyViolation) as refused:
-            scene.commit(1, partition=1)
-        assert str(refused.value) == (
-            "group 'orders': 1 offsets more than the 1 of all groups would pass 1"
-        )

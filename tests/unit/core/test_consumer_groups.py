@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core import consumer_group_members, consumer_groups
-from sharegroup.core.consumer_group_member import NewMemberId
-from sharegroup.core.consumer_group_records import (
+from sharegroup.core.consumer_group import consumer_groups
+from sharegroup.core.consumer_group import members as consumer_group_members
+from sharegroup.core.consumer_group.consumer_groups import ListedConsumerGroup
+from sharegroup.core.consumer_group.member import NewMemberId
+from sharegroup.core.consumer_group.records import (
     GroupTombstone,
     OffsetCommit,
     OffsetTombstone,
 )
-from sharegroup.core.consumer_groups import GroupListing
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -23,6 +24,7 @@ from sharegroup.errors import (
     UnknownMemberId,
 )
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.steps import STEP_ELEMENTS
 from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, WALL_MS, Scene
 
 T, U = TopicName("t"), TopicName("u")
@@ -72,7 +74,7 @@ class TestCommits:
     def test_offsets_without_a_generation_make_a_group_by_hand(self) -> None:
         scene = Scene()
         scene.commit(7)
-        assert scene.groups.list_groups() == (GroupListing(GROUP, "", "Empty"),)
+        assert scene.groups.list_groups() == (ListedConsumerGroup(GROUP, "", "Empty"),)
         assert scene.offset() == 7
 
     def test_generation_of_an_unknown_group_is_refused(self) -> None:
@@ -233,12 +235,23 @@ class TestDeletion:
         scene.commit(8, partition=1, expires_ms=WALL_MS + DAY_MS)
         scene.commit(9, topic="u")
         another = type(TOPIC_ID)(int=8)
-        assert list(scene.groups.topic_deleted(T, another).values()) == [
-            (OffsetTombstone(GROUP, T, 1),)
+        assert list(scene.groups.topic_deleted(T, another)) == [
+            (GROUP, (OffsetTombstone(GROUP, T, 1),))
         ]
-        for records in scene.groups.topic_deleted(T, TOPIC_ID).values():
+        for _, records in scene.groups.topic_deleted(T, TOPIC_ID):
             scene.write(records)
         assert (scene.offset("t"), scene.offset("t", 1), scene.offset("u")) == (None, None, 9)
+
+    def test_a_commit_in_a_new_topic_of_the_name_outlives_the_deletion_of_the_old_one(self) -> None:
+        """The offsets of the old topic go in pieces; the commit comes between two of them."""
+        scene = Scene()
+        for partition in range(STEP_ELEMENTS + 1):
+            scene.commit(7, partition=partition)
+        pieces = scene.groups.topic_deleted(T, TOPIC_ID)
+        scene.write(next(pieces)[1])
+        scene.commit(9, partition=STEP_ELEMENTS, topic_id=type(TOPIC_ID)(int=8))
+        assert list(pieces) == []
+        assert (scene.offset("t"), scene.offset("t", STEP_ELEMENTS)) == (None, 9)
 
 
 class TestExpiry:
@@ -328,17 +341,6 @@ class TestBounds:
             scene.commit(1, group_id=GroupId("three"))
         scene.commit(2, group_id=GroupId("one"))
 
-    def test_number_of_offsets(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_groups, "OFFSETS_MAX", 2)
-        scene = Scene()
-        scene.commit(1)
-        scene.commit(1, partition=1)
-        with pytest.raises(PolicyViolation):
-            scene.commit(1, partition=2)
-        records, _ = scene.groups.delete_offsets(GROUP, {T: [0]})
-        scene.write(records)
-        scene.commit(1, partition=2)
-
     def test_beyond_so_many_ids_given_out_new_members_are_let_in_at_once(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -357,7 +359,7 @@ class TestBounds:
         assert isinstance(told, NewMemberId), "the ids that nobody came back with count no more"
 
     def test_metadata_of_all_groups_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 400)
+        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2_428)
         scene = Scene()
         (a,) = scene.stable("a", protocols={"range": b"x" * 100})
         scene.sync(a, 1)
@@ -411,8 +413,8 @@ def test_groups_are_listed_by_id() -> None:
     scene.stable("a")
     scene.commit(1, group_id=GroupId("by-hand"))
     assert scene.groups.list_groups() == (
-        GroupListing(GroupId("by-hand"), "", "Empty"),
-        GroupListing(GROUP, "consumer", "Stable"),
+        ListedConsumerGroup(GroupId("by-hand"), "", "Empty"),
+        ListedConsumerGroup(GROUP, "consumer", "Stable"),
     )
 
 

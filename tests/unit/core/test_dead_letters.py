@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
-    DeadLetter,
+    AcquireRequest,
+    DeadLetterRange,
     Delta,
-    Limits,
     LogBatches,
     Reason,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
-    Wanted,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
 
@@ -23,8 +23,8 @@ A, B = MemberId("a"), MemberId("b")
 GAP, ACCEPT, RELEASE, REJECT = range(4)
 AVAILABLE, ACKNOWLEDGED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED
 ARCHIVING, ARCHIVED = RecordState.ARCHIVING, RecordState.ARCHIVED
-ON = Limits(lock_ms=100, delivery_count_max=2, in_flight_max=10, dead_letters=True)
-OFF = Limits(lock_ms=100, delivery_count_max=2, in_flight_max=10)
+ON = SharePartitionLimits(lock_ms=100, delivery_count_max=2, in_flight_max=10, dead_letters=True)
+OFF = SharePartitionLimits(lock_ms=100, delivery_count_max=2, in_flight_max=10)
 
 
 def taken(partition: SharePartition, end: int, member_id: MemberId = A) -> SharePartition:
@@ -34,7 +34,7 @@ def taken(partition: SharePartition, end: int, member_id: MemberId = A) -> Share
     partition.acquire(
         member_id,
         LogBatches(position, firsts, [first + 1 for first in firsts]),
-        wanted=Wanted(len(firsts), 500),
+        request=AcquireRequest(len(firsts), 500),
         limits=ON,
         now_ms=0,
     )
@@ -43,7 +43,7 @@ def taken(partition: SharePartition, end: int, member_id: MemberId = A) -> Share
 
 
 def settle(
-    partition: SharePartition, *acks: tuple[int, int, int], limits: Limits = ON
+    partition: SharePartition, *acks: tuple[int, int, int], limits: SharePartitionLimits = ON
 ) -> Delta | None:
     batches = [AckBatch(first, end, (kind,)) for first, end, kind in acks]
     delta = partition.acknowledge(A, batches, limits=limits, now_ms=0)
@@ -51,7 +51,9 @@ def settle(
     return delta
 
 
-def letters(partition: SharePartition, *, limits: Limits = ON, runs: int = 9) -> list[DeadLetter]:
+def letters(
+    partition: SharePartition, *, limits: SharePartitionLimits = ON, runs: int = 9
+) -> list[DeadLetterRange]:
     return partition.dead_letters(limits=limits, runs_max=runs)
 
 
@@ -66,7 +68,7 @@ def test_rejected_record_waits_and_keeps_the_start_offset_where_it_is() -> None:
     assert settle(partition, (0, 1, REJECT), (1, 3, ACCEPT)) == (
         Delta(0, 2, (StateBatch(0, 1, ARCHIVING, 1), StateBatch(1, 3, ACKNOWLEDGED, 1)))
     )
-    assert letters(partition) == [DeadLetter(0, 1, 1, Reason.REJECTED)]
+    assert letters(partition) == [DeadLetterRange(0, 1, 1, Reason.REJECTED)]
 
 
 def test_what_waits_is_nobodys_to_get_or_to_settle() -> None:
@@ -85,14 +87,14 @@ def test_record_is_copied_when_its_last_delivery_ends_however_it_does() -> None:
     for _ in range(3):  # Each by itself: the last delivery of a record is of that record alone.
         taken(partition, 3)
     settle(partition, (0, 1, RELEASE))
-    assert letters(partition) == [DeadLetter(0, 1, 2, Reason.EXHAUSTED)]
+    assert letters(partition) == [DeadLetterRange(0, 1, 2, Reason.EXHAUSTED)]
     partition.expire(limits=ON, now_ms=100)
-    assert letters(partition) == [DeadLetter(0, 3, 2, Reason.EXHAUSTED)]
+    assert letters(partition) == [DeadLetterRange(0, 3, 2, Reason.EXHAUSTED)]
     again = taken(SharePartition(0), 1)
     settle(again, (0, 1, RELEASE))
     taken(again, 1)
     again.release_member(A, limits=ON)
-    assert letters(again) == [DeadLetter(0, 1, 2, Reason.EXHAUSTED)]
+    assert letters(again) == [DeadLetterRange(0, 1, 2, Reason.EXHAUSTED)]
 
 
 def test_unreadable_record_says_so_in_the_end() -> None:
@@ -104,13 +106,13 @@ def test_unreadable_record_says_so_in_the_end() -> None:
     assert partition.release_unreadable(B, [(0, 1)], limits=ON) is None
     partition.release_unreadable(A, [(0, 1)], limits=ON)
     partition.check()
-    assert letters(partition) == [DeadLetter(0, 1, 2, Reason.UNREADABLE)]
+    assert letters(partition) == [DeadLetterRange(0, 1, 2, Reason.UNREADABLE)]
 
 
 def test_gaps_and_what_compaction_took_are_no_dead_letters() -> None:
     partition = taken(SharePartition(0), 2)
     settle(partition, (0, 1, GAP), (1, 2, RELEASE))
-    partition.acquire(A, LogBatches(1, [2], [3]), wanted=Wanted(1, 1), limits=ON, now_ms=0)
+    partition.acquire(A, LogBatches(1, [2], [3]), request=AcquireRequest(1, 1), limits=ON, now_ms=0)
     partition.check()
     assert letters(partition) == []
     assert partition.start_offset == 2
@@ -126,8 +128,8 @@ def test_archived_record_lets_the_start_offset_pass() -> None:
     assert partition.archived([(1, 3)]) == Delta(0, 2, (StateBatch(1, 3, ARCHIVED, 1),))
     partition.check()
     assert letters(partition) == [
-        DeadLetter(0, 1, 1, Reason.REJECTED),
-        DeadLetter(3, 4, 1, Reason.REJECTED),
+        DeadLetterRange(0, 1, 1, Reason.REJECTED),
+        DeadLetterRange(3, 4, 1, Reason.REJECTED),
     ]
     assert partition.archived([(0, 1), (3, 4)]) == Delta(4, 0)
 
@@ -156,7 +158,7 @@ def test_letters_whose_records_the_log_deleted_are_gone() -> None:
     partition = rejected(4)
     assert partition.move_log_start(2) == Delta(2, 0)
     partition.check()
-    assert letters(partition) == [DeadLetter(2, 4, 1, Reason.REJECTED)]
+    assert letters(partition) == [DeadLetterRange(2, 4, 1, Reason.REJECTED)]
     assert partition.archived([(0, 3)]) == Delta(3, 0)
 
 
@@ -164,7 +166,7 @@ def test_what_waits_takes_no_room_from_records_in_flight_but_counts_as_runs() ->
     partition = rejected(10)
     assert partition.can_acquire(ON)
     assert partition.snapshot().archiving_count == 10
-    assert partition.is_full(Limits(runs_max=1))
+    assert partition.is_full(SharePartitionLimits(runs_max=1))
 
 
 def test_restart_keeps_what_waits_and_tells_the_reason_from_the_count() -> None:
@@ -173,8 +175,8 @@ def test_restart_keeps_what_waits_and_tells_the_reason_from_the_count() -> None:
     partition.check()
     assert letters(partition) == letters(partition, limits=OFF)
     assert letters(partition) == [
-        DeadLetter(0, 2, 1, Reason.REJECTED),
-        DeadLetter(3, 4, 2, Reason.EXHAUSTED),
+        DeadLetterRange(0, 2, 1, Reason.REJECTED),
+        DeadLetterRange(3, 4, 2, Reason.EXHAUSTED),
     ]
     assert partition.next_fetch_offset() == 2
 

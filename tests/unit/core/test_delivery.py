@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     STATE_AFTER,
     Ack,
-    Delivery,
-    Limits,
+    InFlightState,
     Reason,
     RecordState,
+    SharePartitionLimits,
     renewed,
     settled,
 )
@@ -53,38 +53,38 @@ def test_acknowledgements_have_the_numbers_of_the_wire() -> None:
 def test_acknowledged_record_goes_where_the_table_says(
     ack: Ack, delivery_count: int, expected: RecordState
 ) -> None:
-    held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
-    limits = Limits(delivery_count_max=5)
-    assert settled(held, ack, limits=limits) == Delivery(expected, delivery_count)
+    held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
+    limits = SharePartitionLimits(delivery_count_max=5)
+    assert settled(held, ack, limits=limits) == InFlightState(expected, delivery_count)
 
 
 @pytest.mark.parametrize(
     ("ack", "delivery_count", "expected"),
     [
-        (Ack.ACCEPT, 5, Delivery(RecordState.ACKNOWLEDGED, 5)),
-        (Ack.GAP, 5, Delivery(RecordState.ARCHIVED, 5)),
-        (Ack.RELEASE, 4, Delivery(RecordState.AVAILABLE, 4)),
-        (Ack.RELEASE, 5, Delivery(RecordState.ARCHIVING, 5, reason=Reason.EXHAUSTED)),
-        (Ack.REJECT, 1, Delivery(RecordState.ARCHIVING, 1, reason=Reason.REJECTED)),
-        (Ack.REJECT, 5, Delivery(RecordState.ARCHIVING, 5, reason=Reason.REJECTED)),
+        (Ack.ACCEPT, 5, InFlightState(RecordState.ACKNOWLEDGED, 5)),
+        (Ack.GAP, 5, InFlightState(RecordState.ARCHIVED, 5)),
+        (Ack.RELEASE, 4, InFlightState(RecordState.AVAILABLE, 4)),
+        (Ack.RELEASE, 5, InFlightState(RecordState.ARCHIVING, 5, reason=Reason.EXHAUSTED)),
+        (Ack.REJECT, 1, InFlightState(RecordState.ARCHIVING, 1, reason=Reason.REJECTED)),
+        (Ack.REJECT, 5, InFlightState(RecordState.ARCHIVING, 5, reason=Reason.REJECTED)),
     ],
 )
 def test_what_failed_for_good_waits_for_its_copy_where_there_is_a_dead_letter_queue(
-    ack: Ack, delivery_count: int, expected: Delivery
+    ack: Ack, delivery_count: int, expected: InFlightState
 ) -> None:
-    held = Delivery(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
-    limits = Limits(delivery_count_max=5, dead_letters=True)
+    held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
+    limits = SharePartitionLimits(delivery_count_max=5, dead_letters=True)
     assert settled(held, ack, limits=limits) == expected
 
 
 def test_renewed_record_changes_nothing_but_the_end_of_its_lock() -> None:
-    held = Delivery(RecordState.ACQUIRED, 3, MemberId("m"), 30_000)
-    assert renewed(held, lock_until_ms=50_000) == Delivery(
+    held = InFlightState(RecordState.ACQUIRED, 3, MemberId("m"), 30_000)
+    assert renewed(held, lock_deadline_ms=50_000) == InFlightState(
         RecordState.ACQUIRED, 3, MemberId("m"), 50_000
     )
 
 
 def test_renewal_settles_nothing() -> None:
-    held = Delivery(RecordState.ACQUIRED, 1, MemberId("m"), 30_000)
+    held = InFlightState(RecordState.ACQUIRED, 1, MemberId("m"), 30_000)
     with pytest.raises(AssertionError, match="settles nothing"):
-        settled(held, Ack.RENEW, limits=Limits())
+        settled(held, Ack.RENEW, limits=SharePartitionLimits())

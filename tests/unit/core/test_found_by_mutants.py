@@ -6,23 +6,23 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.acknowledgement import check_order
-from sharegroup.core.acquisition import Budget, entries
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.acknowledgement import check_order
+from sharegroup.core.share_partition.acquisition import AcquireBudget, entries
+from sharegroup.core.share_partition.delivery import (
     NEW,
     AckBatch,
     Acquired,
-    Delivery,
+    AcquireRequest,
+    InFlightState,
     LogBatches,
     RecordState,
     StateBatch,
-    Wanted,
 )
-from sharegroup.core.offset_runs import OffsetRuns, Run
-from sharegroup.core.run_heaps import RunsInState
-from sharegroup.core.share_partition import SharePartition
-from sharegroup.core.share_state import UNDECIDED, ShareStates
-from sharegroup.core.share_state_records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
+from sharegroup.core.share_partition.offset_runs import OffsetRuns, Run
+from sharegroup.core.share_partition.run_heaps import RunsInState
+from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.share_state.records import Records, ShareSnapshot, ShareTombstone, ShareUpdate
+from sharegroup.core.share_state.share_states import UNDECIDED, ShareStates
 from sharegroup.errors import (
     InvalidRecordState,
     InvalidRequest,
@@ -73,8 +73,8 @@ class TestRuns:
         assert runs.reach(first, end, runs_max=runs_max) == expected
 
     def test_heap_of_untrue_entries_is_made_anew_from_the_runs(self) -> None:
-        runs: OffsetRuns[Delivery] = OffsetRuns(0)
-        runs.append(2, Delivery(RecordState.ACKNOWLEDGED, 1))
+        runs: OffsetRuns[InFlightState] = OffsetRuns(0)
+        runs.append(2, InFlightState(RecordState.ACKNOWLEDGED, 1))
         runs.append(4, NEW)
         waiting = RunsInState(runs, RecordState.AVAILABLE)
         for _ in range(500):
@@ -92,7 +92,7 @@ class TestAcquisition:
     def test_nothing_to_take_isolates_nothing(self) -> None:
         """A suspicious record was given back below where the log was read."""
         log = LogBatches(5, [5], [10])
-        budget = Budget(log, Wanted(10, 10), locks_left=10, delivery_count_max=5)
+        budget = AcquireBudget(log, AcquireRequest(10, 10), locks_left=10, delivery_count_max=5)
         assert budget.take(5, 5, suspicion=4) == 5
         assert not budget.isolating
         assert budget.take(5, 10) == 10
@@ -100,12 +100,12 @@ class TestAcquisition:
     @pytest.mark.parametrize("batch_records", [0, 1])
     def test_units_of_one_record_are_entries_of_their_own(self, batch_records: int) -> None:
         log = LogBatches(0, [0, 1, 2], [1, 2, 3])
-        found = entries([Acquired(0, 3, 1)], log, Wanted(3, batch_records))
+        found = entries([Acquired(0, 3, 1)], log, AcquireRequest(3, batch_records))
         assert found == (Acquired(0, 1, 1), Acquired(1, 2, 1), Acquired(2, 3, 1))
 
     def test_no_entry_is_empty_where_a_batch_begins_at_the_end(self) -> None:
         log = LogBatches(0, [0, 10, 20], [10, 20, 30])
-        found = entries([Acquired(0, 20, 1)], log, Wanted(20, batch_records=12))
+        found = entries([Acquired(0, 20, 1)], log, AcquireRequest(20, batch_records=12))
         assert found == (Acquired(0, 20, 1),)
 
 

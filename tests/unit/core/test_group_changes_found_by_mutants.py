@@ -8,25 +8,30 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.assignor import assign
-from sharegroup.core.consumer_group_member import Decision
-from sharegroup.core.fetch_session import FetchKey, FetchPlan, FetchSessions, Picture
-from sharegroup.core.fetch_session import Wanted as FetchWanted
-from sharegroup.core.share_group_heartbeat import GroupLimits
-from sharegroup.core.share_group_picture import TopicPicture, metadata_hash
-from sharegroup.core.share_group_records import (
-    RecordType,
+from sharegroup.core.consumer_group.member import Decision
+from sharegroup.core.sessions.fetch_session import (
+    FetchKey,
+    FetchPlan,
+    FetchSessions,
+    ReportedOffsets,
+    RequestedPartition,
+)
+from sharegroup.core.share_group.assignor import assign
+from sharegroup.core.share_group.heartbeat import ShareGroupLimits
+from sharegroup.core.share_group.records import (
     ShareGroupMetadata,
+    ShareGroupRecordType,
     ShareGroupTargetAssignmentMember,
     Tombstone,
 )
+from sharegroup.core.share_group.share_group import TopicMetadata, metadata_hash
 from sharegroup.errors import (
     GroupMaxSizeReached,
     InvalidFetchSessionEpoch,
     InvalidGroupId,
     InvalidRequest,
 )
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicName, TopicPartition
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition, TopicName
 from tests.unit.core.consumer_group_scene import GROUP as CONSUMERS
 from tests.unit.core.consumer_group_scene import Scene as ConsumerScene
 from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id
@@ -39,7 +44,10 @@ class TestShareGroup:
         """The log was compacted: what they took back is not there any more."""
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
-        for record_type in (RecordType.MEMBER_METADATA, RecordType.TARGET_ASSIGNMENT_MEMBER):
+        for record_type in (
+            ShareGroupRecordType.MEMBER_METADATA,
+            ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER,
+        ):
             group.append((Tombstone(record_type, GROUP, B),))
         described = group.groups.describe(GROUP)
         assert [member.member_id for member in described.members] == [A]
@@ -47,7 +55,7 @@ class TestShareGroup:
     def test_tombstone_of_the_topics_takes_them_all(self) -> None:
         group = GroupUnderTest(orders=2)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(RecordType.STATE_PARTITION_METADATA, GROUP),))
+        group.append((Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),))
         assert group.groups.initialized_topics(GROUP) == ()
 
     def test_member_that_left_is_given_its_target_anew(self) -> None:
@@ -68,7 +76,7 @@ class TestShareGroup:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
         left, _ = group.records_of(group.request("a", -1))
-        offsets = {TopicPartition(topic_id("orders"), 0): 5}
+        offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         altered, _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
         digests = [
             record.metadata_hash
@@ -97,7 +105,7 @@ class TestShareGroup:
     ) -> None:
         """It is in the log; another one after an update would move every group's epoch."""
         found = [
-            TopicPicture(TopicName(name), TopicId(UUID(int=number)), 2)
+            TopicMetadata(TopicName(name), TopicId(UUID(int=number)), 2)
             for number, name in enumerate(names, 1)
         ]
         sizes = {topic.topic_id: frozenset({0, 1}) for topic in found}
@@ -118,16 +126,16 @@ class TestShareGroup:
 
     def test_group_that_an_administrator_makes_has_no_digest_yet(self) -> None:
         group = GroupUnderTest(orders=1)
-        offsets = {TopicPartition(topic_id("orders"), 0): 5}
+        offsets = {TopicIdPartition(topic_id("orders"), 0): 5}
         (record, _), _ = group.groups.alter_offsets(GROUP, offsets, group.topics)
         assert record == ShareGroupMetadata(GROUP, 2, 0)
 
     def test_session_ends_with_the_member_and_not_with_its_assignment(self) -> None:
         group = GroupUnderTest(orders=1)
         group.heartbeat("a", 0, "orders")
-        group.append((Tombstone(RecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
+        group.append((Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, A),))
         assert group.groups.next_session_expiry_ms() == 45_000
-        group.append((Tombstone(RecordType.MEMBER_METADATA, GROUP, A),))
+        group.append((Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, A),))
         assert group.groups.next_session_expiry_ms() is None
 
     def test_target_that_stays_is_not_written_again_when_another_joins(self) -> None:
@@ -170,7 +178,7 @@ class TestShareGroup:
         assert str(refused.value) == problem
 
     def test_member_that_is_one_too_many_is_told_the_limit(self) -> None:
-        group = GroupUnderTest(orders=1, limits=GroupLimits(members_max=1))
+        group = GroupUnderTest(orders=1, limits=ShareGroupLimits(members_max=1))
         group.heartbeat("a", 0, "orders")
         with pytest.raises(GroupMaxSizeReached) as refused:
             group.heartbeat("b", 0, "orders")
@@ -181,7 +189,7 @@ class TestAssignor:
     def test_who_has_too_much_gives_what_others_have_too(self) -> None:
         """And so n, who has no more than its share, keeps it."""
         topic = TopicId(UUID(int=1))
-        zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        zero, one = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
         m, n = MemberId("m"), MemberId("n")
         before = {n: frozenset({one}), m: frozenset({zero, one})}
         wanted = {n: frozenset({topic}), m: frozenset({topic})}
@@ -193,7 +201,7 @@ class TestAssignor:
     ) -> None:
         topic = TopicId(UUID(int=1))
         m, n = MemberId("m"), MemberId("n")
-        zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        zero, one = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
         before = {m: frozenset({zero}), n: frozenset({zero, one})}
         wanted = {m: frozenset({topic}), n: frozenset({topic})}
         assigned = assign(wanted, before, {topic: frozenset(range(5))})
@@ -204,8 +212,8 @@ class TestAssignor:
 class TestFetchSession:
     FIRST: FetchKey = ("a", 0)
     SECOND: FetchKey = ("b", 0)
-    FROM_5 = FetchWanted(fetch_offset=5, bytes_max=100, leader_epoch=-1)
-    FROM_9 = FetchWanted(fetch_offset=9, bytes_max=100, leader_epoch=-1)
+    FROM_5 = RequestedPartition(fetch_offset=5, bytes_max=100, leader_epoch=-1)
+    FROM_9 = RequestedPartition(fetch_offset=9, bytes_max=100, leader_epoch=-1)
 
     def plan(
         self,
@@ -213,11 +221,11 @@ class TestFetchSession:
         session_id: int,
         epoch: int,
         *,
-        named: dict[FetchKey, FetchWanted] | None = None,
+        named: dict[FetchKey, RequestedPartition] | None = None,
         forgotten: tuple[FetchKey, ...] = (),
     ) -> FetchPlan:
         return sessions.plan(
-            session_id, epoch, connection_id=1, named=named or {}, forgotten=forgotten
+            session_id, epoch, connection_id=1, named=named or {}, forgotten=forgotten, now_ms=0
         )
 
     def opened(self) -> FetchSessions:
@@ -248,12 +256,12 @@ class TestFetchSession:
     def test_partition_with_records_goes_last_and_is_wanted_as_before(self) -> None:
         sessions = self.opened()
         sessions.records_returned(1, [self.FIRST, ("unknown", 0)])
-        wanted = self.plan(sessions, 1, 1).wanted
+        wanted = self.plan(sessions, 1, 1).partitions
         assert list(wanted.items()) == [(self.SECOND, self.FROM_9), (self.FIRST, self.FROM_5)]
 
     def test_forgotten_partition_is_told_of_again(self) -> None:
         sessions = self.opened()
-        picture = Picture(high_watermark=7, start_offset=0)
+        picture = ReportedOffsets(high_watermark=7, start_offset=0)
         assert sessions.news(1, self.FIRST, picture)
         assert not sessions.news(1, self.FIRST, picture)
         self.plan(sessions, 1, 1, forgotten=(self.FIRST, ("unknown", 0)))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
     Acquired,
     AcquireMode,
-    Limits,
+    AcquireRequest,
     LogBatches,
     RecordState,
-    Wanted,
+    SharePartitionLimits,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
 
 A = MemberId("a")
@@ -37,11 +37,11 @@ PORTIONS = {
 
 
 def acquire(
-    partition: SharePartition, limits: Limits, mode: AcquireMode, now_ms: int
+    partition: SharePartition, limits: SharePartitionLimits, mode: AcquireMode, now_ms: int
 ) -> tuple[Acquired, ...]:
-    wanted = Wanted(500, RECORDS, mode)
+    wanted = AcquireRequest(500, RECORDS, mode)
     log = LogBatches(partition.next_fetch_offset(), [0, RECORDS], [RECORDS, 2 * RECORDS])
-    taken = partition.acquire(A, log, wanted=wanted, limits=limits, now_ms=now_ms)
+    taken = partition.acquire(A, log, request=wanted, limits=limits, now_ms=now_ms)
     partition.check()
     return taken.ranges
 
@@ -52,7 +52,7 @@ def test_portions_halve_from_half_of_the_deliveries_on(
     limit: int, portions: list[int], mode: AcquireMode
 ) -> None:
     """Each delivery of the first record runs out of time, whatever was locked with it."""
-    limits = Limits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
+    limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     sizes = []
     for attempt in range(limit):
@@ -69,7 +69,7 @@ def test_portions_halve_from_half_of_the_deliveries_on(
 @pytest.mark.parametrize("limit", range(2, 11))
 def test_every_record_is_delivered_as_often_as_permitted_and_then_archived(limit: int) -> None:
     """Nobody ever settles anything: each of 64 records comes exactly ``limit`` times."""
-    limits = Limits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
+    limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     deliveries = dict.fromkeys(range(RECORDS), 0)
     now_ms = 0
@@ -86,7 +86,7 @@ def test_every_record_is_delivered_as_often_as_permitted_and_then_archived(limit
 @pytest.mark.parametrize("limit", range(3, 11))
 def test_one_bad_record_costs_no_good_one_its_delivery(limit: int) -> None:
     """Whoever gets offset 40 fails with all of that answer; every other record is accepted."""
-    limits = Limits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
+    limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     accepted: set[int] = set()
     for now_ms in range(0, 100_000, 100):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.producer_state import ProducedBatch, ProducerStates
+from sharegroup.core.log.producer_state import ProducedBatch, ProducerStates
 from sharegroup.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.producer_state import ProducedBatch, ProducerEntry, ProducerStates
+from sharegroup.core.log.producer_state import ProducedBatch, ProducerEntry, ProducerStates
 from sharegroup.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
@@ -59,7 +59,7 @@ def test_batch_of_no_transaction_is_refused_while_one_is_open() -> None:
     with pytest.raises(InvalidTransactionState) as refused:
         states.check(7, epoch=0, base_sequence=1, count=1)
     assert str(refused.value) == (
-        "producer 7 epoch 0 has a transaction open since offset 100; the batch is of none"
+        "producer 7 epoch 0 has a transaction open since offset 100; the batch is not part of it"
     )
     assert states.check(7, epoch=0, base_sequence=1, count=1, is_transactional=True) is None
 
@@ -126,7 +126,7 @@ def test_markers_of_old_producers_and_old_coordinators_are_refused() -> None:
     with pytest.raises(TransactionCoordinatorFenced) as fenced:
         states.check_marker(7, epoch=4, coordinator_epoch=4)
     assert str(fenced.value) == (
-        "producer 7: a coordinator of epoch 5 wrote here, the marker has 4"
+        "producer 7: the last marker had coordinator epoch 5, this marker has 4"
     )
 
 

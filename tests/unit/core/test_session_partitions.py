@@ -6,17 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.session_partitions import Owner, SessionPartitions, Watches
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicPartition
+from sharegroup.core.sessions.session_partitions import Owner, SessionPartitions, Watches
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicIdPartition
 
 TOPIC, OTHER_TOPIC = TopicId(UUID(int=7)), TopicId(UUID(int=8))
-P0, P1, P2 = (TopicPartition(TOPIC, partition) for partition in range(3))
+P0, P1, P2 = (TopicIdPartition(TOPIC, partition) for partition in range(3))
 G, H = GroupId("g"), GroupId("h")
 OWNER: Owner = (G, MemberId("m"))
 
 
 def ready(
-    *partitions: TopicPartition, owner: Owner = OWNER, watches: Watches | None = None
+    *partitions: TopicIdPartition, owner: Owner = OWNER, watches: Watches | None = None
 ) -> SessionPartitions:
     """A session of these partitions, each of which may be used."""
     session = SessionPartitions(owner, Watches() if watches is None else watches)
@@ -26,7 +26,7 @@ def ready(
     return session
 
 
-def turns(session: SessionPartitions) -> list[TopicPartition]:
+def turns(session: SessionPartitions) -> list[TopicIdPartition]:
     """Take every turn there is, and find nothing."""
     return [session.take_turn() for _ in range(session.ready_count)]
 
@@ -94,7 +94,7 @@ def test_new_records_are_told_to_all_groups_and_released_ones_to_theirs() -> Non
     assert len(watches) == 0
 
 
-@pytest.mark.parametrize("key", ["P0", OWNER, TopicPartition(OTHER_TOPIC, 0)])
+@pytest.mark.parametrize("key", ["P0", OWNER, TopicIdPartition(OTHER_TOPIC, 0)])
 def test_event_elsewhere_is_told_to_nobody(key: object) -> None:
     watches = Watches()
     turns(ready(P0, watches=watches))
@@ -116,7 +116,8 @@ def test_too_little_is_watched_and_nothing_is_quiet() -> None:
     watches = Watches()
     session = ready(P0, P1, watches=watches)
     session.quieten(P1)
-    session.watch_ready()
+    session.watch(P0)
+    session.watch(P1)  # It is quiet, so it is watched already.
     assert session.ready == (P0,)
     assert (watches.happened(P0), watches.happened(P1)) == ([OWNER], [OWNER])
     assert session.ready == (P0, P1)
@@ -125,14 +126,14 @@ def test_too_little_is_watched_and_nothing_is_quiet() -> None:
 @pytest.mark.parametrize("kind", ["doubtful", "ready", "quiet"])
 def test_removed_partition_is_gone_and_not_watched(kind: str) -> None:
     watches = Watches()
-    session = ready(P0, TopicPartition(OTHER_TOPIC, 1), watches=watches)
+    session = ready(P0, TopicIdPartition(OTHER_TOPIC, 1), watches=watches)
     if kind != "ready":
         session.take_turn()
     if kind == "doubtful":
         session.doubt(P0)
     session.remove(P0)
     session.remove(P0)
-    assert tuple(session) == (TopicPartition(OTHER_TOPIC, 1),)
+    assert tuple(session) == (TopicIdPartition(OTHER_TOPIC, 1),)
     assert list(session.topic_ids) == [OTHER_TOPIC]
     assert (P0 in session, len(watches)) == (False, 0)
 
@@ -162,7 +163,7 @@ def test_as_a_container_it_holds_partitions_and_share_partitions_of_its_group() 
     session.take_turn()
     session.add([P2])
     assert all(partition in session for partition in (P0, P1, P2))
-    assert TopicPartition(OTHER_TOPIC, 0) not in session
+    assert TopicIdPartition(OTHER_TOPIC, 0) not in session
     assert SharePartitionKey(G, *P0) in session
     assert SharePartitionKey(H, *P0) not in session
     assert "P0" not in session

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.share_group import (
-    AlteredOffset,
-    GroupDescription,
-    GroupLimits,
-    GroupListing,
-    MemberDescription,
-    ShareGroups,
-    Uninitialized,
-)
-from sharegroup.core.share_group_records import (
+from sharegroup.core.share_group.records import (
     InitializedTopic,
-    RecordType,
     ShareGroupMetadata,
+    ShareGroupRecordType,
     ShareGroupStatePartitionMetadata,
     Tombstone,
     by_topic,
 )
+from sharegroup.core.share_group.share_group import existing_names
+from sharegroup.core.share_group.share_groups import (
+    AlteredOffset,
+    DescribedShareGroup,
+    DescribedShareMember,
+    ListedShareGroup,
+    ShareGroupLimits,
+    ShareGroups,
+    Uninitialized,
+)
 from sharegroup.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
-from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicPartition
+from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicIdPartition
 from tests.unit.core.group_under_test import GROUP, GroupUnderTest, partitions, topic_id, topics
 
 A, B = topic_id("a"), topic_id("b")
+EXISTING = {"a", "b", "c", "d"}
 
 
 def key(topic: object, partition: int) -> SharePartitionKey:
@@ -62,10 +64,28 @@ def test_partition_added_to_a_known_topic_starts_at_its_beginning() -> None:
 
 def test_names_are_those_of_the_request_and_of_all_members() -> None:
     group = GroupUnderTest(a=1)
-    assert group.groups.subscribed_names(group.request("m", 0, "a")) == {"a"}
+    assert group.groups.subscribed_names(group.request("m", 0, "a"), EXISTING) == {"a"}
     group.heartbeat("m", 0, "a", "b")
-    assert group.groups.subscribed_names(group.request("n", 0, "c")) == {"a", "b", "c"}
-    assert group.groups.subscribed_names(group.request("m", 2)) == {"a", "b"}
+    assert group.groups.subscribed_names(group.request("n", 0, "c"), EXISTING) == {"a", "b", "c"}
+    assert group.groups.subscribed_names(group.request("m", 2), EXISTING) == {"a", "b"}
+
+
+class Looked(set[str]):
+    """Names of topics; counts how often one was looked up."""
+
+    count = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.count += 1
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize("length", [3, 100, 29_000])
+def test_names_of_topics_that_do_not_exist_cost_nothing(length: int) -> None:
+    names = tuple(sorted([*(f"topic-{number:05}" for number in range(length)), "a", "z"]))
+    existing = Looked({"a", "b", "z", "topic-00001", "topic-99999"})
+    assert set(existing_names(names, existing)) == {"a", "topic-00001", "z"}
+    assert existing.count < 50
 
 
 def test_initialized_partitions_are_recorded_with_those_before() -> None:
@@ -102,7 +122,7 @@ def test_initialized_topics_and_keys() -> None:
 
 
 def test_member_that_is_silent_for_too_long_is_removed() -> None:
-    group = GroupUnderTest(a=2, limits=GroupLimits(session_timeout_ms=45_000))
+    group = GroupUnderTest(a=2, limits=ShareGroupLimits(session_timeout_ms=45_000))
     group.heartbeat("m", 0, "a")
     group.heartbeat("n", 0, "a")
     group.now_ms = 44_999
@@ -176,17 +196,17 @@ def test_description() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("n", 0, "a")
     group.heartbeat("m", 0, "a", "none")
-    assert group.groups.describe(GROUP) == GroupDescription(
+    assert group.groups.describe(GROUP) == DescribedShareGroup(
         GROUP,
         "Stable",
         3,
         3,
         "simple",
         (
-            MemberDescription(
+            DescribedShareMember(
                 MemberId("m"), None, 3, "client", "/127.0.0.1", ("a", "none"), partitions("a", 0)
             ),
-            MemberDescription(
+            DescribedShareMember(
                 MemberId("n"), None, 2, "client", "/127.0.0.1", ("a",), partitions("a", 0, 1)
             ),
         ),
@@ -202,8 +222,8 @@ def test_list_of_groups() -> None:
     group = emptied(a=1)
     group.records_of(group.request("x", 0, "a", group_id=GroupId("bills")))
     assert group.groups.list_groups() == (
-        GroupListing(GroupId("bills"), "Stable"),
-        GroupListing(GROUP, "Empty"),
+        ListedShareGroup(GroupId("bills"), "Stable"),
+        ListedShareGroup(GROUP, "Empty"),
     )
 
 
@@ -211,9 +231,9 @@ def test_deleting_a_group_leaves_nothing_behind() -> None:
     group = emptied(a=2)
     records, keys = group.groups.delete_group(GROUP)
     assert records == (
-        Tombstone(RecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
-        Tombstone(RecordType.STATE_PARTITION_METADATA, GROUP),
-        Tombstone(RecordType.METADATA, GROUP),
+        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_METADATA, GROUP),
+        Tombstone(ShareGroupRecordType.STATE_PARTITION_METADATA, GROUP),
+        Tombstone(ShareGroupRecordType.METADATA, GROUP),
     )
     assert keys == (key(A, 0), key(A, 1))
     group.append(records)
@@ -234,7 +254,7 @@ def test_group_with_members_is_not_deleted_or_altered() -> None:
     for command in (
         lambda: group.groups.delete_group(GROUP),
         lambda: group.groups.delete_offsets(GROUP, [A]),
-        lambda: group.groups.alter_offsets(GROUP, {TopicPartition(A, 0): 5}, group.topics),
+        lambda: group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 0): 5}, group.topics),
     ):
         with pytest.raises(NonEmptyGroup, match="group 'orders' must be empty; it has 1 members"):
             command()
@@ -270,7 +290,7 @@ def test_topic_with_deleted_offsets_is_new_again_in_a_later_epoch() -> None:
 
 def test_altering_offsets_raises_the_epoch_and_fences_with_it() -> None:
     group = emptied(a=2)
-    records, altered = group.groups.alter_offsets(GROUP, {TopicPartition(A, 1): 70}, group.topics)
+    records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 70}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 70, state_epoch=4),)
     metadata = records[0]
     assert isinstance(metadata, ShareGroupMetadata)
@@ -279,7 +299,7 @@ def test_altering_offsets_raises_the_epoch_and_fences_with_it() -> None:
 
 def test_altering_twice_fences_twice() -> None:
     group = emptied(a=1)
-    offsets = {TopicPartition(A, 0): 70}
+    offsets = {TopicIdPartition(A, 0): 70}
     group.append(group.groups.alter_offsets(GROUP, offsets, group.topics)[0])
     assert group.groups.alter_offsets(GROUP, offsets, group.topics)[1] == (
         AlteredOffset(key(A, 0), 70, state_epoch=5),
@@ -288,10 +308,10 @@ def test_altering_twice_fences_twice() -> None:
 
 def test_altering_makes_the_group_and_initializes_what_it_names() -> None:
     group = GroupUnderTest(a=2)
-    records, altered = group.groups.alter_offsets(GROUP, {TopicPartition(A, 1): 7}, group.topics)
+    records, altered = group.groups.alter_offsets(GROUP, {TopicIdPartition(A, 1): 7}, group.topics)
     assert altered == (AlteredOffset(key(A, 1), 7, state_epoch=2),)
     group.append(records)
-    assert group.groups.list_groups() == (GroupListing(GROUP, "Empty"),)
+    assert group.groups.list_groups() == (ListedShareGroup(GROUP, "Empty"),)
     assert group.groups.initialized_topics(GROUP) == (InitializedTopic(A, "a", frozenset({1})),)
 
 
@@ -334,8 +354,8 @@ def test_restarted_group_goes_on_without_a_new_epoch() -> None:
 
 def test_tombstone_of_an_unknown_group_is_passed_over() -> None:
     groups = ShareGroups()
-    groups.replay(Tombstone(RecordType.MEMBER_METADATA, GROUP, MemberId("m")))
-    groups.replay(Tombstone(RecordType.METADATA, GROUP))
+    groups.replay(Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")))
+    groups.replay(Tombstone(ShareGroupRecordType.METADATA, GROUP))
     assert len(groups) == 0
 
 

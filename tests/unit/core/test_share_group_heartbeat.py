@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from sharegroup.core.share_group import GroupLimits, HeartbeatReply
-from sharegroup.core.share_group_records import (
-    RecordType,
+from sharegroup.core.share_group.records import (
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
+    ShareGroupRecordType,
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
     Tombstone,
 )
+from sharegroup.core.share_group.share_groups import HeartbeatReply, ShareGroupLimits
 from sharegroup.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
@@ -168,7 +168,8 @@ def test_any_other_epoch_is_fenced(epoch: int) -> None:
     group.heartbeat("m", 2)
     group.heartbeat("o", 0, "a")
     group.heartbeat("m", 3)
-    with pytest.raises(FencedMemberEpoch, match=f"epoch {epoch} came, 4 was expected or 3"):
+    text = f"epoch {epoch} is fenced: expected 4 or the previous epoch 3"
+    with pytest.raises(FencedMemberEpoch, match=text):
         group.heartbeat("m", epoch)
 
 
@@ -182,7 +183,7 @@ def test_fenced_member_can_join_again() -> None:
 
 def test_interval_holds_back_what_only_moves_partitions_about() -> None:
     """A member resubscribes to fewer topics: the other one may wait for what it left."""
-    group = GroupUnderTest(a=4, limits=GroupLimits(assignment_interval_ms=1_000))
+    group = GroupUnderTest(a=4, limits=ShareGroupLimits(assignment_interval_ms=1_000))
     for member_id in "mno":
         group.heartbeat(member_id, 0, "a")
     assert group.heartbeat("m", 2) == reply("m", 4, partitions("a", 2, 3))
@@ -195,7 +196,7 @@ def test_interval_holds_back_what_only_moves_partitions_about() -> None:
 
 
 def test_interval_never_holds_back_the_partitions_of_a_member_that_left() -> None:
-    group = GroupUnderTest(a=4, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=4, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("m", 0, "a")
     group.heartbeat("n", 0, "a")
     group.heartbeat("m", 2)
@@ -204,13 +205,13 @@ def test_interval_never_holds_back_the_partitions_of_a_member_that_left() -> Non
 
 
 def test_interval_never_holds_back_a_member_that_has_nothing() -> None:
-    group = GroupUnderTest(a=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("m", 0, "a")
     assert group.heartbeat("n", 0, "a") == reply("n", 3, partitions("a", 0))
 
 
 def test_interval_never_holds_back_a_topic_that_its_reader_dropped() -> None:
-    group = GroupUnderTest(a=1, b=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=1, b=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("m", 0, "a")
     group.heartbeat("n", 0, "a", "b")
     assert group.heartbeat("m", 2) == reply("m", 3)
@@ -221,14 +222,14 @@ def test_interval_never_holds_back_a_topic_that_its_reader_dropped() -> None:
 
 def test_interval_never_holds_back_a_member_that_wants_something_else() -> None:
     """Its target is not empty, but holds nothing that it wants any more."""
-    group = GroupUnderTest(a=1, b=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=1, b=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("n", 0, "b")
     group.heartbeat("m", 0, "a")
     assert group.heartbeat("m", 3, "b") == reply("m", 4, partitions("b", 0))
 
 
 def test_interval_holds_nothing_back_after_the_clock_went_back() -> None:
-    group = GroupUnderTest(a=4, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=4, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.now_ms = 1_000_000
     group.heartbeat("m", 0, "a")
     group.now_ms = 999_000
@@ -237,7 +238,7 @@ def test_interval_holds_nothing_back_after_the_clock_went_back() -> None:
 
 def test_member_that_unsubscribed_loses_the_topic_before_the_target_follows() -> None:
     """B is still targeted at m, which does not want it any more; n has it as well."""
-    group = GroupUnderTest(a=1, b=1, limits=GroupLimits(assignment_interval_ms=10_000))
+    group = GroupUnderTest(a=1, b=1, limits=ShareGroupLimits(assignment_interval_ms=10_000))
     group.heartbeat("m", 0, "a", "b")
     group.heartbeat("n", 0, "a", "b")
     group.heartbeat("o", 0, "a", "b")
@@ -255,9 +256,9 @@ def test_leaving_writes_tombstones_and_raises_the_epoch() -> None:
     records, answer = group.records_of(group.request("m", -1))
     assert answer == reply("m", -1)
     assert records == (
-        Tombstone(RecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
-        Tombstone(RecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
-        Tombstone(RecordType.MEMBER_METADATA, GROUP, MemberId("m")),
+        Tombstone(ShareGroupRecordType.CURRENT_MEMBER_ASSIGNMENT, GROUP, MemberId("m")),
+        Tombstone(ShareGroupRecordType.TARGET_ASSIGNMENT_MEMBER, GROUP, MemberId("m")),
+        Tombstone(ShareGroupRecordType.MEMBER_METADATA, GROUP, MemberId("m")),
         ShareGroupMetadata(GROUP, 4, records[3].metadata_hash),
     )
 
@@ -333,7 +334,7 @@ def test_member_that_does_not_exist_is_unknown(epoch: int) -> None:
     ("epoch", "error"), [(0, GroupMaxSizeReached), (1, GroupMaxSizeReached), (-1, UnknownMemberId)]
 )
 def test_full_group_takes_nobody_new(epoch: int, error: type[KafkaError]) -> None:
-    group = GroupUnderTest(a=1, limits=GroupLimits(members_max=1))
+    group = GroupUnderTest(a=1, limits=ShareGroupLimits(members_max=1))
     group.heartbeat("m", 0, "a")
     with pytest.raises(error):
         group.heartbeat("n", epoch, "a")
@@ -341,5 +342,5 @@ def test_full_group_takes_nobody_new(epoch: int, error: type[KafkaError]) -> Non
 
 
 def test_heartbeat_interval_of_the_group_is_told() -> None:
-    group = GroupUnderTest(a=1, limits=GroupLimits(heartbeat_interval_ms=1_234))
+    group = GroupUnderTest(a=1, limits=ShareGroupLimits(heartbeat_interval_ms=1_234))
     assert group.heartbeat("m", 0, "a").heartbeat_interval_ms == 1_234

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
     Acquired,
     AcquireMode,
+    AcquireRequest,
     Acquisition,
     Delta,
-    Limits,
     LogBatches,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
-    Wanted,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
 
@@ -29,7 +29,7 @@ A, B = MemberId("a"), MemberId("b")
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
-LIMITS = Limits(lock_ms=100, delivery_count_max=3, in_flight_max=20)
+LIMITS = SharePartitionLimits(lock_ms=100, delivery_count_max=3, in_flight_max=20)
 
 
 class Shown:
@@ -53,7 +53,7 @@ class Shown:
         acquisition = self.partition.acquire(
             member_id,
             log or LogBatches(position, firsts, [first + 1 for first in firsts]),
-            wanted=Wanted(records_max, 500, mode),
+            request=AcquireRequest(records_max, 500, mode),
             limits=self.limits,
             now_ms=now_ms,
         )
@@ -122,7 +122,7 @@ def test_lock_ends_at_its_deadline_whether_swept_or_not(shown: Shown) -> None:
 
 
 def test_full_partition_takes_nothing_new_but_delivers_again(shown: Shown) -> None:
-    shown.limits = Limits(lock_ms=100, runs_max=3)
+    shown.limits = SharePartitionLimits(lock_ms=100, runs_max=3)
     shown.acquire(A, 5)
     shown.ack(A, (1, 2, RELEASE))
     assert shown.partition.is_full(shown.limits)
@@ -203,7 +203,7 @@ def test_strict_records_max_leaves_the_rest_of_a_log_batch(shown: Shown) -> None
 def test_limit_lowered_at_run_time_still_delivers_what_waits(shown: Shown) -> None:
     shown.acquire(A, 10)
     shown.ack(A, (0, 10, RELEASE))
-    shown.limits = Limits(in_flight_max=4)
+    shown.limits = SharePartitionLimits(in_flight_max=4)
     assert shown.ranges(B, 100) == [Acquired(0, 4, 2)]
     assert shown.ranges(B, 100) == []
 
@@ -360,7 +360,7 @@ def test_expiry_of_the_last_delivery_archives(shown: Shown) -> None:
 
 def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
     shown.acquire(A, 2)
-    shown.limits = Limits(delivery_count_max=1)
+    shown.limits = SharePartitionLimits(delivery_count_max=1)
     assert shown.ack(A, (1, 2, RELEASE)) == Delta(0, 1, (StateBatch(1, 2, ARCHIVED, 1),))
 
 
@@ -369,7 +369,7 @@ def test_lowered_delivery_limit_counts_at_once(shown: Shown) -> None:
 
 def test_batch_with_a_bad_record_is_delivered_in_halves_and_then_one_by_one(shown: Shown) -> None:
     """As seen on Kafka: limit 5, a batch of 100, all of it released each time."""
-    shown.limits = Limits(delivery_count_max=5)
+    shown.limits = SharePartitionLimits(delivery_count_max=5)
     sizes = []
     for _ in range(6):
         position = shown.partition.next_fetch_offset()
@@ -380,7 +380,7 @@ def test_batch_with_a_bad_record_is_delivered_in_halves_and_then_one_by_one(show
 
 
 def test_nothing_is_delivered_beside_records_that_came_back_too_often(shown: Shown) -> None:
-    shown.limits = Limits(delivery_count_max=5)
+    shown.limits = SharePartitionLimits(delivery_count_max=5)
     for _ in range(3):
         shown.acquire(A, 2)
         shown.ack(A, (0, 2, RELEASE))
@@ -389,7 +389,7 @@ def test_nothing_is_delivered_beside_records_that_came_back_too_often(shown: Sho
 
 
 def test_records_that_came_back_too_often_wait_for_a_reply_of_their_own(shown: Shown) -> None:
-    shown.limits = Limits(delivery_count_max=5)
+    shown.limits = SharePartitionLimits(delivery_count_max=5)
     shown.acquire(A, 3)
     shown.ack(A, (0, 1, RELEASE), (1, 2, RELEASE))
     for now_ms in range(2):
@@ -403,7 +403,7 @@ def test_records_that_came_back_too_often_wait_for_a_reply_of_their_own(shown: S
 
 def test_records_released_while_others_were_settled_need_no_isolation(shown: Shown) -> None:
     """A worker that tries some records again later: they come along with others to the end."""
-    shown.limits = Limits(delivery_count_max=5)
+    shown.limits = SharePartitionLimits(delivery_count_max=5)
     assert shown.ranges(A, 4) == [Acquired(0, 4, 1)]
     shown.ack(A, (0, 1, RELEASE), (1, 4, ACCEPT))
     for delivery, first in ((2, 4), (3, 7), (4, 10), (5, 13)):
@@ -413,7 +413,7 @@ def test_records_released_while_others_were_settled_need_no_isolation(shown: Sho
 
 
 def test_record_told_apart_once_stays_so_while_it_is_released(shown: Shown) -> None:
-    shown.limits = Limits(delivery_count_max=5)
+    shown.limits = SharePartitionLimits(delivery_count_max=5)
     shown.acquire(A, 2)
     shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
     for delivery in (2, 3, 4):
@@ -423,7 +423,7 @@ def test_record_told_apart_once_stays_so_while_it_is_released(shown: Shown) -> N
 
 
 def test_lock_that_ended_forgets_that_its_record_was_told_apart(shown: Shown) -> None:
-    shown.limits = Limits(lock_ms=100, delivery_count_max=4)
+    shown.limits = SharePartitionLimits(lock_ms=100, delivery_count_max=4)
     shown.acquire(A, 2)
     shown.ack(A, (0, 1, RELEASE), (1, 2, ACCEPT))
     assert shown.ranges(A, 2) == [Acquired(0, 1, 2), Acquired(2, 3, 1)]
@@ -478,7 +478,7 @@ def test_lock_that_ended_cannot_be_renewed(shown: Shown) -> None:
 
 def test_renewal_can_be_switched_off(shown: Shown) -> None:
     shown.acquire(A, 2, now_ms=0)
-    shown.limits = Limits(renewal=False)
+    shown.limits = SharePartitionLimits(renewal=False)
     with pytest.raises(InvalidRecordState, match=r"offsets 0 to 1 cannot be renewed: share\.renew"):
         shown.ack(A, (0, 2, RENEW))
     assert shown.ack(A, (0, 2, ACCEPT)) == Delta(2, 0)
@@ -487,7 +487,7 @@ def test_renewal_can_be_switched_off(shown: Shown) -> None:
 def test_renewal_takes_the_duration_of_now(shown: Shown) -> None:
     """A shortened duration lets a renewed lock end even sooner than it would have."""
     shown.acquire(A, 1, now_ms=0)
-    shown.limits = Limits(lock_ms=10)
+    shown.limits = SharePartitionLimits(lock_ms=10)
     shown.ack(A, (0, 1, RENEW), now_ms=5)
     assert shown.partition.next_expiry_ms() == 15
 
@@ -548,7 +548,7 @@ def test_lock_taken_again_expires_by_its_new_deadline(shown: Shown) -> None:
 
 def test_shortened_lock_duration_expires_first(shown: Shown) -> None:
     shown.acquire(A, 1, now_ms=0)
-    shown.limits = Limits(lock_ms=10)
+    shown.limits = SharePartitionLimits(lock_ms=10)
     shown.acquire(B, 1, now_ms=5)
     assert shown.partition.next_expiry_ms() == 15
     assert shown.expire(15) == Delta(0, 0, (StateBatch(1, 2, AVAILABLE, 1),))
@@ -610,7 +610,7 @@ def test_restored_partition_forgets_locks_and_nothing_else() -> None:
             log_end=100,
         )
     )
-    shown.limits = Limits(delivery_count_max=10)
+    shown.limits = SharePartitionLimits(delivery_count_max=10)
     assert shown.picture() == [
         (10, 12, AVAILABLE, 0),
         (12, 14, ACKNOWLEDGED, 1),
@@ -689,9 +689,9 @@ def test_range_of_any_size_costs_what_a_record_costs() -> None:
     count = 10**12
     half = count // 2
     partition = SharePartition(0)
-    limits = Limits(in_flight_max=count)
+    limits = SharePartitionLimits(in_flight_max=count)
     log = LogBatches(0, [0, half], [half, count])
-    taken = partition.acquire(A, log, wanted=Wanted(count, count), limits=limits, now_ms=0)
+    taken = partition.acquire(A, log, request=AcquireRequest(count, count), limits=limits, now_ms=0)
     assert taken == Acquisition((Acquired(0, count, 1),), None)
     renewal = [AckBatch(0, count, (RENEW,))]
     assert partition.acknowledge(A, renewal, limits=limits, now_ms=1) is None
@@ -700,7 +700,7 @@ def test_range_of_any_size_costs_what_a_record_costs() -> None:
         half, 0, (StateBatch(half, count, AVAILABLE, 1),)
     )
     log = LogBatches(half, [half], [count])
-    again = partition.acquire(B, log, wanted=Wanted(count, count), limits=limits, now_ms=3)
+    again = partition.acquire(B, log, request=AcquireRequest(count, count), limits=limits, now_ms=3)
     assert again.ranges == (Acquired(half, count, 2),)
     accept = [AckBatch(half, count, (ACCEPT,))]
     assert partition.acknowledge(B, accept, limits=limits, now_ms=4) == Delta(count, 0)
@@ -715,12 +715,15 @@ def test_heaps_do_not_grow_with_the_history(shown: Shown) -> None:
         shown.partition.acquire(
             B,
             LogBatches(1, [1], [2]),
-            wanted=Wanted(1, 1),
-            limits=Limits(delivery_count_max=10_000),
+            request=AcquireRequest(1, 1),
+            limits=SharePartitionLimits(delivery_count_max=10_000),
             now_ms=0,
         )
         shown.partition.acknowledge(
-            B, [AckBatch(1, 2, (RELEASE,))], limits=Limits(delivery_count_max=10_000), now_ms=0
+            B,
+            [AckBatch(1, 2, (RELEASE,))],
+            limits=SharePartitionLimits(delivery_count_max=10_000),
+            now_ms=0,
         )
     shown.partition.check()
     assert len(shown.partition._locks) < 100

@@ -14,23 +14,25 @@ from typing import Any
 
 import pytest
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     AckBatch,
     Acquired,
-    Limits,
+    AcquireRequest,
     LogBatches,
     RecordState,
+    SharePartitionLimits,
     StateBatch,
-    Wanted,
 )
-from sharegroup.core.offset_runs import OffsetRuns
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.offset_runs import OffsetRuns
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
 
 A, B = MemberId("a"), MemberId("b")
 ACCEPT, RELEASE = 1, 2
-LIMITS = Limits(lock_ms=100, delivery_count_max=5, in_flight_max=1_000_000, runs_max=1_000_000)
+LIMITS = SharePartitionLimits(
+    lock_ms=100, delivery_count_max=5, in_flight_max=1_000_000, runs_max=1_000_000
+)
 FEW, MANY = 2_000, 200_000
 
 
@@ -52,8 +54,8 @@ def acquire(
     position = partition.next_fetch_offset()
     firsts = list(range(position, position + 100))
     log = LogBatches(position, firsts, [first + 1 for first in firsts])
-    wanted = Wanted(records_max, 1)
-    return partition.acquire(member_id, log, wanted=wanted, limits=LIMITS, now_ms=now_ms).ranges
+    wanted = AcquireRequest(records_max, 1)
+    return partition.acquire(member_id, log, request=wanted, limits=LIMITS, now_ms=now_ms).ranges
 
 
 def calls(operation: Callable[[], object]) -> int:
@@ -187,7 +189,7 @@ def test_batches_that_hold_nothing_for_members_are_passed_at_the_end_too() -> No
     """Three records and the marker of their transaction: nothing is left to wait for."""
     partition = SharePartition(0)
     log = LogBatches(0, [0], [3], looked_until=4)
-    taken = partition.acquire(A, log, wanted=Wanted(10, 10), limits=LIMITS, now_ms=0)
+    taken = partition.acquire(A, log, request=AcquireRequest(10, 10), limits=LIMITS, now_ms=0)
     assert taken.ranges == (Acquired(0, 3, 1),)
     assert taken.delta is not None
     assert taken.delta[1:] == (1, (StateBatch(3, 4, RecordState.ARCHIVED, 0),))
@@ -201,7 +203,7 @@ def test_batches_that_hold_nothing_for_members_are_passed_at_the_end_too() -> No
 def test_read_without_anything_for_members_moves_on() -> None:
     partition = SharePartition(0)
     log = LogBatches(0, [], [], looked_until=7)
-    taken = partition.acquire(A, log, wanted=Wanted(10, 10), limits=LIMITS, now_ms=0)
+    taken = partition.acquire(A, log, request=AcquireRequest(10, 10), limits=LIMITS, now_ms=0)
     assert (taken.ranges, partition.start_offset, partition.end_offset) == ((), 7, 7)
     assert taken.delta == (7, 0, ())
 
@@ -209,8 +211,8 @@ def test_read_without_anything_for_members_moves_on() -> None:
 def test_end_is_not_passed_while_records_before_it_are_left() -> None:
     partition = SharePartition(0)
     log = LogBatches(0, [0, 5], [3, 8], looked_until=9)
-    wanted = Wanted(1, 10)
-    taken = partition.acquire(A, log, wanted=wanted, limits=LIMITS, now_ms=0)
+    wanted = AcquireRequest(1, 10)
+    taken = partition.acquire(A, log, request=wanted, limits=LIMITS, now_ms=0)
     assert taken == ((Acquired(0, 3, 1),), None)
     assert partition.end_offset == 3
 
@@ -221,7 +223,7 @@ def test_waiting_records_of_what_holds_nothing_any_more_are_archived() -> None:
     acquire(partition, A, records_max=2)
     partition.acknowledge(A, [AckBatch(0, 2, (RELEASE,))], limits=LIMITS, now_ms=1)
     log = LogBatches(0, [1], [2], looked_until=4)
-    taken = partition.acquire(B, log, wanted=Wanted(10, 10), limits=LIMITS, now_ms=2)
+    taken = partition.acquire(B, log, request=AcquireRequest(10, 10), limits=LIMITS, now_ms=2)
     assert taken.ranges == (Acquired(1, 2, 2),)
     assert (partition.start_offset, partition.end_offset) == (1, 4)
     partition.check()

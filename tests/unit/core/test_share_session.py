@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from uuid import UUID
+import tracemalloc
+from uuid import UUID, uuid4
 
 import pytest
 
-from sharegroup.core.session_partitions import SessionPartitions
-from sharegroup.core.share_session import Closed, SessionKey, ShareSessions
+from sharegroup.core.sessions.session_partitions import SessionPartitions
+from sharegroup.core.sessions.share_session import (
+    PARTITION_BYTES,
+    Closed,
+    Fetching,
+    SessionKey,
+    ShareSessions,
+)
 from sharegroup.errors import (
     InvalidRequest,
     InvalidShareSessionEpoch,
     ShareSessionLimitReached,
     ShareSessionNotFound,
 )
-from sharegroup.ids import GroupId, MemberId, TopicId, TopicPartition
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicIdPartition
+from sharegroup.steps import STEP_ELEMENTS
 
 TOPIC = TopicId(UUID(int=7))
-P0, P1, P2 = (TopicPartition(TOPIC, partition) for partition in range(3))
+P0, P1, P2 = (TopicIdPartition(TOPIC, partition) for partition in range(3))
 KEY = SessionKey(GroupId("g"), MemberId("m"))
 OTHER = SessionKey(GroupId("g"), MemberId("n"))
 
@@ -25,12 +33,12 @@ OTHER = SessionKey(GroupId("g"), MemberId("n"))
 def fetch(
     sessions: ShareSessions,
     epoch: int,
-    *partitions: TopicPartition,
+    *partitions: TopicIdPartition,
     key: SessionKey = KEY,
     connection_id: str = "c1",
-    forgotten: tuple[TopicPartition, ...] = (),
+    forgotten: tuple[TopicIdPartition, ...] = (),
     has_acks: bool = False,
-) -> tuple[tuple[TopicPartition, ...], bool] | Closed:
+) -> tuple[tuple[TopicIdPartition, ...], bool] | Closed:
     """The session's partitions and whether it was opened, or what is to be released."""
     outcome = sessions.fetch(
         key,
@@ -44,7 +52,7 @@ def fetch(
 
 
 def partitions_of(
-    sessions: ShareSessions, epoch: int, *partitions: TopicPartition
+    sessions: ShareSessions, epoch: int, *partitions: TopicIdPartition
 ) -> SessionPartitions:
     """The session's partitions, after another request."""
     outcome = sessions.fetch(
@@ -54,7 +62,7 @@ def partitions_of(
     return outcome.partitions
 
 
-def opened(*partitions: TopicPartition) -> ShareSessions:
+def opened(*partitions: TopicIdPartition) -> ShareSessions:
     sessions = ShareSessions(sessions_max=2)
     fetch(sessions, 0, *partitions)
     return sessions
@@ -88,7 +96,7 @@ def test_partition_both_named_and_forgotten_is_forgotten() -> None:
 
 
 def test_session_never_has_more_partitions_than_one_request_could_name() -> None:
-    many = tuple(TopicPartition(TOPIC, partition) for partition in range(30_001))
+    many = tuple(TopicIdPartition(TOPIC, partition) for partition in range(30_001))
     sessions = opened(*many[:20_000])
     with pytest.raises(InvalidRequest, match="would have 30001 partitions, 30000 are allowed"):
         fetch(sessions, 1, *many[15_000:])
@@ -198,7 +206,7 @@ def test_acknowledgement_uses_up_an_epoch() -> None:
 
 def test_acknowledgement_cannot_open_a_session() -> None:
     sessions = opened(P0)
-    with pytest.raises(InvalidShareSessionEpoch, match="epoch 0 came"):
+    with pytest.raises(InvalidShareSessionEpoch, match="got epoch 0"):
         sessions.acknowledge(KEY, 0)
     assert sessions.acknowledge(KEY, 1) is None
 
@@ -246,3 +254,164 @@ def test_old_connection_does_not_close_a_session_opened_again_elsewhere() -> Non
 
 def test_connection_without_sessions_releases_nothing() -> None:
     assert opened(P0).release_connection("c9") == ()
+
+
+def many(count: int, *, topic: int = 9) -> list[TopicIdPartition]:
+    topic_id = TopicId(UUID(int=topic))
+    return [TopicIdPartition(topic_id, partition) for partition in range(count)]
+
+
+def member(name: str) -> SessionKey:
+    return SessionKey(GroupId("g"), MemberId(name))
+
+
+def hogged() -> ShareSessions:
+    """Two sessions have all but 10 of 100 partitions."""
+    sessions = ShareSessions(sessions_max=10, partitions_max=100)
+    fetch(sessions, 0, *many(60), key=member("hog"))
+    fetch(sessions, 0, *many(30), key=member("large"))
+    return sessions
+
+
+def test_session_beyond_the_partitions_of_all_sessions_is_refused() -> None:
+    sessions = hogged()
+    with pytest.raises(ShareSessionLimitReached, match="with its 40 partitions all share sessions"):
+        fetch(sessions, 0, *many(40), key=member("new"))
+    assert (len(sessions), sessions.partition_count(), sessions.refused_count) == (2, 90, 1)
+
+
+def test_session_within_an_equal_share_gets_its_room_from_the_largest() -> None:
+    sessions = hogged()
+    outcome = sessions.fetch(
+        member("new"), 0, connection_id="c1", partitions=many(33), forgotten=(), has_acks=False
+    )
+    assert isinstance(outcome, Fetching)
+    assert outcome.evicted == (Closed(member("hog"), tuple(many(60))),)
+    assert member("hog") not in sessions
+    assert sessions.partition_count() == 63
+
+
+def crowded(**limits: int) -> ShareSessions:
+    """A connection with three of four sessions, the first one opened later again; and another."""
+    sessions = ShareSessions(sessions_max=4, **limits)
+    for name in ("a", "b", "c", "a"):
+        fetch(sessions, 0, *many(10), key=member(name), connection_id="crowd")
+    fetch(sessions, 0, *many(30), key=member("alone"), connection_id="c2")
+    return sessions
+
+
+def test_connection_without_a_session_gets_a_place_from_the_connection_with_most() -> None:
+    sessions = crowded()
+    outcome = sessions.fetch(
+        member("new"), 0, connection_id="c3", partitions=(), forgotten=(), has_acks=False
+    )
+    assert isinstance(outcome, Fetching)
+    assert outcome.evicted == (Closed(member("b"), tuple(many(10))),)
+    assert len(sessions) == 4
+    assert fetch(sessions, 1, key=member("alone"))[0] == tuple(many(30))
+
+
+def test_place_and_partitions_may_come_from_two_sessions() -> None:
+    sessions = crowded(partitions_max=60)
+    outcome = sessions.fetch(
+        member("new"), 0, connection_id="c3", partitions=many(15), forgotten=(), has_acks=False
+    )
+    assert isinstance(outcome, Fetching)
+    assert [closed.key for closed in outcome.evicted] == [member("b"), member("alone")]
+    assert sessions.partition_count() == 35
+
+
+def test_connection_with_an_equal_share_gets_no_further_place() -> None:
+    sessions = crowded()
+    fetch(sessions, 0, key=member("new"), connection_id="c3")
+    for name, connection_id in (("d", "crowd"), ("new-2", "c3"), ("alone-2", "c2")):
+        with pytest.raises(ShareSessionLimitReached, match=r"there are 4 .* at most 4"):
+            fetch(sessions, 0, key=member(name), connection_id=connection_id)
+    fetch(sessions, 0, key=member("fourth"), connection_id="c4")
+    with pytest.raises(ShareSessionLimitReached):
+        fetch(sessions, 0, key=member("fifth"), connection_id="c5")
+    assert sessions.release_connection("crowd") == (Closed(member("a"), tuple(many(10))),)
+
+
+def test_session_that_grows_beyond_the_partitions_of_all_sessions_stays_as_it_was() -> None:
+    sessions = hogged()
+    with pytest.raises(ShareSessionLimitReached, match="with its 71 partitions"):
+        fetch(sessions, 1, *many(71), key=member("hog"))
+    assert sessions.partition_count() == 90
+    assert fetch(sessions, 1, key=member("hog"))[0] == tuple(many(60))
+
+
+def test_session_that_grows_within_an_equal_share_gets_its_room_from_the_largest() -> None:
+    sessions = hogged()
+    fetch(sessions, 0, *many(5), key=member("small"))
+    assert len(fetch(sessions, 1, *many(33), key=member("small"))[0]) == 33
+    assert member("hog") not in sessions
+
+
+def test_partitions_of_sessions_that_ended_are_room_again() -> None:
+    sessions = hogged()
+    sessions.acknowledge(member("hog"), -1)
+    sessions.release_connection("c1")
+    assert sessions.partition_count() == 0
+    fetch(sessions, 0, *many(100), key=member("new"))
+
+
+def test_opening_in_place_counts_only_the_new_partitions() -> None:
+    sessions = hogged()
+    fetch(sessions, 0, *many(70), key=member("hog"))
+    assert sessions.partition_count() == 100
+
+
+def test_partition_in_a_session_costs_no_more_than_is_reckoned() -> None:
+    """Of 29,000 topics with one partition each, all of which were looked at in vain."""
+    sessions = ShareSessions(sessions_max=2)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        partitions = [TopicIdPartition(TopicId(uuid4()), 1_000 + index) for index in range(29_000)]
+        outcome = sessions.fetch(
+            KEY, 0, connection_id="c1", partitions=partitions, forgotten=(), has_acks=False
+        )
+        assert isinstance(outcome, Fetching)
+        for partition in outcome.partitions.doubtful:
+            outcome.partitions.make_ready(partition)
+        while outcome.partitions.ready_count:
+            outcome.partitions.take_turn()
+        del partitions, partition
+        each = (tracemalloc.get_traced_memory()[0] - before) / sessions.partition_count()
+    finally:
+        tracemalloc.stop()
+    assert each <= PARTITION_BYTES
+
+
+def test_session_that_is_filled_in_steps_counts_in_full_from_the_start() -> None:
+    sessions = ShareSessions(sessions_max=2, partitions_max=1_000)
+    named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
+    outcome = sessions.fetch(
+        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False, fills_later=True
+    )
+    assert isinstance(outcome, Fetching)
+    filling = outcome.partitions.fill(named, (P0,))
+    next(filling)
+    assert len(outcome.partitions) == STEP_ELEMENTS
+    assert sessions.partition_count() == len(named)
+    assert sum(1 for _ in filling) == 9
+    assert sessions.partition_count() == len(outcome.partitions) == len(named) - 1
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_what_was_not_filled_of_a_session_counts_no_more(is_over: bool) -> None:
+    sessions = ShareSessions(sessions_max=2)
+    named = {TopicIdPartition(TOPIC, number): None for number in range(10 * STEP_ELEMENTS)}
+    outcome = sessions.fetch(
+        KEY, 0, connection_id="c1", partitions=named, forgotten=(), has_acks=False, fills_later=True
+    )
+    assert isinstance(outcome, Fetching)
+    filling = outcome.partitions.fill(named, ())
+    next(filling)
+    if is_over:
+        sessions.release_connection("c1")
+        assert list(filling) == []
+    else:
+        filling.close()
+    assert sessions.partition_count() == (0 if is_over else STEP_ELEMENTS)

@@ -6,14 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.core.delivery import ACKNOWLEDGED, ARCHIVED, ARCHIVING, AVAILABLE, StateBatch
-from sharegroup.core.share_state import NO_SUMMARY, PersistedState, ShareStates, StateSummary
-from sharegroup.core.share_state_records import (
+from sharegroup.core.share_partition.delivery import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    StateBatch,
+)
+from sharegroup.core.share_state.records import (
     Records,
     ShareSnapshot,
     ShareStateRecord,
     ShareTombstone,
     ShareUpdate,
+)
+from sharegroup.core.share_state.share_states import (
+    NO_SUMMARY,
+    PersistedState,
+    ShareStates,
+    StateSummary,
 )
 from sharegroup.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId
@@ -106,7 +117,7 @@ def test_initialize_again_begins_anew_even_further_back() -> None:
 
 def test_initialize_of_an_older_epoch_is_fenced() -> None:
     states = initialized()
-    with pytest.raises(FencedStateEpoch, match=r"state epoch 1 is over.* in epoch 2"):
+    with pytest.raises(FencedStateEpoch, match=r"state epoch 1 is fenced.* in epoch 2"):
         states.initialize(KEY, state_epoch=1, start_offset=0, wall_ms=11)
 
 
@@ -253,7 +264,9 @@ def test_new_leader_fences_the_one_before() -> None:
     write(states, taken(101, 102), complete=1)
     records, _ = states.read(KEY, leader_epoch=5, wall_ms=30)
     assert replayed(states, records) == (ShareUpdate(KEY, 0, 5, 100, 1, ()),)
-    with pytest.raises(FencedLeaderEpoch, match=r"leader epoch 4 is over.* epoch 5 was here"):
+    with pytest.raises(
+        FencedLeaderEpoch, match=r"leader epoch 4 is fenced.* epoch 5 has been seen"
+    ):
         write(states, leader_epoch=4)
     with pytest.raises(FencedLeaderEpoch):
         persisted(states, leader_epoch=4)
@@ -282,7 +295,7 @@ def test_write_does_not_make_its_leader_known() -> None:
 def test_write_of_an_older_state_epoch_is_fenced() -> None:
     states = initialized()
     replayed(states, states.initialize(KEY, state_epoch=4, start_offset=0, wall_ms=50))
-    with pytest.raises(FencedStateEpoch, match=r"state epoch 2 is over.*in epoch 4"):
+    with pytest.raises(FencedStateEpoch, match=r"state epoch 2 is fenced.*in epoch 4"):
         write(states, taken(0, 5))
     assert batches(states) == ()
 

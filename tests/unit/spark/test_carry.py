@@ -5,16 +5,16 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.ids import TopicId, TopicPartition
-from sharegroup.spark.carry import Carry, offsets_of, recognise
-from sharegroup.spark.partition import Run
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.spark.carry import Carry, recognise
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 TOPIC = TopicId(UUID(int=1))
-KEY = TopicPartition(TOPIC, 0)
-OTHER = TopicPartition(TopicId(UUID(int=2)), 0)
+KEY = TopicIdPartition(TOPIC, 0)
+OTHER = TopicIdPartition(TopicId(UUID(int=2)), 0)
 
 
 def ranges(*some: tuple[int, int]) -> OffsetSet:
@@ -50,20 +50,28 @@ def test_deleted_topics_are_dropped() -> None:
 
 def test_a_redelivered_record_is_recognised_and_the_rest_is_fresh() -> None:
     carry = Carry({KEY: ranges((2, 4))}, {KEY: ranges((8, 20))})
-    found = recognise({KEY: (Run(0, 6, 1), Run(6, 10, 3))}, carry)
-    assert found.fresh == {KEY: (Run(0, 2, 1), Run(4, 6, 1), Run(6, 8, 3))}
+    found = recognise(
+        {KEY: (AcquiredRecords.of_range(0, 6, 1), AcquiredRecords.of_range(6, 10, 3))}, carry
+    )
+    assert found.fresh == {
+        KEY: (
+            AcquiredRecords.of_range(0, 2, 1),
+            AcquiredRecords.of_range(4, 6, 1),
+            AcquiredRecords.of_range(6, 8, 3),
+        )
+    }
     assert found.again == {KEY: {ACCEPT: ranges((2, 4)), REJECT: ranges((8, 10))}}
 
 
 def test_a_partition_of_which_all_is_known_is_not_fresh_at_all() -> None:
-    found = recognise({KEY: (Run(0, 6, 2),)}, Carry({KEY: ranges((0, 10))}))
+    found = recognise({KEY: (AcquiredRecords.of_range(0, 6, 2),)}, Carry({KEY: ranges((0, 10))}))
     assert found.fresh == {}
     assert found.again == {KEY: {ACCEPT: ranges((0, 6))}}
 
 
 def test_the_same_offsets_of_another_topic_are_fresh() -> None:
-    found = recognise({OTHER: (Run(0, 6, 1),)}, Carry({KEY: ranges((0, 10))}))
-    assert found.fresh == {OTHER: (Run(0, 6, 1),)}
+    found = recognise({OTHER: (AcquiredRecords.of_range(0, 6, 1),)}, Carry({KEY: ranges((0, 10))}))
+    assert found.fresh == {OTHER: (AcquiredRecords.of_range(0, 6, 1),)}
     assert found.again == {}
 
 
@@ -75,10 +83,10 @@ def test_fresh_and_known_together_are_what_was_acquired(
     held: frozenset[int], accepted: frozenset[int], rejected: frozenset[int]
 ) -> None:
     carry = Carry({KEY: of(accepted - rejected)}, {KEY: of(rejected)})
-    runs = tuple(Run(first, end, 1) for first, end in of(held))
+    runs = tuple(AcquiredRecords.of_range(first, end, 1) for first, end in of(held))
     found = recognise({KEY: runs}, carry)
     again = found.again.get(KEY, {})
-    assert offsets_of(found.fresh.get(KEY, ())) == of(held - accepted - rejected)
+    assert acquired_offsets(found.fresh.get(KEY, ())) == of(held - accepted - rejected)
     assert again.get(ACCEPT, OffsetSet()) == of(held & (accepted - rejected))
     assert again.get(REJECT, OffsetSet()) == of(held & rejected)
 

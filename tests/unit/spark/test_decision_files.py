@@ -9,9 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark.decision_files import (
     KEPT_SECONDS,
     Decided,
@@ -20,11 +21,10 @@ from sharegroup.spark.decision_files import (
     write_decisions,
 )
 from sharegroup.spark.offsets import StreamOffset, Subscription
-from sharegroup.spark.partition import Run
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 TOPIC = TopicId(UUID(int=1))
-KEY = TopicPartition(TOPIC, 0)
+KEY = TopicIdPartition(TOPIC, 0)
 ORDERS_0 = ("orders", 0)
 
 
@@ -34,7 +34,7 @@ def batch(seq: int, first: int, end: int, *, query: str = "q", load: str = "load
         seq,
         query,
         load,
-        {KEY: (Run(first, end, 1),)},
+        {KEY: (AcquiredRecords.of_range(first, end, 1),)},
         names={TOPIC: TopicName("orders")},
     )
 
@@ -122,7 +122,8 @@ def test_files_of_queries_that_never_came_back_are_removed(tmp_path: Path) -> No
     long_ago = old.stat().st_mtime - KEPT_SECONDS - 60
     os.utime(old.parent, (long_ago, long_ago))
     files(tmp_path).remove_old()
-    assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["new"]
+    new = Path(folder_of(str(tmp_path), "g/1", "new"))
+    assert [path.parent for path in tmp_path.rglob("*.json")] == [new]
 
 
 def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
@@ -130,3 +131,38 @@ def test_a_file_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text(json.dumps({"v": 2}))
     with pytest.raises(ValueError, match=rf"{path.name}: decisions of version 2; expected 1"):
         files(tmp_path).outcomes(batch(1, 0, 5))
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../..", "/", "a/b", "\x00", "\udc80", "g" * 5000])
+def test_any_group_and_load_stay_inside_the_location(tmp_path: Path, name: str) -> None:
+    location = tmp_path / "decisions"
+    neighbour = tmp_path / "neighbour" / "old"
+    neighbour.mkdir(parents=True)
+    os.utime(neighbour, (0, 0))
+    for group, load in ((name, "load"), ("billing", name)):
+        folder = folder_of(str(location), group, load)
+        assert Path(folder).resolve().parent.parent == location
+        path = write_decisions(folder, {ORDERS_0: {REJECT: ranges((12, 14))}})
+        assert path.is_file()
+        reader = DecisionFiles(str(location), group, load)
+        assert reader.outcomes(batch(1, 10, 20, load=load)) == {KEY: {REJECT: ranges((12, 14))}}
+        reader.remove_old()
+    assert neighbour.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["decisions", "neighbour"]
+
+
+def test_groups_with_different_names_have_different_folders(tmp_path: Path) -> None:
+    names = ["a", "A", "a/", "..", "%2E%2E", "a\udc80"]
+    assert len({folder_of(str(tmp_path), name, "load") for name in names}) == len(names)
+
+
+def test_link_that_leads_out_of_the_location_is_refused(tmp_path: Path) -> None:
+    location, elsewhere = tmp_path / "decisions", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    location.mkdir()
+    group_folder = Path(folder_of(str(location), "billing", "load")).parent
+    group_folder.symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="leads out of"):
+        folder_of(str(location), "billing", "load")
+    with pytest.raises(ValueError, match="leads out of"):
+        DecisionFiles(str(location), "billing", "load").remove_old()

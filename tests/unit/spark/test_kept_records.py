@@ -11,19 +11,19 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-from sharegroup.client.share_session import AcquiredRange, FetchedPartition
-from sharegroup.errors import KafkaError
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.share_session import FetchedPartition
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_read, kept_records
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
 from sharegroup.spark.options import stream_options
-from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.plan import plan
 from sharegroup.wire.batches import stamp
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 ORDERS = TopicId(UUID(int=2))
-FIRST, SECOND = TopicPartition(ORDERS, 0), TopicPartition(ORDERS, 1)
+FIRST, SECOND = TopicIdPartition(ORDERS, 0), TopicIdPartition(ORDERS, 1)
 NAMES = {ORDERS: TopicName("orders")}
 MIB = 1024 * 1024
 # Nobody listens there, so what is read was kept.
@@ -48,22 +48,24 @@ def keeper() -> Iterator[Keeper]:
 
 def batch(first: int, end: int) -> bytes:
     """A log batch with one record for each offset, which is its value."""
-    records = [NewRecord(None, b"%d" % offset, 0) for offset in range(first, end)]
+    records = [SimpleRecord(None, b"%d" % offset, 0) for offset in range(first, end)]
     encoded = encode_batch(records)
     stamp(encoded, base_offset=first, leader_epoch=0)
     return bytes(encoded)
 
 
 def answer(
-    *batches: bytes, acquired: Sequence[tuple[int, int]], key: TopicPartition = FIRST
+    *batches: bytes, acquired: Sequence[tuple[int, int]], key: TopicIdPartition = FIRST
 ) -> FetchedPartition:
-    ranges = tuple(AcquiredRange(first, end, 1) for first, end in acquired)
+    ranges = tuple(AcquiredRecords.of_range(first, end, 1) for first, end in acquired)
     return FetchedPartition(key, memoryview(b"".join(batches)), ranges, None)
 
 
-def parts_of(keeper: Keeper, *runs: tuple[int, int], key: TopicPartition = FIRST):
+def parts_of(keeper: Keeper, *runs: tuple[int, int], key: TopicIdPartition = FIRST):
     """The plan of one task for these runs."""
-    (task,) = plan({key: tuple(Run(*run, 1) for run in runs)}, NAMES, keeper=keeper)
+    (task,) = plan(
+        {key: tuple(AcquiredRecords.of_range(*run, 1) for run in runs)}, NAMES, keeper=keeper
+    )
     return task.parts
 
 
@@ -76,7 +78,10 @@ def read(*parts: PartitionRuns) -> list[int]:
 
 
 def kept_runs(parts: Sequence[PartitionRuns]) -> list[tuple[bool, list[tuple[int, int]]]]:
-    return [(part.kept is not None, [run[:2] for run in part.runs]) for part in parts]
+    return [
+        (part.kept is not None, [(run.first_offset, run.end_offset) for run in part.runs])
+        for part in parts
+    ]
 
 
 def test_what_was_kept_is_read_without_a_broker(keeper: Keeper) -> None:
@@ -118,7 +123,11 @@ def test_slices_are_mapped_from_any_position(keeper: Keeper, monkeypatch) -> Non
     assert part.kept is not None
     assert len(part.kept.slices) == 30
     assert read(part) == list(range(3_000))
-    assert read(part._replace(runs=(Run(150, 160, 1), Run(2_999, 3_000, 1)))) == [
+    assert read(
+        part._replace(
+            runs=(AcquiredRecords.of_range(150, 160, 1), AcquiredRecords.of_range(2_999, 3_000, 1))
+        )
+    ) == [
         *range(150, 160),
         2_999,
     ]
@@ -164,16 +173,6 @@ def test_records_that_are_none_are_left_to_the_executors(keeper: Keeper) -> None
     assert kept_runs(parts_of(keeper, (0, 3))) == [(False, [(0, 3)])]
 
 
-def test_batch_that_is_over_is_fetched(keeper: Keeper) -> None:
-    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
-    parts = parts_of(keeper, (0, 3))
-    keeper.begin()
-    keeper.keep(answer(batch(7, 9), acquired=[(7, 9)]))
-    with pytest.raises(KafkaError):
-        read(*parts)
-    assert read(*parts_of(keeper, (7, 9))) == [7, 8]
-
-
 def test_reader_that_is_late_keeps_what_it_has_begun(keeper: Keeper) -> None:
     keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
     (part,) = parts_of(keeper, (0, 3))
@@ -205,7 +204,9 @@ def test_what_cannot_be_opened_is_fetched_with_what_was_not_kept(keeper: Keeper)
     assert kept_runs(parts) == [(True, [(0, 3)]), (False, [(3, 5)])]
     keeper.begin()
     _, far = executor_read.near_and_far(parts)
-    assert [(part.partition, part.runs) for part in far] == [(0, (Run(0, 3, 1), Run(3, 5, 1)))]
+    assert [(part.partition, part.runs) for part in far] == [
+        (0, (AcquiredRecords.of_range(0, 3, 1), AcquiredRecords.of_range(3, 5, 1)))
+    ]
 
 
 def test_records_that_nobody_reads_here_are_kept_no_longer(keeper: Keeper) -> None:

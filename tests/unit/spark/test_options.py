@@ -160,7 +160,7 @@ def test_kind_of_a_read_shows_by_its_group():
         ({"kafka.request.timeout": "1"}, "did you mean kafka.request.timeout.ms?"),
         ({"kafka.request.timeout.ms": "1s"}, "kafka.request.timeout.ms=1s: expected a whole num"),
         ({"kafka.bootstrap.servers": "a"}, "bootstrap server 'a': expected host:port"),
-        ({"kafka.group.id": "other"}, "option kafka.group.id says the same as share.group"),
+        ({"kafka.group.id": "other"}, "option kafka.group.id sets the same value as share.group"),
         ({"startingOffsets": "earliest"}, "startingoffsets has no meaning here: a share group ke"),
         ({"subscribePattern": "a.*"}, "subscribepattern has no meaning here: share groups subsc"),
         ({"assign": "{}"}, "assign has no meaning here: share groups subscribe to topics by name"),

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sharegroup.client.offset_set import OffsetSet
 from sharegroup.client.records import AcknowledgeType
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.spark.decision_files import folder_of
 from sharegroup.spark.outcomes import METADATA_KEY, _grouped, _ranges, marked
 
 SCHEMA = StructType([StructField("topic", StringType()), StructField("offset", LongType())])
@@ -56,7 +57,7 @@ def test_offsets_in_any_order_become_ranges(offsets: list[int]) -> None:
 def test_the_offset_column_of_a_stream_says_where_it_is_from() -> None:
     columns = {one.name: one for one in marked(SCHEMA, STREAM, "load").fields}
     assert columns["offset"].metadata[METADATA_KEY] == {
-        "folder": "/somewhere/g%2F1/load",
+        "folder": folder_of("/somewhere", "g/1", "load"),
         "group": "g/1",
         "topics": ["orders", "refunds"],
         "bootstrap_servers": "broker:9092",

@@ -5,17 +5,22 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.ids import TopicId, TopicName, TopicPartition
-from sharegroup.spark.partition import PartitionRuns, Run, RunsPartition
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.spark.partition import PartitionRuns, RunsPartition
 from sharegroup.spark.plan import plan
 
 ORDERS, REFUNDS = TopicId(UUID(int=2)), TopicId(UUID(int=1))
 NAMES = {ORDERS: TopicName("orders"), REFUNDS: TopicName("refunds")}
 
 
+def half_open(run: AcquiredRecords) -> tuple[int, int, int]:
+    return run.first_offset, run.end_offset, run.delivery_count
+
+
 def parts(tasks: list[RunsPartition]) -> list[list[tuple[str, int, list[tuple[int, int, int]]]]]:
     return [
-        [(part.topic, part.partition, [tuple(run) for run in part.runs]) for part in task.parts]
+        [(part.topic, part.partition, [half_open(run) for run in part.runs]) for part in task.parts]
         for task in tasks
     ]
 
@@ -25,14 +30,18 @@ def test_nothing_acquired_is_no_task() -> None:
 
 
 def test_many_runs_of_few_rows_are_one_task() -> None:
-    runs = tuple(Run(10 * index, 10 * index + 1, 1) for index in range(250))
-    (task,) = plan({TopicPartition(ORDERS, 0): runs}, NAMES)
+    runs = tuple(AcquiredRecords.of_range(10 * index, 10 * index + 1, 1) for index in range(250))
+    (task,) = plan({TopicIdPartition(ORDERS, 0): runs}, NAMES)
     assert task.parts == (PartitionRuns("orders", ORDERS, 0, runs),)
 
 
 def test_many_rows_are_a_task_for_each_topic_partition() -> None:
     tasks = plan(
-        {TopicPartition(ORDERS, index): (Run(0, 200_000, 1),) for index in range(4)}, NAMES
+        {
+            TopicIdPartition(ORDERS, index): (AcquiredRecords.of_range(0, 200_000, 1),)
+            for index in range(4)
+        },
+        NAMES,
     )
     assert parts(tasks) == [[("orders", index, [(0, 200_000, 1)])] for index in range(4)]
 
@@ -40,9 +49,9 @@ def test_many_rows_are_a_task_for_each_topic_partition() -> None:
 def test_a_few_rows_of_many_partitions_are_one_task_in_order_of_names() -> None:
     tasks = plan(
         {
-            TopicPartition(REFUNDS, 0): (Run(5, 6, 1),),
-            TopicPartition(ORDERS, 1): (Run(0, 3, 2),),
-            TopicPartition(ORDERS, 0): (Run(7, 9, 1),),
+            TopicIdPartition(REFUNDS, 0): (AcquiredRecords.of_range(5, 6, 1),),
+            TopicIdPartition(ORDERS, 1): (AcquiredRecords.of_range(0, 3, 2),),
+            TopicIdPartition(ORDERS, 0): (AcquiredRecords.of_range(7, 9, 1),),
         },
         NAMES,
     )
@@ -57,8 +66,11 @@ def test_a_few_rows_of_many_partitions_are_one_task_in_order_of_names() -> None:
 
 def test_min_partitions_cuts_runs_into_equal_pieces() -> None:
     acquired = {
-        TopicPartition(ORDERS, 0): (Run(0, 5, 1), Run(8, 10, 2)),
-        TopicPartition(ORDERS, 1): (Run(0, 5, 1),),
+        TopicIdPartition(ORDERS, 0): (
+            AcquiredRecords.of_range(0, 5, 1),
+            AcquiredRecords.of_range(8, 10, 2),
+        ),
+        TopicIdPartition(ORDERS, 1): (AcquiredRecords.of_range(0, 5, 1),),
     }
     assert parts(plan(acquired, NAMES, tasks_min=3)) == [
         [("orders", 0, [(0, 4, 1)])],
@@ -68,7 +80,11 @@ def test_min_partitions_cuts_runs_into_equal_pieces() -> None:
 
 
 def test_no_task_has_more_rows_than_allowed() -> None:
-    tasks = plan({TopicPartition(ORDERS, 0): (Run(0, 10, 1),)}, NAMES, rows_per_task_max=4)
+    tasks = plan(
+        {TopicIdPartition(ORDERS, 0): (AcquiredRecords.of_range(0, 10, 1),)},
+        NAMES,
+        rows_per_task_max=4,
+    )
     assert parts(tasks) == [
         [("orders", 0, [(0, 4, 1)])],
         [("orders", 0, [(4, 8, 1)])],
@@ -77,7 +93,7 @@ def test_no_task_has_more_rows_than_allowed() -> None:
 
 
 def test_the_larger_demand_for_tasks_holds() -> None:
-    acquired = {TopicPartition(ORDERS, 0): (Run(0, 100, 1),)}
+    acquired = {TopicIdPartition(ORDERS, 0): (AcquiredRecords.of_range(0, 100, 1),)}
     assert len(plan(acquired, NAMES, tasks_min=3, rows_per_task_max=10)) == 10
     assert len(plan(acquired, NAMES, tasks_min=20, rows_per_task_max=10)) == 20
 
@@ -87,23 +103,23 @@ runs = st.lists(
 ).map(lambda steps: tuple(_runs(steps)))
 
 
-def _runs(steps: list[tuple[int, int, int]]) -> list[Run]:
+def _runs(steps: list[tuple[int, int, int]]) -> list[AcquiredRecords]:
     made, reached = [], 0
     for gap, length, count in steps:
-        made.append(Run(reached + gap, reached + gap + length, count))
+        made.append(AcquiredRecords.of_range(reached + gap, reached + gap + length, count))
         reached += gap + length
     return made
 
 
 @given(
     st.dictionaries(
-        st.builds(TopicPartition, st.sampled_from([ORDERS, REFUNDS]), st.integers(0, 3)), runs
+        st.builds(TopicIdPartition, st.sampled_from([ORDERS, REFUNDS]), st.integers(0, 3)), runs
     ),
     st.none() | st.integers(1, 12),
     st.none() | st.integers(1, 50),
 )
 def test_every_row_is_in_exactly_one_task(
-    acquired: dict[TopicPartition, tuple[Run, ...]],
+    acquired: dict[TopicIdPartition, tuple[AcquiredRecords, ...]],
     tasks_min: int | None,
     rows_per_task_max: int | None,
 ) -> None:
@@ -113,13 +129,13 @@ def test_every_row_is_in_exactly_one_task(
         for task in tasks
         for part in task.parts
         for run in part.runs
-        for offset in range(run.first, run.end)
+        for offset in range(run.first_offset, run.end_offset)
     ]
     held = [
         (key.topic_id, key.partition, offset, run.delivery_count)
         for key in sorted(acquired, key=lambda key: (NAMES[key.topic_id], key))
         for run in acquired[key]
-        for offset in range(run.first, run.end)
+        for offset in range(run.first_offset, run.end_offset)
     ]
     assert planned == held
     rows = [sum(part.offset_count for part in task.parts) for task in tasks]

@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import NOT_DELIVERED
 from sharegroup.spark.schema import MILLISECONDS_MAX, arrow_batches, spark_schema
-from sharegroup.wire.columns import Ranges, record_columns
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.wire.columns import OffsetRanges, record_columns
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 
 def options_for(**more):
@@ -22,7 +22,7 @@ def options_for(**more):
 def batches_of(records, *, delivery_count=1, **more):
     options = options_for(**more)
     log = bytes(encode_batch(records))
-    ranges = Ranges.of([(0, len(records))])
+    ranges = OffsetRanges.of([(0, len(records))])
     return [
         batch
         for columns in record_columns(log, ranges, headers=options.include_headers)
@@ -41,7 +41,7 @@ def batches_of(records, *, delivery_count=1, **more):
 def test_batches_have_exactly_the_schema_that_spark_compares_with(headers, delivery_count):
     more = {"includeHeaders": headers, "includeDeliveryCount": delivery_count}
     expected = to_arrow_schema(spark_schema(options_for(**more)), timezone="UTC")
-    (batch,) = batches_of([NewRecord(None, b"v", 5, [("h", b"")])], **more)
+    (batch,) = batches_of([SimpleRecord(None, b"v", 5, [("h", b"")])], **more)
     assert batch.schema.equals(expected)
     batch.validate(full=True)
 
@@ -51,23 +51,25 @@ def test_batches_have_exactly_the_schema_that_spark_compares_with(headers, deliv
     [(0, 0), (-1, -1_000), (1_500, 1_500_000), (2**62, MILLISECONDS_MAX * 1_000)],
 )
 def test_times_are_kept_or_cut_at_what_spark_can_hold(milliseconds, microseconds):
-    (batch,) = batches_of([NewRecord(None, b"v", milliseconds)])
+    (batch,) = batches_of([SimpleRecord(None, b"v", milliseconds)])
     assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [microseconds]
 
 
 def test_what_no_group_delivered_has_no_delivery_count():
     batches = batches_of(
-        [NewRecord(None, b"v", 0)], delivery_count=NOT_DELIVERED, includeDeliveryCount="true"
+        [SimpleRecord(None, b"v", 0)], delivery_count=NOT_DELIVERED, includeDeliveryCount="true"
     )
     assert batches[0].column("deliveryCount").to_pylist() == [None]
 
 
 def test_many_small_rows_come_in_several_batches():
-    sizes = [batch.num_rows for batch in batches_of([NewRecord(None, b"", 0)] * 120_000)]
+    sizes = [batch.num_rows for batch in batches_of([SimpleRecord(None, b"", 0)] * 120_000)]
     assert sizes == [24_818, 24_818, 24_818, 24_818, 20_728]
 
 
 def test_large_rows_come_in_batches_of_a_megabyte():
-    batches = batches_of([NewRecord(None, bytes(100_000), 0)] * 35)
+    batches = batches_of([SimpleRecord(None, bytes(100_000), 0)] * 35)
     assert [batch.num_rows for batch in batches] == [10, 10, 10, 5]
-    assert sum(batch.num_rows for batch in batches_of([NewRecord(None, bytes(9_000_000), 0)])) == 1
+    assert (
+        sum(batch.num_rows for batch in batches_of([SimpleRecord(None, bytes(9_000_000), 0)])) == 1
+    )

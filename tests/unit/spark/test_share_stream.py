@@ -9,22 +9,21 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
-from sharegroup.client.acknowledgements import AckRun
-from sharegroup.client.offset_set import EMPTY, OffsetSet
-from sharegroup.client.share_ranges import Acquisition
-from sharegroup.client.share_session import AcquiredRange
+from sharegroup.client.share_ranges.share_ranges import Acquisition
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException
-from sharegroup.ids import TopicId, TopicName, TopicPartition
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import share_stream
 from sharegroup.spark.carry import Carry, Outcomes
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
-from sharegroup.spark.partition import Run
 from sharegroup.spark.share_stream import ShareStream
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 TOPIC = TopicId(UUID(int=1))
-KEY = TopicPartition(TOPIC, 0)
-OTHER = TopicPartition(TOPIC, 1)
+KEY = TopicIdPartition(TOPIC, 0)
+OTHER = TopicIdPartition(TOPIC, 1)
 BILLING = Subscription("billing", ("orders",))
 START = StreamOffset(BILLING)
 
@@ -47,7 +46,7 @@ class Group:
         self.end_offset = 1_000
         self.topic_id: TopicId | None = TOPIC
         self.failure: Exception | None = None
-        self.held: dict[TopicPartition, OffsetSet] = {}
+        self.held: dict[TopicIdPartition, OffsetSet] = {}
         self.assigned = frozenset({KEY})
 
     async def acquire(self, *, records_max: int, wait_ms: int) -> Acquisition:
@@ -57,19 +56,19 @@ class Group:
             raise self.failure
         if not self.deliveries:
             return Acquisition()
-        return Acquisition({KEY: (AcquiredRange(*self.deliveries.pop(0)),)})
+        return Acquisition({KEY: (AcquiredRecords.of_range(*self.deliveries.pop(0)),)})
 
     async def acknowledge(
-        self, runs: Mapping[TopicPartition, Sequence[AckRun]]
-    ) -> dict[TopicPartition, OffsetSet]:
+        self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
+    ) -> dict[TopicIdPartition, OffsetSet]:
         self.told += [tuple(run) for some in runs.values() for run in some]
         asked = {key: OffsetSet.of((one.first, one.end) for one in runs[key]) for key in runs}
         return {key: asked[key] & self.refused for key in runs if asked[key] & self.refused}
 
-    async def positions(self) -> dict[TopicPartition, SharePartitionOffset]:
+    async def positions(self) -> dict[TopicIdPartition, SharePartitionOffset]:
         return {KEY: SharePartitionOffset(self.start_offset, None, self.lag)}
 
-    async def end_offsets(self) -> dict[TopicPartition, int]:
+    async def end_offsets(self) -> dict[TopicIdPartition, int]:
         return {KEY: self.end_offset}
 
     async def topic_ids(self) -> dict[TopicName, TopicId | None]:
@@ -113,7 +112,11 @@ def ranges(*some: tuple[int, int]) -> OffsetSet:
 def test_what_is_acquired_is_the_next_offset() -> None:
     group = Group((10, 20, 1))
     end = advance(stream_of(group), START)
-    assert (end.seq, end.acquired, end.names) == (1, {KEY: (Run(10, 20, 1),)}, {TOPIC: "orders"})
+    assert (end.seq, end.acquired, end.names) == (
+        1,
+        {KEY: (AcquiredRecords.of_range(10, 20, 1),)},
+        {TOPIC: "orders"},
+    )
     assert group.told == []
 
 
@@ -158,7 +161,9 @@ def test_after_a_restart_the_lost_batch_is_recognised_and_not_shown_again() -> N
     group.deliveries = [(8, 25, 3)]
     end = advance(stream, logged)
     assert group.told == [(10, 20, ACCEPT)]
-    assert end.acquired == {KEY: (Run(8, 10, 3), Run(20, 25, 3))}
+    assert end.acquired == {
+        KEY: (AcquiredRecords.of_range(8, 10, 3), AcquiredRecords.of_range(20, 25, 3))
+    }
     assert end.carry == Carry()
     assert stream.report()["recognised"] == 10
 
@@ -169,7 +174,7 @@ def test_a_lost_release_is_not_carried() -> None:
     group.refused = ranges((10, 20))
     stream = stream_of(group, Decided(batch1={RELEASE: ranges((10, 20))}))
     again = advance(stream, end)
-    assert again.acquired == {KEY: (Run(10, 20, 2),)}
+    assert again.acquired == {KEY: (AcquiredRecords.of_range(10, 20, 2),)}
     assert again.carry == Carry()
 
 
@@ -222,7 +227,7 @@ def test_a_topic_that_does_not_exist_is_said(caplog: pytest.LogCaptureFixture) -
     stream = stream_of(group)
     advance(stream, START, START)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["topics.missing names=['orders'] (waiting until they are made)"], "once"
+    assert said == ["topics.missing names=['orders'] (waiting until they are created)"], "once"
 
 
 def test_what_only_a_person_can_put_right_is_raised() -> None:
@@ -252,7 +257,7 @@ def test_available_now_ends_when_the_group_has_no_lag() -> None:
 def test_available_now_takes_records_of_later_along_with_earlier_ones() -> None:
     group = Group((990, 1_010, 1))
     _, end = available_now(group)
-    assert end.acquired == {KEY: (Run(990, 1_010, 1),)}
+    assert end.acquired == {KEY: (AcquiredRecords.of_range(990, 1_010, 1),)}
     assert group.told == []
 
 
@@ -266,7 +271,7 @@ def test_available_now_gives_back_what_came_after_it_began() -> None:
 class TwoPartitions(Group):
     """Hands out of both in the order they were given, and has records before 1,000 in each."""
 
-    def __init__(self, *deliveries: tuple[TopicPartition, int, int]) -> None:
+    def __init__(self, *deliveries: tuple[TopicIdPartition, int, int]) -> None:
         super().__init__()
         self.of_both = [*deliveries]
         self.assigned = frozenset({KEY, OTHER})
@@ -276,12 +281,12 @@ class TwoPartitions(Group):
         if not self.of_both:
             return Acquisition()
         key, first, end = self.of_both.pop(0)
-        return Acquisition({key: (AcquiredRange(first, end, 1),)})
+        return Acquisition({key: (AcquiredRecords.of_range(first, end, 1),)})
 
-    async def positions(self) -> dict[TopicPartition, SharePartitionOffset]:
+    async def positions(self) -> dict[TopicIdPartition, SharePartitionOffset]:
         return {key: SharePartitionOffset(start, None, 5) for key, start in self.starts.items()}
 
-    async def end_offsets(self) -> dict[TopicPartition, int]:
+    async def end_offsets(self) -> dict[TopicIdPartition, int]:
         return {KEY: 1_000, OTHER: 1_000}
 
 
@@ -291,9 +296,11 @@ def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_gro
     monkeypatch.setattr(share_stream, "IDLE_SECONDS", 60)
     group = TwoPartitions((KEY, 1_000, 1_010), (OTHER, 0, 1_000), (KEY, 1_010, 1_020))
     stream, first = available_now(group)
-    assert first.acquired == {KEY: (Run(1_000, 1_010, 1),)}, "nothing of OTHER has come yet"
+    assert first.acquired == {KEY: (AcquiredRecords.of_range(1_000, 1_010, 1),)}, (
+        "nothing of OTHER has come yet"
+    )
     second = advance(stream, first)
-    assert second.acquired == {OTHER: (Run(0, 1_000, 1),)}
+    assert second.acquired == {OTHER: (AcquiredRecords.of_range(0, 1_000, 1),)}
     group.starts = {KEY: 1_010, OTHER: 1_000}
     assert advance(stream, second) is second
     assert group.told[-1] == (1_010, 1_020, RELEASE)

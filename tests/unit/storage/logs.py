@@ -8,12 +8,16 @@ from typing import Any
 from uuid import UUID
 
 from sharegroup.ids import TopicId
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
-from sharegroup.storage.segment import SegmentLimits
+from sharegroup.storage.segment.segment import SegmentLimits
+from sharegroup.storage.segment.timestamps import Allowance
+from sharegroup.storage.sync.syncer import MakeSyncer, Syncer
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.markers import encode_marker
+from sharegroup.wire.record_walk import finish
 from sharegroup.wire.records import encode_batch
 
 ROOT = "/disk/data"
@@ -62,8 +66,20 @@ def _marker(producer: int, epoch: int, coordinator_epoch: int, *, is_commit: boo
     )
 
 
-def open_directory(disk: PowerLossDisk, durability: Durability = Durability.FSYNC) -> LogDirectory:
-    return LogDirectory.open(ROOT, durability=durability, wall_ms=lambda: NOW_MS, files=disk)
+def probing_at_once(files: Files, root: str) -> Syncer:
+    """A syncer under which a fenced log probes its disk at every append."""
+    return Syncer(files, root, probe_seconds=0.0)
+
+
+def open_directory(
+    disk: PowerLossDisk,
+    durability: Durability = Durability.FSYNC,
+    *,
+    syncer: MakeSyncer = probing_at_once,
+) -> LogDirectory:
+    return LogDirectory.open(
+        ROOT, durability=durability, wall_ms=lambda: NOW_MS, files=disk, syncer=syncer
+    )
 
 
 def open_log(
@@ -71,8 +87,9 @@ def open_log(
     durability: Durability = Durability.FSYNC,
     *,
     segment_bytes: int = 1 << 30,
+    syncer: MakeSyncer = probing_at_once,
 ) -> tuple[LogDirectory, PartitionLog]:
-    directory = open_directory(disk, durability)
+    directory = open_directory(disk, durability, syncer=syncer)
     return directory, directory.create(TOPIC, 0, limits=limits(segment_bytes))
 
 
@@ -88,3 +105,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
             await main
 
     asyncio.run(limited())
+
+
+def found_at(log: PartitionLog, timestamp_ms: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record that is not older."""
+    return finish(log.times.first_not_older(timestamp_ms, Allowance(2**26)))
+
+
+def latest(log: PartitionLog) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record with the largest timestamp."""
+    return finish(log.times.latest(Allowance(2**26)))

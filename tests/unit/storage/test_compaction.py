@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
+from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError, OutOfOrderSequenceNumber
-from sharegroup.storage.compaction import Compacted, CompactionLimits, dirty_bytes
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.retention import Retention
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log import compaction
+from sharegroup.storage.log.compaction import (
+    BATCH_RECORDS_MAX,
+    STEP_RECORDS,
+    Compacted,
+    CompactionLimits,
+    dirty_bytes,
+)
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.log.retention import Retention
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import parse_header, scan
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
-from tests.unit.storage.logs import FOLDER, NOW_MS, abort, commit, open_log, run, transactional
+from sharegroup.wire.compression import ZSTD, compress
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
+from tests.unit.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    abort,
+    commit,
+    found_at,
+    open_log,
+    run,
+    transactional,
+)
 
 SEGMENT_BYTES = 200
 MEMORY = 1 << 20
@@ -26,7 +46,7 @@ def keyed(*records: tuple[str | None, str | None], timestamp: int = NOW_MS, **pr
     """A batch of (key, value); None as the value is a tombstone."""
     return encode_batch(
         [
-            NewRecord(
+            SimpleRecord(
                 None if key is None else key.encode(),
                 None if value is None else value.encode(),
                 timestamp,
@@ -296,8 +316,8 @@ def test_records_are_found_by_their_time_across_holes() -> None:
             await append(log, keyed((key, "1"), timestamp=1_000 + number))
         await closed(directory, log)
         await compact(directory, log)
-        assert log.offset_for_timestamp(1_000) == (1_001, 1)
-        assert log.offset_for_timestamp(1_002) == (1_004, 4)
+        assert found_at(log, 1_000) == (1_001, 1)
+        assert found_at(log, 1_002) == (1_004, 4)
 
     run(main())
 
@@ -443,6 +463,54 @@ def test_damage_is_not_compacted_away() -> None:
         assert log.cleaned_to == 0
 
     run(main())
+
+
+@pytest.mark.parametrize("count", [BATCH_RECORDS_MAX + 1, 5], ids=["bomb", "lie"])
+def test_batch_that_cannot_be_compacted_stays_and_the_others_are_compacted(count: int) -> None:
+    """The attack: a batch of 6 KB with 9 million records took 12 s and 1.5 GB."""
+
+    async def main() -> None:
+        directory, log = open_log(PowerLossDisk(1))
+        bad = keyed(("a", "2"))[:61]
+        bad += compress(ZSTD, bytes.fromhex("0c 00 00 00 00 01 00") * (count if count > 5 else 1))
+        bad[8:12] = (len(bad) - 12).to_bytes(4, "big")
+        bad[21:23] = ZSTD.to_bytes(2, "big")
+        bad[23:27] = (count - 1).to_bytes(4, "big")
+        bad[57:61] = count.to_bytes(4, "big")
+        bad[17:21] = crc32c(bad[21:]).to_bytes(4, "big")
+        written = bytes(bad[16:])
+        await append(log, keyed(("a", "1"), ("b", "1")), bad, keyed(("a", "3")))
+        await closed(directory, log)
+        tracemalloc.start()
+        done = await compact(directory, log)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert done.cleaned_to == count + 3
+        kept = list(batches(log))
+        assert kept[:3] == [(0, 2, 1), (2, count + 2, count), (count + 2, count + 3, 1)]
+        assert written in log.read(2, bytes_max=1 << 20)
+        assert peak < 10_000_000
+
+    run(main())
+
+
+def test_large_batch_is_decoded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of 200,000 records kept the interpreter lock, and so the event loop, for 600 ms."""
+    count = 10 * STEP_RECORDS
+    pauses: list[float] = []
+    monkeypatch.setattr(compaction, "time", SimpleNamespace(sleep=pauses.append))
+
+    async def main() -> None:
+        directory, log = open_log(PowerLossDisk(1))
+        large = keyed(*((f"k{number % (count - 1)}", "1") for number in range(count)))
+        await append(log, large, keyed(("other", "1")))
+        await closed(directory, log)
+        await compact(directory, log)
+        assert next(iter(batches(log))) == (0, count, count - 1)
+
+    run(main())
+    assert len(pauses) == 4 * 10, "read through and looked at, to learn and to rewrite"
+    assert set(pauses) == {0}
 
 
 def test_segments_that_retention_takes_meanwhile_are_gone() -> None:

@@ -7,18 +7,11 @@ import asyncio
 import pytest
 
 from sharegroup.errors import KafkaStorageError
-from sharegroup.storage import fence
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.unit.storage.logs import FOLDER, NOW_MS, batch, open_directory, open_log, run
-
-
-@pytest.fixture(autouse=True)
-def probes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fenced log tries the disk again at every append: these tests have no time to wait."""
-    monkeypatch.setattr(fence, "PROBE_SECONDS", 0.0)
 
 
 async def append_when_healed(log: PartitionLog, **producer: int) -> Ticket:

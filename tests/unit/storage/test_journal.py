@@ -37,7 +37,41 @@ def test_a_torn_last_payload_is_cut_off() -> None:
     fd = disk.open(PATH)
     disk.truncate(fd, disk.size(fd) - 2)
     assert payloads(disk) == (b"one", b"two")
-    assert disk.size(fd) == 2 * (16 + 3)
+    torn = disk.read(fd, 100, 38)
+    assert len(torn) == 16 + 5 - 2, "a start that is refused later must find it"
+    disk.cut_power()
+
+    async def cut() -> None:
+        open_directory(disk).journal("catalog").cut_tail()
+
+    run(cut())
+    disk.cut_power()
+    assert disk.size(disk.open(PATH)) == 2 * (16 + 3)
+    [entry] = disk.names(f"{ROOT}/set-aside")
+    assert disk.read(disk.open(f"{ROOT}/set-aside/{entry}/catalog@38"), 100, 0) == torn
+
+
+def test_a_full_disk_keeps_a_torn_end_and_takes_no_payload_before_it_is_set_aside() -> None:
+    disk = written(b"one", b"two")
+    fd = disk.open(PATH)
+    disk.truncate(fd, disk.size(fd) - 2)
+
+    async def main() -> None:
+        journal = open_directory(disk).journal("catalog")
+        disk.fill_up()
+        journal.cut_tail()
+        with pytest.raises(KafkaStorageError, match="a write failed"):
+            journal.append(b"three")
+        assert disk.size(disk.open(PATH)) == 19 + 17
+        disk.make_room()
+        await journal.append(b"three")
+        assert tuple(journal.payloads()) == (b"one", b"three")
+
+    run(main())
+    disk.cut_power()
+    assert payloads(disk) == (b"one", b"three")
+    [entry] = disk.names(f"{ROOT}/set-aside")
+    assert disk.size(disk.open(f"{ROOT}/set-aside/{entry}/catalog@19")) == 17
 
 
 @pytest.mark.parametrize("byte", [0, 5, 12, 17])

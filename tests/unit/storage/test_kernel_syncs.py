@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.storage.kernel_syncs import Errors, KernelSyncs, failures
+from sharegroup.storage.disk.kernel_syncs import Errors, KernelSyncs, failures
 from tests.unit.storage.logs import run
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sharegroup.errors import OffsetOutOfRange, OutOfOrderSequenceNumber, UnknownTopicOrPartition
-from sharegroup.storage.boundaries import TAIL_BATCHES_MAX
 from sharegroup.storage.parts import Durability
+from sharegroup.storage.segment.boundaries import TAIL_BATCHES_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import parse_header
 from sharegroup.wire.records import decode_records
@@ -227,7 +227,7 @@ def test_a_deleted_log_takes_no_appends_and_its_tickets_fail() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
         ticket = log.append(batch(1), now_ms=NOW_MS)
-        directory.delete(TOPIC)
+        directory.delete(TOPIC, partition_count=1)
         assert ticket.failed
         with pytest.raises(UnknownTopicOrPartition, match="closed or was deleted"):
             log.append(batch(1), now_ms=NOW_MS)

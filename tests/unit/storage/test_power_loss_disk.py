@@ -111,6 +111,18 @@ def test_what_a_failed_sync_of_the_tree_dropped_is_told_by_the_files_own_sync() 
     assert told == {"failed", "synced"}
 
 
+def test_error_of_a_sync_is_not_kept_over_a_loss_of_power() -> None:
+    """The kernel that kept it is gone; a broker that starts again can sync the file."""
+    for seed in range(20):
+        disk, fd = disk_with_file(seed)
+        disk.write(fd, b"x", 0)
+        disk.fail_next_sync()
+        with pytest.raises(OSError, match="Input/output error"):
+            disk.sync_tree("/top")
+        disk.cut_power()
+        disk.sync(disk.open("/top/data/file"))
+
+
 def test_a_full_disk_takes_what_fits_and_says_so() -> None:
     disk, fd = disk_with_file()
     disk.fill_up(room_bytes=3)

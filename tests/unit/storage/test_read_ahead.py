@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import decode_records
 from tests.unit.storage.logs import FOLDER, NOW_MS, batch, open_log, run
@@ -84,7 +84,7 @@ def test_nothing_is_expected_behind_what_is_durable() -> None:
 def test_a_piece_that_is_too_large_is_left_for_whoever_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sharegroup.storage.log_reader.PIECE_BYTES_MAX", ONE - 1)
+    monkeypatch.setattr("sharegroup.storage.log.log_reader.PIECE_BYTES_MAX", ONE - 1)
 
     async def main() -> None:
         disk, directory, log = await filled()

@@ -5,10 +5,21 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.disk.checkpoint_files import write_checkpoint
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
-from tests.unit.storage.logs import FOLDER, NOW_MS, TOPIC, batch, open_directory, open_log, run
+from tests.unit.storage.logs import (
+    FOLDER,
+    NOW_MS,
+    ROOT,
+    TOPIC,
+    batch,
+    found_at,
+    open_directory,
+    open_log,
+    run,
+)
 
 FIRST_SEGMENT = f"{FOLDER}/00000000000000000000.log"
 ONE = len(batch(2, size=100))
@@ -165,7 +176,7 @@ def test_indexes_that_are_gone_are_made_again() -> None:
                 disk.remove(f"{FOLDER}/{name}")
         _, log = open_log(disk)
         assert firsts(log) == list(range(0, 600, 2))
-        assert log.offset_for_timestamp(1001) == (1001, 1)
+        assert found_at(log, 1001) == (1001, 1)
 
     run(main())
 
@@ -313,3 +324,68 @@ def test_a_kill_with_os_durability_loses_nothing_the_system_has() -> None:
 def open_directory_of_dead_process(disk: PowerLossDisk):
     disk.release_locks()
     return open_directory(disk)
+
+
+def test_a_start_offset_above_the_log_hides_and_removes_nothing() -> None:
+    """The checkpoint file, or the log, is that of another time or another broker."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=200)
+        for _ in range(5):
+            await log.append(batch(), now_ms=NOW_MS)
+        await directory.close()
+        write_checkpoint(disk, ROOT, "log-start-offset-checkpoint", {log.key: 1_000})
+        before = disk.names(FOLDER)
+        directory, log = open_log(disk, segment_bytes=200)
+        assert (log.start_offset, log.end_offset) == (0, 5)
+        assert [name for name in disk.names(FOLDER) if name.endswith(".log")] == [
+            name for name in before if name.endswith(".log")
+        ]
+        directory.abandon()
+
+    run(main())
+
+
+def test_offsets_of_a_log_whose_folder_is_gone_do_not_begin_again() -> None:
+    """A new record would inherit what groups know of the one that had its offset."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk)
+        await log.append(batch(7), now_ms=NOW_MS)
+        await directory.close()
+        for name in disk.names(FOLDER):
+            disk.remove(f"{FOLDER}/{name}")
+        directory, log = open_log(disk)
+        assert (log.start_offset, log.end_offset) == (7, 7)
+        ticket = log.append(batch(), now_ms=NOW_MS)
+        await ticket
+        assert ticket.base_offset == 7
+        await directory.close()
+        directory, log = open_log(disk)
+        assert (log.start_offset, log.end_offset) == (7, 8)
+        directory.abandon()
+
+    run(main())
+
+
+def test_a_damaged_segment_of_compaction_removes_no_other_segments() -> None:
+    """A flipped bit in a base offset, which no checksum covers, makes it end far behind."""
+
+    async def main() -> None:
+        disk = PowerLossDisk(1)
+        directory, log = open_log(disk, segment_bytes=len(batch()))
+        for _ in range(5):
+            await log.append(batch(), now_ms=NOW_MS)
+        await directory.close()
+        first = f"{FOLDER}/00000000000000000000.log"
+        fd = disk.open(f"{first}.swap", create=True)
+        disk.write(fd, disk.read(disk.open(first), len(batch()), 0), 0)
+        disk.flip_bit(f"{first}.swap", 5)  # It ends at offset 65537 now.
+        before = disk.names(FOLDER)
+        with pytest.raises(CorruptMessage, match="where no segment begins"):
+            open_log(disk)
+        assert disk.names(FOLDER) == before
+
+    run(main())

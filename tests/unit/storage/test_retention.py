@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import OffsetOutOfRange
-from sharegroup.ids import TopicPartition
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.retention import Retention
+from sharegroup.ids import TopicIdPartition
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.log.retention import Retention
+from sharegroup.storage.recovery.directory_offsets import START_OFFSETS_FILE
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.unit.storage.logs import (
     FOLDER,
@@ -21,7 +22,7 @@ from tests.unit.storage.logs import (
 )
 
 ONE = len(batch(1))
-KEY = TopicPartition(TOPIC, 0)
+KEY = TopicIdPartition(TOPIC, 0)
 
 
 async def four_segments(log: PartitionLog) -> None:
@@ -86,6 +87,23 @@ def test_records_without_a_time_are_as_old_as_their_append() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("ahead_ms", [3_600_001, 2**62])
+def test_records_with_times_far_ahead_are_as_old_as_their_append(ahead_ms: int) -> None:
+    """The attack: a timestamp in the year 292,000,000 kept a segment and all behind it for ever."""
+    retention = Retention(ms=1000, ahead_ms_max=3_600_000)
+
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1), segment_bytes=ONE)
+        later_ms = NOW_MS + 1001
+        await log.append(batch(1, timestamp=later_ms + ahead_ms), now_ms=NOW_MS)
+        await log.append(batch(1, timestamp=later_ms + 3_600_000), now_ms=NOW_MS)
+        assert log.retained_from(retention, now_ms=NOW_MS + 1000) == 0
+        assert log.retained_from(retention, now_ms=later_ms) == 1, "the second is within the limit"
+        assert log.retained_from(Retention(ms=1000), now_ms=later_ms) == 0
+
+    run(main())
+
+
 def test_a_log_that_lost_all_records_goes_on_where_it_was() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
@@ -108,16 +126,25 @@ def test_a_log_that_lost_all_records_goes_on_where_it_was() -> None:
     run(main())
 
 
-def test_starts_of_many_logs_are_moved_by_one_write() -> None:
+def test_starts_of_many_logs_are_moved_by_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory = open_directory(disk)
         logs = [directory.create(TOPIC, number, limits=limits(ONE)) for number in range(20)]
         for log in logs:
             await four_segments(log)
-        before = disk.syncs
+        await directory.drain()
+        rename = PowerLossDisk.rename
+
+        def renamed(disk: PowerLossDisk, source: str, target: str) -> None:
+            written.append(target)
+            rename(disk, source, target)
+
+        monkeypatch.setattr(PowerLossDisk, "rename", renamed)
         await directory.delete_before({log.key: 2 for log in logs})
-        assert disk.syncs - before <= 3
+        assert [path for path in written if path.endswith(START_OFFSETS_FILE)] == [written[0]]
         assert [log.start_offset for log in logs] == [2] * 20
 
     run(main())

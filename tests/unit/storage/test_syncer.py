@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sharegroup.storage.stored_file import OpenFiles, StoredFile
-from sharegroup.storage.syncer import (
+from sharegroup.storage.disk.stored_file import OpenFiles, StoredFile
+from sharegroup.storage.sync.syncer import (
     INLINE_BYTES_MAX,
     QUEUED_FILES_MAX,
     TREE_PAUSE_SECONDS,

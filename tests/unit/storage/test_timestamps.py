@@ -4,7 +4,7 @@ import pytest
 
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
-from tests.unit.storage.logs import NOW_MS, batch, open_log, run
+from tests.unit.storage.logs import NOW_MS, batch, found_at, latest, open_log, run
 
 
 @pytest.mark.parametrize("reopened", [False, True])
@@ -17,12 +17,12 @@ def test_the_first_record_that_is_not_older_is_found_within_its_batch(reopened: 
         if reopened:
             await directory.close()
             _, log = open_log(disk)
-        assert log.offset_for_timestamp(0) == (1000, 0)
-        assert log.offset_for_timestamp(1000) == (1000, 0)
-        assert log.offset_for_timestamp(1057) == (1057, 57)
-        assert log.offset_for_timestamp(1119) == (1119, 119)
-        assert log.offset_for_timestamp(1120) is None
-        assert log.latest_timestamp() == (1119, 119)
+        assert found_at(log, 0) == (1000, 0)
+        assert found_at(log, 1000) == (1000, 0)
+        assert found_at(log, 1057) == (1057, 57)
+        assert found_at(log, 1119) == (1119, 119)
+        assert found_at(log, 1120) is None
+        assert latest(log) == (1119, 119)
 
     run(main())
 
@@ -32,9 +32,9 @@ def test_timestamps_need_not_ascend() -> None:
         _, log = open_log(PowerLossDisk(1))
         for timestamp in (5000, 1000, 9000, 2000):
             await log.append(batch(1, timestamp=timestamp), now_ms=NOW_MS)
-        assert log.offset_for_timestamp(1500) == (5000, 0)
-        assert log.offset_for_timestamp(6000) == (9000, 2)
-        assert log.latest_timestamp() == (9000, 2)
+        assert found_at(log, 1500) == (5000, 0)
+        assert found_at(log, 6000) == (9000, 2)
+        assert latest(log) == (9000, 2)
 
     run(main())
 
@@ -44,7 +44,7 @@ def test_many_small_batches_are_searched_through_the_time_index() -> None:
         _, log = open_log(PowerLossDisk(1), Durability.OS)
         for number in range(5000):
             log.append(batch(1, size=50, timestamp=10_000 + 2 * number), now_ms=NOW_MS)
-        assert log.offset_for_timestamp(10_000 + 2 * 3210 - 1) == (10_000 + 2 * 3210, 3210)
+        assert found_at(log, 10_000 + 2 * 3210 - 1) == (10_000 + 2 * 3210, 3210)
 
     run(main())
 
@@ -52,12 +52,29 @@ def test_many_small_batches_are_searched_through_the_time_index() -> None:
 def test_neither_deleted_nor_undurable_records_are_found() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
-        assert log.latest_timestamp() is None
+        assert latest(log) is None
         await log.append(batch(10, timestamp=1000), now_ms=NOW_MS)
         await log.delete_before(4)
         log.append(batch(1, timestamp=2000), now_ms=NOW_MS)
-        assert log.offset_for_timestamp(1000) == (1004, 4)
-        assert log.offset_for_timestamp(1500) is None
-        assert log.latest_timestamp() == (1009, 9)
+        assert found_at(log, 1000) == (1004, 4)
+        assert found_at(log, 1500) is None
+        assert latest(log) == (1009, 9)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("size", "expected"), [(10, 2_057), (100, 2_000)])
+def test_a_group_starts_at_a_record_or_at_the_large_batch_that_holds_it(
+    size: int, expected: int
+) -> None:
+    async def main() -> None:
+        _, log = open_log(PowerLossDisk(1))
+        assert log.times.start_not_older(0) is None
+        for timestamp in (1_000, 10_000):
+            await log.append(batch(2_000, size=size, timestamp=timestamp), now_ms=NOW_MS)
+        assert log.times.start_not_older(10_057) == expected
+        assert log.times.start_not_older(12_000) is None
+        await log.delete_before(2_100)
+        assert log.times.start_not_older(10_057) == 2_100
 
     run(main())

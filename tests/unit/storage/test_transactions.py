@@ -14,14 +14,14 @@ from sharegroup.errors import (
     KafkaStorageError,
     TransactionCoordinatorFenced,
 )
-from sharegroup.ids import TopicPartition
-from sharegroup.storage import log_directory
-from sharegroup.storage.compaction import CompactionLimits
-from sharegroup.storage.files import Files
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.ids import TopicIdPartition
+from sharegroup.storage.directory import log_directory
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.log.compaction import CompactionLimits
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
 from sharegroup.testing.power_loss import PowerLossDisk
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.unit.storage.logs import (
     FOLDER,
     NOW_MS,
@@ -162,7 +162,7 @@ def test_transactions_are_the_same_after_a_crash(
         _, log = open_log(disk, segment_bytes=segment_bytes)
         assert (log.last_stable_offset, log.high_watermark) == (5, 9)
         assert log.aborted_transactions(0, 5) == ((B, 2, 4), (A, 0, 7))
-        with pytest.raises(TransactionCoordinatorFenced, match="of epoch 3"):
+        with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 3"):
             log.append(commit(A, coordinator_epoch=2), now_ms=NOW_MS)
         await append(log, abort(B))
         assert log.last_stable_offset == 10
@@ -203,7 +203,7 @@ def test_an_open_transaction_is_known_after_checkpoints_that_failed_at_their_end
 ) -> None:
     """Each leaves a snapshot that recovery must not trust; the one to trust stays beside them."""
 
-    def full(files: Files, folder: str, name: str, points: Mapping[TopicPartition, int]) -> None:
+    def full(files: Files, folder: str, name: str, points: Mapping[TopicIdPartition, int]) -> None:
         raise OSError(errno.ENOSPC, "no room for", name)
 
     async def main() -> None:
@@ -420,12 +420,12 @@ def test_an_aborted_transaction_is_known_to_compaction_before_its_marker_is_comp
 
 
 def keyed_batch(key: bytes, value: bytes) -> bytearray:
-    return encode_batch([NewRecord(key, value, NOW_MS)])
+    return encode_batch([SimpleRecord(key, value, NOW_MS)])
 
 
 def transactional_batch(key: bytes, value: bytes) -> bytearray:
     return encode_batch(
-        [NewRecord(key, value, NOW_MS)],
+        [SimpleRecord(key, value, NOW_MS)],
         producer_id=A,
         producer_epoch=0,
         base_sequence=0,

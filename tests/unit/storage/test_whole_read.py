@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.storage import whole_read
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment import whole_read
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import scan
 from tests.unit.storage.logs import (

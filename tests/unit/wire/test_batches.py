@@ -7,6 +7,7 @@ from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, InvalidRecord, UnsupportedCompressionType
 from sharegroup.wire.batches import (
+    RECORDS_MAX,
     BatchHeader,
     checksum_holds,
     parse_header,
@@ -15,6 +16,7 @@ from sharegroup.wire.batches import (
     stamp_append_time,
     validate,
 )
+from sharegroup.wire.records import SimpleRecord, encode_batch
 
 # Two records at base offset 0, written out; the checksum is made by `sealed`.
 RECORDS = bytes.fromhex("10 00 00 00 02 61 02 78 00".replace(" ", "")) + bytes.fromhex(
@@ -97,17 +99,17 @@ def test_all_batches_of_a_payload_are_checked():
 @pytest.mark.parametrize(
     ("payload", "error", "text"),
     [
-        (b"", InvalidRecord, "expected a batch of 61 bytes or more, came 0"),
-        (BATCH[:60], InvalidRecord, "expected a batch of 61 bytes or more, came 60"),
-        (BATCH[:-1], InvalidRecord, "batch of 79 bytes, but 78 came"),
-        (BATCH + b"x", InvalidRecord, "expected a batch of 61 bytes or more, came 1"),
+        (b"", InvalidRecord, "expected a batch of 61 bytes or more, found 0"),
+        (BATCH[:60], InvalidRecord, "expected a batch of 61 bytes or more, found 60"),
+        (BATCH[:-1], InvalidRecord, "expected a batch of 79 bytes, found 78"),
+        (BATCH + b"x", InvalidRecord, "expected a batch of 61 bytes or more, found 1"),
         (sealed(FIELDS + RECORDS, magic=0), InvalidRecord, "expected magic 2, found 0"),
         (sealed(FIELDS + RECORDS, magic=1), InvalidRecord, "expected magic 2, found 1"),
         (sealed(FIELDS + RECORDS, magic=3), CorruptMessage, "expected magic 2, found 3"),
         (sealed(FIELDS + RECORDS, magic=255), CorruptMessage, "expected magic 2, found 255"),
         (sealed(FIELDS + RECORDS, length=-1), CorruptMessage, "length of 49 or more, found -1"),
         (sealed(FIELDS + RECORDS, length=48), CorruptMessage, "length of 49 or more, found 48"),
-        (sealed(FIELDS + RECORDS, length=2**31 - 1), InvalidRecord, "but 79 came"),
+        (sealed(FIELDS + RECORDS, length=2**31 - 1), InvalidRecord, "bytes, found 79"),
         (BATCH[:-1] + b"?", CorruptMessage, "expected checksum 0x"),
         (changed(COUNT, b"\0\0\0\0"), InvalidRecord, "found 0 records and last offset delta 1"),
         (changed(COUNT, b"\xff\xff\xff\xff"), InvalidRecord, "found -1 records"),
@@ -121,9 +123,13 @@ def test_all_batches_of_a_payload_are_checked():
         (changed(LAST_DELTA, b"\xff\xff\xff\xff"), InvalidRecord, "last offset delta -1"),
         (changed(ATTRIBUTES, b"\0\5"), UnsupportedCompressionType, "codec 0 to 4, found 5"),
         (changed(ATTRIBUTES, b"\0\7"), UnsupportedCompressionType, "codec 0 to 4, found 7"),
-        (changed(ATTRIBUTES, b"\0\x20"), InvalidRecord, "control batches are the broker's"),
-        (changed(ATTRIBUTES, b"\0\x08"), InvalidRecord, "time of appending is the broker's"),
+        (changed(ATTRIBUTES, b"\0\x20"), InvalidRecord, "control batches are not accepted"),
+        (changed(ATTRIBUTES, b"\0\x08"), InvalidRecord, "LogAppendTime is not accepted"),
         (changed(ATTRIBUTES, b"\0\x10"), InvalidRecord, "without a producer id"),
+        (changed(ATTRIBUTES, b"\0\x40"), InvalidRecord, "found 0x0040: the other bits"),
+        (changed(ATTRIBUTES, b"\0\x80"), InvalidRecord, "found 0x0080: the other bits"),
+        (changed(ATTRIBUTES, b"\1\0"), InvalidRecord, "found 0x0100: the other bits"),
+        (changed(ATTRIBUTES, b"\x80\0"), InvalidRecord, "found 0x8000: the other bits"),
         (changed(PRODUCER_ID, b"\xff" * 7 + b"\xfe"), InvalidRecord, "found -2, -1 and -1"),
         (changed(PRODUCER_ID, bytes(8)), InvalidRecord, "found 0, -1 and -1"),
         (changed(PRODUCER_ID, bytes(10)), InvalidRecord, "found 0, 0 and -1"),
@@ -134,6 +140,47 @@ def test_batch_that_lies_is_refused(payload, error, text):
         validate(payload)
     assert type(caught.value) is error
     assert text in str(caught.value)
+
+
+def claiming(record_count: int, body: bytes, codec: int = 0) -> bytes:
+    """A batch that claims so many records in its body, and a right checksum."""
+    fields = bytearray(FIELDS)
+    fields[ATTRIBUTES : ATTRIBUTES + 2] = codec.to_bytes(2, "big")
+    fields[LAST_DELTA : LAST_DELTA + 4] = (record_count - 1).to_bytes(4, "big")
+    fields[COUNT : COUNT + 4] = record_count.to_bytes(4, "big")
+    return sealed(bytes(fields) + body)
+
+
+SMALLEST_RECORD = bytes.fromhex("0c 00 00 00 01 01 00")
+"""Length 6, attributes, time, offset, no key, no value, no headers."""
+
+
+def test_claimed_records_must_fit_into_the_body():
+    for count in (1, 2, 100):
+        assert validate(claiming(count, SMALLEST_RECORD * count))[0].record_count == count
+        with pytest.raises(InvalidRecord, match=f"claims {count + 1} records, but its body of "):
+            validate(claiming(count + 1, SMALLEST_RECORD * count))
+    # The attack: 69 bytes that claim all offsets of a segment.
+    with pytest.raises(InvalidRecord, match=r"claims 2147483647 records.* may hold 1 at most"):
+        validate(claiming(2**31 - 1, bytes(8)))
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_claimed_records_of_a_compressed_batch_are_limited(codec):
+    assert validate(claiming(640, bytes(10), codec))[0].record_count == 640
+    with pytest.raises(InvalidRecord, match=r"claims 641 records.* may hold 640 at most"):
+        validate(claiming(641, bytes(10), codec))
+    large = bytes(RECORDS_MAX // 64 + 1)
+    assert validate(claiming(RECORDS_MAX, large, codec))
+    with pytest.raises(InvalidRecord, match=f"may hold {RECORDS_MAX} at most"):
+        validate(claiming(RECORDS_MAX + 1, large, codec))
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("count", [1, 7, 3_000, 60_000])
+def test_batches_of_the_smallest_records_pass(codec, count):
+    batch = encode_batch([SimpleRecord(None, None, 1_000)] * count, codec=codec)
+    assert validate(batch)[0].record_count == count
 
 
 def test_offset_and_epoch_are_stamped_without_touching_the_checksum():
@@ -171,5 +218,5 @@ def test_scan_refuses_what_is_no_batch(damaged):
 
 
 def test_header_that_is_cut_off_is_refused():
-    with pytest.raises(CorruptMessage, match="expected 61 bytes of header, came 60"):
+    with pytest.raises(CorruptMessage, match="expected 61 bytes of header, found 60"):
         parse_header(BATCH[:60])

@@ -38,13 +38,13 @@ from sharegroup.wire.share_state_records import (
     ShareSnapshotValue,
     ShareUpdateKey,
     ShareUpdateValue,
-    StateBatch,
+    StoredStateBatch,
 )
 from tests.unit.wire.messages import by_kio, random_message
 
 TOPIC_ID = UUID("00010203-0405-0607-0809-0a0b0c0d0e0f")
 TOPIC_ID_HEX = "000102030405060708090a0b0c0d0e0f"
-BATCH = StateBatch(first_offset=7, last_offset=9, delivery_state=2, delivery_count=1)
+BATCH = StoredStateBatch(first_offset=7, last_offset=9, delivery_state=2, delivery_count=1)
 BATCH_HEX = "0000000000000007000000000000000902000100"
 PARTITIONS = TopicPartitions(topic_id=TOPIC_ID, partitions=(0, 2))
 PARTITIONS_HEX = TOPIC_ID_HEX + "03000000000000000200"

@@ -35,7 +35,7 @@ def test_random_messages_read_and_write_as_kio_does(cls):
         assert by_kio_read == message
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_drawn_messages_read_and_write_as_kio_does(data):
     message = data.draw(st.sampled_from(CLASSES).flatmap(messages))

@@ -48,7 +48,7 @@ def test_api_versions_of_the_future_still_has_a_header():
 @pytest.mark.parametrize(
     ("frame", "problem"),
     [
-        (b"\0\0\0\3\0\0\0\1\0", "RequestHeader: expected 10 bytes or more, came 9"),
+        (b"\0\0\0\3\0\0\0\1\0", "RequestHeader: expected 10 bytes or more, found 9"),
         (b"\0\0\0\3\0\0\0\1\0\5abc", "client_id at byte 10: length 5, but 3 bytes are left"),
         (b"\0\0\0\3\0\0\0\1\xff\xfe", "client_id at byte 8: length -2"),
         (b"\0\0\0\3\0\0\0\1\0\1\xff", "client_id at byte 10: expected UTF-8"),
@@ -70,7 +70,7 @@ def test_response_header_is_read_with_and_without_tags():
 
 
 def test_response_header_that_is_cut_is_refused():
-    with pytest.raises(DecodeError, match="expected 4 bytes or more, came 3"):
+    with pytest.raises(DecodeError, match="expected 4 bytes or more, found 3"):
         decode_response_header(b"\0\0\0", 0)
     with pytest.raises(DecodeError, match="the message ends"):
         decode_response_header(b"\0\0\0\1", 1)

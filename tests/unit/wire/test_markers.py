@@ -8,11 +8,11 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CHECKED_AT, CONTROL, CRC_AT, checksum, parse_header, stamp
 from sharegroup.wire.markers import TransactionMarker, decode_marker, encode_marker
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 
 
 def control_batch(key: bytes | None, value: bytes | None) -> bytearray:
-    batch = encode_batch([NewRecord(key, value, 5)], producer_id=9, producer_epoch=1)
+    batch = encode_batch([SimpleRecord(key, value, 5)], producer_id=9, producer_epoch=1)
     attributes = parse_header(batch).attributes | CONTROL
     batch[CHECKED_AT : CHECKED_AT + 2] = attributes.to_bytes(2, "big")
     batch[CRC_AT : CRC_AT + 4] = checksum(batch, 0, parse_header(batch)).to_bytes(4, "big")

@@ -12,16 +12,16 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from sharegroup.errors import CorruptMessage, UnsupportedCompressionType
 from sharegroup.wire.batches import CONTROL, parse_header, scan, stamp, validate
 from sharegroup.wire.compression import CODECS
-from sharegroup.wire.records import NewRecord, batch_records, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
 
 RECORDS = [
-    NewRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
-    NewRecord(None, None, 999),
-    NewRecord(b"", b"x" * 300, 2_000),
+    SimpleRecord(b"key", b"value", 1_000, [("h", b"1"), ("h", None), ("grün", b"")]),
+    SimpleRecord(None, None, 999),
+    SimpleRecord(b"", b"x" * 300, 2_000),
 ]
 
 new_records = st.builds(
-    NewRecord,
+    SimpleRecord,
     st.none() | st.binary(max_size=40),
     st.none() | st.binary(max_size=200),
     st.integers(0, 2**42),
@@ -87,7 +87,7 @@ def test_incomplete_batch_at_the_end_is_left_out():
 
 
 def test_control_batches_are_passed_over_and_can_be_read_on_their_own():
-    control = encode_batch([NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", 5)])
+    control = encode_batch([SimpleRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", 5)])
     control[22] |= CONTROL
     buffer = bytes(encode_batch(RECORDS) + control)
     assert len(decode_records(buffer)) == 3
@@ -113,7 +113,7 @@ def test_count_that_lies_is_refused():
 
 
 def test_header_count_of_billions_is_refused():
-    batch = encode_batch([NewRecord(None, None, 0)])
+    batch = encode_batch([SimpleRecord(None, None, 0)])
     # The last byte is the count of headers; a varint of 2**31 takes its place.
     huge = batch[:-1] + b"\x80\x80\x80\x80\x20"
     huge[8:12] = (len(huge) - 12).to_bytes(4, "big")
@@ -122,7 +122,7 @@ def test_header_count_of_billions_is_refused():
 
 
 def test_batch_that_decompresses_above_the_limit_is_refused():
-    batch = encode_batch([NewRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"])
+    batch = encode_batch([SimpleRecord(None, bytes(1_000_000), 0)], codec=CODECS["zstd"])
     assert len(batch) < 1_000
     assert len(decode_records(batch, decompressed_bytes_max=1_000_100)) == 1
     with pytest.raises(CorruptMessage, match=r"batch at offset 0: .* more than 999999 bytes"):

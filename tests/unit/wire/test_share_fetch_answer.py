@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sharegroup.ids import TopicId
+from sharegroup.steps import STEP_ELEMENTS, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.encoder import Chunk
-from sharegroup.wire.share_fetch_answer import Endpoint, PartitionAnswer, share_fetch_frame
+from sharegroup.wire.share_fetch_answer import (
+    LeaderEndpoint,
+    PartitionAnswer,
+    share_fetch_frame,
+    share_fetch_frame_steps,
+)
 from tests.unit.wire.messages import by_kio
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -33,14 +39,14 @@ answer = st.builds(
     int32,
 )
 topics = st.dictionaries(st.uuids().map(TopicId), st.lists(answer, max_size=3), max_size=3)
-endpoint = st.none() | st.builds(Endpoint, int32, st.text(max_size=200), int32)
+endpoint = st.none() | st.builds(LeaderEndpoint, int32, st.text(max_size=200), int32)
 
 
 def by_kio_classes(
     version: int,
     answered: dict[TopicId, list[PartitionAnswer]],
     lock_ms: int,
-    node: Endpoint | None,
+    node: LeaderEndpoint | None,
 ) -> bytes:
     messages = response_module(78, version)
     nodes = () if node is None else (messages.NodeEndpoint(**node._asdict()),)
@@ -83,11 +89,13 @@ def test_bytes_are_those_of_kio(
     version: int,
     answered: dict[TopicId, list[PartitionAnswer]],
     lock_ms: int,
-    node: Endpoint | None,
+    node: LeaderEndpoint | None,
 ) -> None:
     frame = b"".join(share_fetch_frame(7, answered, lock_ms=lock_ms, endpoint=node))
     body = by_kio_classes(version, answered, lock_ms, node)
     assert frame == (len(body) + 5).to_bytes(4, "big") + b"\0\0\0\7" + b"\0" + body
+    steps = share_fetch_frame_steps(7, answered, lock_ms=lock_ms, endpoint=node)
+    assert b"".join(run_to_end(steps)) == frame
 
 
 def test_records_are_handed_on_as_they_are() -> None:
@@ -95,3 +103,10 @@ def test_records_are_handed_on_as_they_are() -> None:
     answers = {TopicId(UUID(int=1)): [PartitionAnswer(0, records), PartitionAnswer(1)]}
     chunks: list[Chunk] = share_fetch_frame(7, answers, lock_ms=1, endpoint=None)
     assert [chunk is records for chunk in chunks] == [False, True, False]
+
+
+def test_answer_over_many_partitions_is_made_in_steps() -> None:
+    partitions = [PartitionAnswer(number) for number in range(10 * STEP_ELEMENTS)]
+    answers = {TopicId(UUID(int=1)): partitions}
+    steps = share_fetch_frame_steps(7, answers, lock_ms=1, endpoint=None)
+    assert sum(1 for _ in steps) == 10

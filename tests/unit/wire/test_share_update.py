@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sharegroup.wire.coordinator_records import VERSION, decode_value, encode_value
 from sharegroup.wire.decoder import DecodeError
-from sharegroup.wire.share_state_records import ShareUpdateValue, StateBatch
+from sharegroup.wire.share_state_records import ShareUpdateValue, StoredStateBatch
 from sharegroup.wire.share_update import BATCHES_MAX, UpdateFields, decode_update, encode_update
 
 int16 = st.integers(-(2**15), 2**15 - 1)
@@ -27,7 +27,9 @@ def as_message(fields: UpdateFields) -> ShareUpdateValue:
         start_offset=fields.start_offset,
         delivery_complete_count=fields.delivery_complete_count,
         state_batches=tuple(
-            StateBatch(first_offset=first, last_offset=last, delivery_state=s, delivery_count=n)
+            StoredStateBatch(
+                first_offset=first, last_offset=last, delivery_state=s, delivery_count=n
+            )
             for first, last, s, n in fields.batches
         ),
     )

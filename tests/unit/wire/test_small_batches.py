@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CHECKED_AT, CONTROL
-from sharegroup.wire.records import NewRecord, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from sharegroup.wire.small_batches import keyed_records
 
 GZIP = 1
 sizes = st.integers(0, 40) | st.sampled_from([63, 64, 65, 127, 128, 8_191, 8_192, 8_193, 20_000])
 contents = sizes.map(bytes) | st.none()
 records = st.builds(
-    NewRecord,
+    SimpleRecord,
     contents,
     contents,
     st.integers(0, 2**40),
@@ -34,7 +34,7 @@ def by_codec(data: bytes) -> list[tuple[int, bytes, bytes | None]]:
 
 @given(batches)
 def test_records_are_those_of_the_compiled_codec(
-    made: list[tuple[list[NewRecord], int]],
+    made: list[tuple[list[SimpleRecord], int]],
 ) -> None:
     data = b"".join(bytes(encode_batch(some, codec=codec)) for some, codec in made)
     assert list(keyed_records(data)) == by_codec(data)
@@ -42,21 +42,21 @@ def test_records_are_those_of_the_compiled_codec(
 
 @given(batches, st.integers(1, 200))
 def test_a_batch_that_is_cut_off_at_the_end_is_left_out(
-    made: list[tuple[list[NewRecord], int]], cut: int
+    made: list[tuple[list[SimpleRecord], int]], cut: int
 ) -> None:
     data = b"".join(bytes(encode_batch(some, codec=codec)) for some, codec in made)[:-cut]
     assert list(keyed_records(data)) == by_codec(data)
 
 
 def test_control_batches_are_passed_over() -> None:
-    batch = encode_batch([NewRecord(b"k", b"v", 1)])
+    batch = encode_batch([SimpleRecord(b"k", b"v", 1)])
     control = bytearray(batch)
     control[CHECKED_AT + 1] |= CONTROL
     assert list(keyed_records(bytes(control + batch))) == [(0, b"k", b"v")]
 
 
 def test_a_record_that_contradicts_its_batch_is_refused() -> None:
-    batch = encode_batch([NewRecord(b"key", b"value", 1)])
+    batch = encode_batch([SimpleRecord(b"key", b"value", 1)])
     position = batch.index(b"key") - 1
     batch[position] = 2 * 60  # The key would end behind the batch.
     with pytest.raises(CorruptMessage):
@@ -67,7 +67,7 @@ def test_a_record_that_contradicts_its_batch_is_refused() -> None:
 def test_damage_is_never_read_as_what_the_compiled_codec_does_not_read(
     key: bytes, value: bytes, data: st.DataObject
 ) -> None:
-    batch = encode_batch([NewRecord(key, value, 1)])
+    batch = encode_batch([SimpleRecord(key, value, 1)])
     position = data.draw(st.integers(61, len(batch) - 1))
     batch[position] = data.draw(st.integers(0, 255))
     try:

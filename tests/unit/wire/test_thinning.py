@@ -10,14 +10,14 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from sharegroup.errors import CorruptMessage
 from sharegroup.wire.batches import CONTROL, TRANSACTIONAL, parse_header, stamp, stamp_append_time
 from sharegroup.wire.markers import decode_marker, encode_marker
-from sharegroup.wire.records import NewRecord, batch_records, decode_records, encode_batch
+from sharegroup.wire.records import SimpleRecord, batch_records, decode_records, encode_batch
 from sharegroup.wire.thinning import emptied, thinned
 
 RECORDS = [
-    NewRecord(b"a", b"first", 5_000, [("h", b"1")]),
-    NewRecord(b"b", None, 4_000),
-    NewRecord(b"a", b"second" * 50, 9_000),
-    NewRecord(b"c", b"", 6_000, [("grün", None)]),
+    SimpleRecord(b"a", b"first", 5_000, [("h", b"1")]),
+    SimpleRecord(b"b", None, 4_000),
+    SimpleRecord(b"a", b"second" * 50, 9_000),
+    SimpleRecord(b"c", b"", 6_000, [("grün", None)]),
 ]
 
 
@@ -120,7 +120,7 @@ def test_any_records_keep_their_times(
 ) -> None:
     kept = [*chance[: len(times)]]
     kept[0] = True
-    before = encode_batch([NewRecord(b"%d" % time, None, time) for time in times])
+    before = encode_batch([SimpleRecord(b"%d" % time, None, time) for time in times])
     batch = thinned(before, parse_header(before), kept, delete_horizon_ms=horizon_ms)
     left = [time for time, is_kept in zip(times, kept, strict=True) if is_kept]
     assert [record.timestamp for record in batch_records(batch, 0, parse_header(batch))] == left

@@ -8,7 +8,7 @@ from sharegroup.worker.ports import Header
 
 
 class FakeDelivery:
-    """A `sharegroup.worker.ports.Delivery`."""
+    """A `sharegroup.worker.ports.DeliveredRecord`."""
 
     def __init__(
         self,

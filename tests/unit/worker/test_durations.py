@@ -47,7 +47,7 @@ def test_what_is_no_duration_is_refused_with_what_was_given(written: object) -> 
 
 @pytest.mark.parametrize("written", [float("inf"), float("nan")])
 def test_duration_without_an_end_is_refused(written: float) -> None:
-    with pytest.raises(ValueError, match="0 or more, and an end"):
+    with pytest.raises(ValueError, match="expected a finite number, 0 or more"):
         seconds(written)
 
 

@@ -15,7 +15,16 @@ from typing import Any
 from sharegroup.worker import App, Record, Reject, Release, Retry, RetryAfter, SomeFailed
 from sharegroup.worker.testing.app_test import AppTest
 
-EXACT = Retry(attempts=3, first="10s", factor=2, jitter=0, on=TimeoutError, never=InterruptedError)
+PATIENCE_SECONDS = 0.02
+"""No handler here waits for anything outside of its test, so none is waited for long."""
+EXACT = Retry(
+    max_attempts=3,
+    initial_delay="10s",
+    multiplier=2,
+    jitter=0,
+    retry_on=TimeoutError,
+    dont_retry_on=InterruptedError,
+)
 
 
 @dataclass
@@ -63,7 +72,7 @@ async def ending(
 ) -> tuple[str, tuple[float, ...], list[str]]:
     """How a record ends in a day: its outcome, when it ran, and why it is a dead letter."""
     app, bill = shop(does, **options)
-    async with app.test() as t:
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
         order = await t.send(bill, Order() if value is None else value)
         await t.advance("1d")
         return order.outcome, times(order), reasons(t)
@@ -176,7 +185,7 @@ async def test_row_14_group_of_exceptions() -> None:
 
 @worker
 async def test_row_15_error_that_is_no_exception() -> None:
-    anything = Retry(attempts=3, first="10s", factor=1, jitter=0)
+    anything = Retry(max_attempts=3, initial_delay="10s", multiplier=1, jitter=0)
     for error in (asyncio.CancelledError(), SystemExit(3)):
         assert await ending(raising(error), retry=anything) == ("accepted", (0.0, 10.0), [])
 
@@ -206,7 +215,7 @@ async def test_row_19_lock_that_is_lost() -> None:
     app, bill = shop(
         lambda record: asyncio.Event().wait() if record.delivery_attempt == 1 else None
     )
-    async with app.test() as t:
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
         order = await t.send(bill, Order())
         await t.settle()
         t.lose_lock(order)
@@ -220,7 +229,7 @@ async def test_row_21_process_that_is_killed() -> None:
     app, bill = shop(
         lambda record: asyncio.Event().wait() if record.delivery_attempt == 1 else None
     )
-    async with app.test() as t:
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
         order = await t.send(bill, Order())
         await t.settle()
         await t.crash()
@@ -239,7 +248,7 @@ async def test_row_22_each_record_of_a_batch_by_itself() -> None:
             raise SomeFailed({0: Reject("later")})
         return [None, Reject("no"), TimeoutError(), 3]
 
-    async with app.test() as t:
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
         orders = [await t.send(bill, Order(number)) for number in range(4)]
         await t.advance("1m")
         assert [order.outcome for order in orders] == [
@@ -262,7 +271,7 @@ async def test_row_23_topic_that_can_not_be_written() -> None:
         heard: list[str] = []
         app.on("outbox.blocked", lambda event, heard=heard: heard.append(event.name))
         app.on("outbox.unblocked", lambda event, heard=heard: heard.append(event.name))
-        async with app.test() as t:
+        async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
             for topic in topics:
                 t.fail_writes(topic)
             order = await t.send(bill, Order())
@@ -289,10 +298,10 @@ async def test_registry_that_is_away_is_tried_again_and_foreign_bytes_are_not() 
         return Order(int(value))
 
     payload = Payload(decode, encode=lambda order: b"%d" % order.id)
-    retry = Retry(attempts=3, first="10s", jitter=0)
+    retry = Retry(max_attempts=3, initial_delay="10s", jitter=0)
     app, bill = shop(raising(), payload=payload, retry=retry)
     object.__setattr__(bill.route.codec, "may_block", True)  # As a registry's: in a thread.
-    async with app.test() as t:
+    async with app.test(patience_seconds=PATIENCE_SECONDS) as t:
         good = await t.send(bill, Order(7))
         await t.advance("1m")
         bad = await t.send(bill, b"seven")

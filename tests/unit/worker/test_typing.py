@@ -21,7 +21,9 @@ class Order:
     total: int
 
 
-@app.share_group("billing", topics="orders", retry=Retry(on=TimeoutError), dead_letter=DeadLetter())
+@app.share_group(
+    "billing", topics="orders", retry=Retry(retry_on=TimeoutError), dead_letter=DeadLetter()
+)
 async def bill(order: Order) -> None: ...
 
 

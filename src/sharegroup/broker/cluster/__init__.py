@@ -1,1 +1,1 @@
-"""What exists: topics with their logs, features and producer ids, and the catalog of all that."""
+"""The catalog of the broker: topics with their logs, features and producer ids."""

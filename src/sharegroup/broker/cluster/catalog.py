@@ -1,14 +1,14 @@
-"""What exists: topics, settings of topics, groups and the broker, the cluster's id.
+"""The catalog: topics, the settings of topics, groups and brokers, and the cluster id.
 
-A catalog is replayed from a small journal at start.  A command first checks, then returns
-the `Event` that says what happened; the shell writes the event, and `replay` alone changes
-the catalog, so what is in memory is what the journal will tell after a crash.
+A catalog is replayed from a small journal at start.  A command checks its arguments and returns an
+`Event`.  The caller writes the event to the journal, and only `replay` changes the catalog.  So the
+catalog in memory equals the catalog that the journal restores after a crash.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,31 +17,38 @@ from uuid import UUID
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import parse_part
 from sharegroup.broker.configuration.topic_name import check_topic_name
+from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, TopicId, TopicName
 
 Event = dict[str, Any]
 
+CATALOG_FILE = "catalog.journal"
+
 CONSUMER_OFFSETS = TopicName("__consumer_offsets")
 SHARE_GROUP_STATE = TopicName("__share_group_state")
+
+GROUP_SETTINGS_BYTES = 600
+SETTING_BYTES = 250
+"""Memory of a group with settings, and of one setting, in bytes, without their text."""
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, SHARE_GROUP_STATE})
 
 LEVELS_BEFORE: Mapping[str, int] = MappingProxyType(
     {"group.version": 1, "metadata.version": 33, "share.version": 1}
 )
-"""The levels of features of a data directory that does not say."""
+"""The feature levels of a data directory whose catalog has no feature levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now; a change makes a new one."""
+    """A topic in its current state; each change creates a new object."""
 
     name: TopicName
     topic_id: TopicId
     partition_count: int
     config: TopicConfig
     settings: Mapping[str, str]
-    """The configuration as text, only what was set."""
+    """The settings of the topic itself as text, without defaults."""
 
     @property
     def is_internal(self) -> bool:
@@ -49,16 +56,18 @@ class Topic:
 
 
 class Catalog:
-    """See the module's text."""
+    """The topics, settings and identity of the cluster, changed only by `replay`."""
 
     __slots__ = (
         "_broker",
+        "_deleted",
         "_groups",
         "_ids",
         "_topics",
         "cluster_id",
         "feature_levels",
         "features_epoch",
+        "group_settings_bytes",
         "producer_ids_end",
     )
 
@@ -69,8 +78,11 @@ class Catalog:
         self.features_epoch = 0
         self._topics: dict[TopicName, Topic] = {}
         self._ids: dict[TopicId, TopicName] = {}
+        self._deleted: dict[TopicId, None] = {}
         self._groups: dict[GroupId, dict[str, str]] = {}
-        self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # By «of all».
+        self.group_settings_bytes = 0
+        """The approximate memory of the settings of all groups in bytes."""
+        self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 
     def topic(self, name: TopicName) -> Topic:
         topic = self._topics.get(name)
@@ -85,32 +97,54 @@ class Catalog:
         name = self._ids.get(topic_id)
         return None if name is None else self._topics[name]
 
+    @property
+    def names(self) -> KeysView[TopicName]:
+        """The names of all topics."""
+        return self._topics.keys()
+
     def topics(self) -> Iterator[Topic]:
         yield from sorted(self._topics.values(), key=lambda topic: topic.name)
 
     @property
+    def deleted_topics(self) -> Sequence[TopicId]:
+        """The deleted topics that may still have folders; only their folders may be removed."""
+        return tuple(self._deleted)
+
+    def forget_deleted(self, topic_id: TopicId) -> None:
+        """Forget a deleted topic whose folders are durably removed."""
+        self._deleted.pop(topic_id, None)
+
+    @property
+    def events_needed(self) -> int:
+        """The approximate number of events that `events` yields."""
+        return 3 + len(self._topics) + len(self._deleted) + len(self._groups) + len(self._broker)
+
+    @property
     def partition_count(self) -> int:
-        """Partitions of all topics that users made."""
+        """The number of partitions of all topics that are not internal."""
         return sum(t.partition_count for t in self._topics.values() if not t.is_internal)
 
     def group_settings(self, group_id: GroupId) -> Mapping[str, str]:
         return self._groups.get(group_id, {})
 
     def groups_with_settings(self) -> list[GroupId]:
-        """The groups that set something for themselves, whether they exist or not."""
+        """Return the ids that have group settings, even if no such group exists."""
         return sorted(self._groups)
 
     def group_config(self, group_id: GroupId) -> GroupConfig:
         return parse_part(GroupConfig, self.group_settings(group_id))
 
     def broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What was set at run time: of this broker, and of all that have nothing of their own."""
+        """Return the settings made at run time: those of this broker, and those of all brokers.
+
+        A setting of this broker takes precedence.
+        """
         return self._broker[False], self._broker[True]
 
     def create_topic(
         self, name: TopicName, topic_id: TopicId, *, partitions: int, settings: Mapping[str, str]
     ) -> Event:
-        """The event that makes a topic; the settings are checked here."""
+        """Return the event that creates a topic, after its name and settings are checked."""
         check_topic_name(name)
         if name in self._topics:
             raise TopicAlreadyExists(f"topic {name!r} exists already")
@@ -127,7 +161,7 @@ class Catalog:
         }
 
     def events(self) -> Iterator[Event]:
-        """The shortest history that leads to this catalog."""
+        """Yield the shortest sequence of events that leads to this catalog."""
         if self.features_epoch:
             yield {
                 "event": "features",
@@ -137,6 +171,8 @@ class Catalog:
         yield {"event": "cluster", "id": self.cluster_id}
         if self.producer_ids_end:
             yield {"event": "producer_ids", "end": self.producer_ids_end}
+        for topic_id in self.deleted_topics:
+            yield {"event": "topic_deleted", "id": topic_id.hex}
         for topic in self._topics.values():
             yield {
                 "event": "topic_created",
@@ -152,7 +188,7 @@ class Catalog:
                 yield {"event": "broker_settings", "settings": settings, "default": default}
 
     def replay(self, event: Event) -> None:
-        """Let ``event`` have happened."""
+        """Apply one event to the catalog."""
         match event["event"]:
             case "cluster":
                 self.cluster_id = event["id"]
@@ -165,7 +201,10 @@ class Catalog:
                 self._put(_topic(event))
             case "topic_deleted":
                 topic_id = TopicId(UUID(event["id"]))
-                del self._topics[self._ids.pop(topic_id)]
+                self._deleted[topic_id] = None
+                name = self._ids.pop(topic_id, None)
+                if name is not None:  # A rewritten journal has only the deletion.
+                    del self._topics[name]
             case "partitions_added":
                 topic = self._topics[event["name"]]
                 self._put(_changed(topic, event["partitions"], topic.settings))
@@ -173,9 +212,12 @@ class Catalog:
                 topic = self._topics[event["name"]]
                 self._put(_changed(topic, topic.partition_count, event["settings"]))
             case "group_settings":
-                self._groups[event["group"]] = event["settings"]
-                if not event["settings"]:
-                    del self._groups[event["group"]]
+                group_id, settings = event["group"], event["settings"]
+                previous = self._groups.pop(group_id, {})
+                self.group_settings_bytes -= settings_bytes(group_id, previous)
+                self.group_settings_bytes += settings_bytes(group_id, settings)
+                if settings:
+                    self._groups[group_id] = settings
             case "broker_settings":
                 self._broker[event.get("default", False)] = event["settings"]
             case other:
@@ -187,6 +229,14 @@ class Catalog:
     def _put(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._ids[topic.topic_id] = topic.name
+
+
+def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:
+    """Return the approximate memory of a group's settings in bytes; 0 without settings."""
+    if not settings:
+        return 0
+    values = sum(SETTING_BYTES + text_bytes(value) for value in settings.values())
+    return GROUP_SETTINGS_BYTES + text_bytes(group_id) + values
 
 
 def encode_event(event: Event) -> bytes:

@@ -1,15 +1,15 @@
-"""What runs beside the requests to keep logs from growing for ever: retention and compaction.
+"""Retention and compaction: background tasks that keep logs from growing without limit.
 
-Every topic says by ``cleanup.policy`` what happens to its old records:
+The setting ``cleanup.policy`` of a topic determines what happens to its old records:
 
-- ``delete``: whole segments go when they are too old or too many (`storage.retention`);
-- ``compact``: of records with the same key the newest stays (`storage.compaction`);
-- both, or neither.
+- ``delete``: whole segments are deleted by age or size (`storage.log.retention`).
+- ``compact``: only the newest record of each key is kept (`storage.log.compaction`).
+- A topic may also have both policies, or neither.
 
-Settings are asked for anew each time, so a changed one holds from the next look on.  Retention
-looks at every log, a slice of them between two requests; a log's new start is durable before
-any of its files goes.  Compaction takes one log after the other, in the storage thread, the
-one with the most to gain first.
+Settings are read in every run, so a change takes effect in the next run.  Retention checks all
+logs, in slices between requests.  The new start offset of a log is durable before any of its files
+is deleted.  Compaction processes one log at a time in the storage thread, beginning with the log
+that has the highest ratio of new records.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import CompactionSettings, LogSettings, Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.errors import CorruptMessage, KafkaError
-from sharegroup.ids import TopicPartition
-from sharegroup.storage.compaction import Compactable, Compacted, CompactionLimits, dirty_bytes
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.ids import TopicIdPartition
+from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits, dirty_bytes
+from sharegroup.storage.log.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 
 SLICE_LOGS = 100
-"""So many logs are looked at before requests have their turn again."""
+"""Logs that are checked before requests get their turn."""
+
+MOVED_LOGS_MAX = 500
+"""Logs whose start offsets are saved together, because each write saves those of all logs."""
 
 
 Dirty = tuple[Topic, PartitionLog, Compactable, CompactionLimits]
-"""A log that is worth a pass of compaction, and how it is done."""
+"""A log that needs compaction, its compactable segments and the limits of the pass."""
 
 
 class Cleaning:
-    """See the module's text."""
+    """Runs retention and compaction for all topics."""
 
     __slots__ = ("_clock", "_config", "_damaged", "_topics")
 
@@ -45,11 +48,11 @@ class Cleaning:
         self._config = config
         self._clock = clock
         self._topics = topics
-        self._damaged: set[TopicPartition] = set()
-        """Logs that compaction could not read; they are left alone until the next start."""
+        self._damaged: set[TopicIdPartition] = set()
+        """Logs that compaction could not read; it skips them until the next start of the broker."""
 
     async def run(self) -> None:
-        """Clean until cancelled."""
+        """Run retention and compaction until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._retain_for_ever())
             if self._config.log.cleaner:
@@ -66,7 +69,7 @@ class Cleaning:
             await self.compact()
 
     async def retain(self) -> None:
-        """Let go, once, of what no log need keep by now."""
+        """Delete once, from all logs, the segments that exceed the limits of retention."""
         looked_at, moved = 0, {}
         for topic in self._topics.catalog.topics():
             retention = self._topics.settings(topic).retention
@@ -79,17 +82,19 @@ class Cleaning:
                     _report(topic, log_.key, log_.start_offset, start)
                 looked_at += 1
                 if looked_at % SLICE_LOGS == 0:
+                    await asyncio.sleep(0)
+                if len(moved) >= MOVED_LOGS_MAX:
                     await self._move(moved)
                     moved = {}
         await self._move(moved)
 
     async def compact(self) -> None:
-        """Compact, once, every log that is worth it, the dirtiest first."""
-        failed: set[TopicPartition] = set()
+        """Compact once every log that needs it, beginning with the highest dirty ratio."""
+        failed: set[TopicIdPartition] = set()
         while (dirtiest := await self._dirtiest(failed)) is not None:
-            topic, log_, found, limits = dirtiest
+            topic, log_, compactable, limits = dirtiest
             try:
-                done = await self._topics.compact(log_, found, limits)
+                compacted = await self._topics.compact(log_, compactable, limits)
             except CorruptMessage as error:
                 self._damaged.add(log_.key)
                 _report_failure(topic, log_.key, error)
@@ -97,11 +102,11 @@ class Cleaning:
                 failed.add(log_.key)
                 _report_failure(topic, log_.key, error)
             else:
-                _report_pass(topic, log_.key, done)
+                _report_pass(topic, log_.key, compacted)
 
-    async def _dirtiest(self, failed: set[TopicPartition]) -> Dirty | None:
-        """The log with the largest share of new records, of those where they are enough."""
-        looked_at, most, dirtiest = 0, 0.0, None
+    async def _dirtiest(self, failed: set[TopicIdPartition]) -> Dirty | None:
+        """Return the log with the highest dirty ratio, or None if no log needs compaction."""
+        looked_at, max_ratio, dirtiest = 0, 0.0, None
         now_ms = self._clock.wall_ms()
         for topic in self._topics.catalog.topics():
             settings = self._topics.settings(topic)
@@ -115,8 +120,8 @@ class Cleaning:
                     continue
                 found = log_.compactable(now_ms=now_ms, lag_ms=settings.compaction.lag_ms_min)
                 ratio = _dirty_ratio(found, settings.compaction, now_ms)
-                if ratio > most:
-                    most, dirtiest = ratio, (topic, log_, found, self._limits(settings))
+                if ratio > max_ratio:
+                    max_ratio, dirtiest = ratio, (topic, log_, found, self._limits(settings))
         return dirtiest
 
     def _limits(self, settings: LogSettings) -> CompactionLimits:
@@ -127,18 +132,17 @@ class Cleaning:
             segment_bytes=settings.segments.bytes,
         )
 
-    async def _move(self, starts: dict[TopicPartition, int]) -> None:
-        await asyncio.sleep(0)
+    async def _move(self, starts: dict[TopicIdPartition, int]) -> None:
         if not starts:
             return
         try:
             await self._topics.delete_before(starts)
         except KafkaError as error:
-            # Nothing is lost by keeping it: the next look finds it again.
+            # The old records stay, and the next run finds them again.
             log.warning("event=retention_failed logs=%d error=%r", len(starts), str(error))
 
 
-def _report(topic: Topic, key: TopicPartition, before: int, start: int) -> None:
+def _report(topic: Topic, key: TopicIdPartition, before: int, start: int) -> None:
     log.info(
         "event=retention topic=%s partition=%d start_offset=%d was=%d",
         topic.name,
@@ -149,7 +153,7 @@ def _report(topic: Topic, key: TopicPartition, before: int, start: int) -> None:
 
 
 def _dirty_ratio(found: Compactable, settings: CompactionSettings, now_ms: int) -> float:
-    """How much of a log is new, 0 where that is too little to be worth a pass."""
+    """Return the ratio of new bytes in a log, or 0 if the log needs no compaction."""
     dirty, total = dirty_bytes(found)
     if not dirty:
         return 0.0
@@ -158,7 +162,7 @@ def _dirty_ratio(found: Compactable, settings: CompactionSettings, now_ms: int) 
     return dirty / total if is_overdue or dirty / total > settings.dirty_ratio_min else 0.0
 
 
-def _report_pass(topic: Topic, key: TopicPartition, done: Compacted) -> None:
+def _report_pass(topic: Topic, key: TopicIdPartition, done: Compacted) -> None:
     log.info(
         "event=compaction topic=%s partition=%d cleaned_to=%d bytes_before=%d bytes_after=%d",
         topic.name,
@@ -169,7 +173,7 @@ def _report_pass(topic: Topic, key: TopicPartition, done: Compacted) -> None:
     )
 
 
-def _report_failure(topic: Topic, key: TopicPartition, error: KafkaError) -> None:
+def _report_failure(topic: Topic, key: TopicIdPartition, error: KafkaError) -> None:
     log.warning(
         "event=compaction_failed topic=%s partition=%d error=%r",
         topic.name,

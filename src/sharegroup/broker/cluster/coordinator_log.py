@@ -1,11 +1,11 @@
-"""An internal topic as a coordinator uses it: keyed records in, all of them out at start.
+"""The log of a coordinator: an internal topic with keyed records, all read at start.
 
     command ──▶ records ──▶ append ──▶ replay (in memory) ──▶ durable ──▶ reply
 
-A coordinator replays a record as soon as it is appended, so that the next command sees it, and
-answers when it is durable.  When a write fails, storage cuts the log back to what is durable, and
-what was replayed beyond that never happened.  Whoever comes next notices (`was_cut`), forgets
-everything and reads the topic again.
+A coordinator replays a record as soon as it is appended, so the next command sees it.  It replies
+when the record is durable.  When a write fails, storage cuts the log back to its durable records,
+and the replayed records beyond them are lost.  The next command detects this (`was_cut`), drops
+the state in memory and reads the topic again (ADR 0005).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.ids import TopicName
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.tickets import Ticket
-from sharegroup.wire.records import NewRecord, encode_batch
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.sync.tickets import Ticket
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from sharegroup.wire.small_batches import KeyedRecord, keyed_records
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ KeyAndValue = tuple[bytes, bytes | None]
 
 
 class CoordinatorLog:
-    """See the module's text."""
+    """Appends the records of a coordinator to an internal topic and detects lost appends."""
 
     __slots__ = ("_clock", "_last", "_logs", "_name", "_topics", "partition_count")
 
@@ -35,34 +35,34 @@ class CoordinatorLog:
         self._topics = topics
         self._clock = clock
         self._name = name
-        self._last: dict[int, Ticket] = {}  # Our last append to each partition.
+        self._last: dict[int, Ticket] = {}  # The last append, by partition.
         self._logs: dict[int, PartitionLog] = {}  # Internal topics are never deleted.
         self.partition_count = topics.catalog.topic(name).partition_count
 
     def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
-        """Write records as one batch: all of them or none are there after a crash."""
+        """Append records as one batch, so that after a crash all of them exist or none."""
         assert records, "an empty batch is not a batch"
         now_ms = self._clock.wall_ms()
-        batch = encode_batch(NewRecord(key, value, now_ms) for key, value in records)
+        batch = encode_batch(SimpleRecord(key, value, now_ms) for key, value in records)
         log_ = self._log_of(partition)
         last = self._last.get(partition)
-        # One more append would hide that the one before is gone.
+        # After another append `was_cut` could not detect the lost one.
         assert last is None or last.end_offset == log_.end_offset, f"{log_} was cut, unnoticed"
         ticket = log_.append(batch, now_ms=now_ms)
         self._last[partition] = ticket
         return ticket
 
     def last(self, partition: int) -> Ticket | None:
-        """The last append to this partition; when it is durable, all before it are."""
+        """Return the last append to this partition; all earlier ones are durable when it is."""
         return self._last.get(partition)
 
     def check_writable(self, partition: int) -> None:
-        """Raise KafkaStorageError while the disk takes no records here."""
+        """Raise KafkaStorageError while the partition's log takes no writes."""
         log_ = self._log_of(partition)
         log_.check_writable()
 
     def was_cut(self, partition: int) -> bool:
-        """Whether something that was appended here is gone again: a write failed."""
+        """Whether a failed write removed appended records of this partition."""
         last = self._last.get(partition)
         if last is None:
             return False
@@ -70,7 +70,7 @@ class CoordinatorLog:
         return log_.end_offset != last.end_offset
 
     def was_cut_anywhere(self) -> bool:
-        """The same of all partitions."""
+        """Whether a failed write removed appended records of any partition."""
         return any(self.was_cut(partition) for partition in self._last)
 
     def _log_of(self, partition: int) -> PartitionLog:
@@ -80,23 +80,23 @@ class CoordinatorLog:
         return found
 
     def records(self) -> Iterator[KeyedRecord]:
-        """Offset, key and value of every record of every partition, each from its start.
+        """Yield offset, key and value of all records of all partitions, each from its start.
 
-        What is not durable yet is among them: it was replayed before, and will not be told again.
-        A cut counts as noticed only when all was read: who cannot read it has to try again, not
-        to go on with half of it.
+        Records that are not durable yet are included, because they are not replayed again later.
+        A cut counts as handled only when all records were read.  So a reading that fails is
+        repeated, and no coordinator continues with a part of the records.
         """
         topic = self._topics.catalog.topic(self._name)
         for partition in range(self.partition_count):
             if not self._topics.is_touched(topic, partition):
                 continue
             yield from _records_of(self._topics.log_of(topic, partition))
-        for partition in [one for one in self._last if self.was_cut(one)]:
+        for partition in [index for index in self._last if self.was_cut(index)]:
             del self._last[partition]
 
 
 def _records_of(log_: PartitionLog) -> Iterator[KeyedRecord]:
-    """The records of one partition."""
+    """Yield offset, key and value of the records of one partition."""
     start_offset = log_.start_offset
     for data in log_.read_whole():
         for record in keyed_records(data):

@@ -1,27 +1,28 @@
-"""Features: what this broker could do, and the level that the cluster was told to use (KIP-584).
+"""Features: the levels that this broker supports and the levels that are in use (KIP-584).
 
-A *supported* range is the software's; a *finalized* level is an administrator's decision, kept
-in the catalog and counted by an epoch, so that clients know the newer of two answers.
+The *supported* range of levels belongs to the software.  A *finalized* level is set by an
+administrator and kept in the catalog.  An epoch counts the changes, so clients recognize the newer
+of two responses.
 
-    share.version     0  no share groups: every request for them is UNSUPPORTED_VERSION
+    share.version     0  no share groups: requests for them fail with UNSUPPORTED_VERSION
                       1  share groups (KIP-932)
                       2  and dead letters (KIP-1191)
-    group.version     what Kafka 4.4 reports; nothing here depends on it
-    metadata.version  the same; it cannot change, since the catalog has one format
+    group.version     the level of Kafka 4.4; nothing here depends on it
+    metadata.version  the level of Kafka 4.4; it cannot change, because the catalog has one format
 
-A new data directory begins with the levels of Kafka 4.4.  One of a version of sharegroup that
-did not write levels goes on with what that version did.
+A new data directory begins with the levels of Kafka 4.4.  A data directory without levels comes
+from an older version of sharegroup and keeps the behaviour of that version.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from sharegroup.broker.cluster.catalog import Catalog, Event
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
+from sharegroup.wire.admin_codes import UpgradeType
 
 SHARE_VERSION = "share.version"
 METADATA_VERSION = "metadata.version"
@@ -29,19 +30,11 @@ SHARE_GROUPS_LEVEL = 1
 DEAD_LETTERS_LEVEL = 2
 
 SHARE_APIS = frozenset({76, 77, 78, 79, 90, 91, 92})
-"""What needs `share.version` 1: heartbeat, describe, fetch, acknowledge, and offsets."""
-
-
-class UpgradeType(IntEnum):
-    """How far an update may go (UpdateFeatures' UpgradeType)."""
-
-    UPGRADE = 1
-    SAFE_DOWNGRADE = 2
-    UNSAFE_DOWNGRADE = 3
+"""The APIs that need `share.version` 1: heartbeat, describe, fetch, acknowledge, offsets."""
 
 
 class Feature(NamedTuple):
-    """What the software can do; both levels are inclusive."""
+    """A feature with its oldest and newest supported level, both inclusive."""
 
     name: str
     oldest: int
@@ -60,15 +53,15 @@ FIRST_LEVELS: Mapping[str, int] = MappingProxyType(
 
 
 class Update(NamedTuple):
-    """One feature of an UpdateFeatures; ``upgrade_type`` is whatever the client sent."""
+    """One feature of an UpdateFeatures request; ``upgrade_type`` is not validated yet."""
 
     name: str
     level: int
     upgrade_type: int
 
 
-class Features:
-    """See the module's text."""
+class FinalizedFeatures:
+    """The finalized feature levels of the cluster, and the checks for changes to them."""
 
     __slots__ = ("_catalog", "_off")
 
@@ -78,22 +71,22 @@ class Features:
 
     @property
     def share_groups(self) -> bool:
-        """Whether there are share groups at the moment."""
+        """Whether share groups are switched on."""
         return self._catalog.feature_levels[SHARE_VERSION] >= SHARE_GROUPS_LEVEL
 
     @property
     def dead_letters(self) -> bool:
-        """Whether share groups may have dead letters at the moment."""
+        """Whether dead letters of share groups are switched on."""
         return self._catalog.feature_levels[SHARE_VERSION] >= DEAD_LETTERS_LEVEL
 
     @property
     def finalized(self) -> Mapping[str, int]:
-        """The level of each feature; one at level 0 is off, and not listed."""
+        """The level of each feature; features at level 0 are off and not listed."""
         return {name: level for name, level in self._catalog.feature_levels.items() if level}
 
     @property
     def epoch(self) -> int:
-        """Goes up with every change."""
+        """The epoch of the levels, which grows with each change."""
         return self._catalog.features_epoch
 
     def on_share_groups_off(self, callback: Callable[[], None]) -> None:
@@ -101,7 +94,7 @@ class Features:
         self._off.append(callback)
 
     def check_served(self, api_key: int) -> None:
-        """Raise UnsupportedVersion for a request that is switched off."""
+        """Raise UnsupportedVersion if the API belongs to a feature that is switched off."""
         if api_key in SHARE_APIS and not self.share_groups:
             raise UnsupportedVersion(
                 "share groups are switched off: share.version is 0; an upgrade to 1 or 2 switches "
@@ -109,9 +102,9 @@ class Features:
             )
 
     def changed(self, updates: tuple[Update, ...]) -> Event:
-        """The event that sets these levels, all of them; raises when one cannot be."""
+        """Return the event that sets all these levels; raise if one of them is not allowed."""
         if not updates:
-            raise InvalidRequest("an update of features names none")
+            raise InvalidRequest("the request to update features names no feature")
         levels = dict(self._catalog.feature_levels)
         for update in updates:
             _check(update, levels.get(update.name, 0))
@@ -119,19 +112,19 @@ class Features:
         return {"event": "features", "levels": levels, "epoch": self.epoch + 1}
 
     def happened(self) -> None:
-        """A change is durable: what is switched off ends now."""
+        """Call the callbacks after a durable change that switched share groups off."""
         if not self.share_groups:
-            for tell in self._off:
-                tell()
+            for callback in self._off:
+                callback()
 
 
 def _check(update: Update, current: int) -> None:
-    """Raise InvalidUpdateVersion in the order in which Kafka's controller would."""
+    """Raise InvalidUpdateVersion; the checks have the order of Kafka's controller."""
     asked = f"feature {update.name!r} cannot go from level {current} to {update.level}"
-    feature = next((one for one in FEATURES if one.name == update.name), None)
+    feature = next((candidate for candidate in FEATURES if candidate.name == update.name), None)
     problem = ""
     if update.upgrade_type not in tuple(UpgradeType):
-        problem = f"upgrade type {update.upgrade_type} is none of 1, 2 and 3"
+        problem = f"upgrade type {update.upgrade_type} is unknown; expected 1, 2 or 3"
     elif feature is None:
         problem = "this broker has no such feature"
     elif not feature.oldest <= update.level <= feature.newest:

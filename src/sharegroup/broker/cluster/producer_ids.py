@@ -1,7 +1,7 @@
-"""Ids for idempotent producers: unique for ever, handed out from blocks that are durable.
+"""Assigns ids to idempotent producers from durable blocks, so that no id is used twice.
 
-Only the end of the current block is written, so an id costs a disk write once in a thousand
-times; what is left of a block at a crash is never used.
+Only the end of the current block is written, so one in a thousand ids costs a disk write.  After a
+crash the rest of the current block is never used.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ BLOCK_IDS = 1_000
 
 
 class ProducerIds:
-    """See the module's text."""
+    """Assigns a unique id to each idempotent producer."""
 
     __slots__ = ("_lock", "_next", "_topics")
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._next = topics.catalog.producer_ids_end
+        # A catalog that was restored from an older copy may lack ids that the logs have.
+        self._next = max(topics.catalog.producer_ids_end, topics.producer_ids_seen)
         self._lock = asyncio.Lock()
 
     async def take(self) -> int:
-        """An id that no producer ever had."""
+        """Return a producer id that was never used before."""
         async with self._lock:
             if self._next >= self._topics.catalog.producer_ids_end:
                 end = self._next + BLOCK_IDS
                 await self._topics.alter(lambda: {"event": "producer_ids", "end": end})
-            taken, self._next = self._next, self._next + 1
-        return taken
+            producer_id, self._next = self._next, self._next + 1
+        return producer_id

@@ -1,8 +1,8 @@
-"""The topics of this broker: changes to them, and the log behind each partition.
+"""The topics of this broker: changes to them, and the log of each partition.
 
-Changes are made one at a time: check, write the event to the journal, wait until it is
-durable, let it have happened.  A partition's log is made when it is first touched, so a topic
-of a thousand partitions, or an internal topic of which one partition is used, costs nothing.
+Changes are made one at a time: check, write the event to the journal, wait until it is durable,
+apply it to the catalog.  The log of a partition is created at its first use (ADR 0007).  So unused
+partitions of a topic cost nothing.
 """
 
 from __future__ import annotations
@@ -14,34 +14,44 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from sharegroup.broker.cluster.catalog import Catalog, Event, Topic, decode_event, encode_event
+from sharegroup.broker.cluster.data_directory import (
+    check_folders,
+    check_identity,
+    check_internal_folders,
+    check_journal,
+    keep_meta_properties,
+    remove_deleted,
+)
 from sharegroup.broker.cluster.features import FIRST_LEVELS
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.log_config import LogConfig, TopicConfig
 from sharegroup.errors import (
     InvalidPartitions,
+    KafkaStorageError,
     PolicyViolation,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import TopicId, TopicName, TopicPartition, topic_id_text
-from sharegroup.storage.compaction import Compactable, Compacted, CompactionLimits
-from sharegroup.storage.journal import Journal
-from sharegroup.storage.log_directory import LogDirectory
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.read_ahead import ReadAhead
-from sharegroup.storage.retention import Retention
-from sharegroup.storage.segment import SegmentLimits
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.storage.directory.journal import Journal
+from sharegroup.storage.directory.log_directory import LogDirectory
+from sharegroup.storage.log.compaction import Compactable, Compacted, CompactionLimits
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.log.retention import Retention
+from sharegroup.storage.segment.read_ahead import ReadAhead
+from sharegroup.storage.segment.segment import SegmentLimits
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 JOURNAL_EVENTS_SPARE = 1_000
-"""The journal is written anew at start when it holds this many events more than needed."""
+"""The journal is rewritten when it has more superfluous events than this and than needed ones."""
 
 
 class CompactionSettings(NamedTuple):
-    """When a compacted topic's logs are compacted, and what of them stays."""
+    """When the logs of a topic are compacted, and how long its tombstones are kept."""
 
     dirty_ratio_min: float
     lag_ms_min: int
@@ -50,21 +60,23 @@ class CompactionSettings(NamedTuple):
 
 
 class LogSettings(NamedTuple):
-    """What holds for a topic: its own settings, or else the broker's."""
+    """The effective settings of a topic: its own, and the broker's where it has none."""
 
     segments: SegmentLimits
     message_bytes_max: int
     append_time: bool
+    timestamp_before_ms_max: int
+    timestamp_after_ms_max: int
     retention: Retention
-    """How much is kept; nothing of it applies to a topic that is only compacted."""
+    """The limits of retention; there are none unless ``cleanup.policy`` contains ``delete``."""
     compaction: CompactionSettings | None
     """None for a topic that is not compacted."""
     is_compacted_only: bool
-    """Nothing is deleted but what a newer record of the same key replaces."""
+    """Whether compaction is the only reason to remove records."""
 
 
 class Topics:
-    """See the module's text."""
+    """Creates, changes and deletes topics, and opens the logs of their partitions."""
 
     __slots__ = (
         "_changing",
@@ -72,6 +84,7 @@ class Topics:
         "_deleted",
         "_directory",
         "_journal",
+        "_journal_due",
         "_settings",
         "_visible",
         "catalog",
@@ -82,54 +95,61 @@ class Topics:
         self._config = config
         self._directory = directory
         self._journal = journal
+        self._journal_due = asyncio.Event()
         self._changing = asyncio.Lock()
-        self._visible: Callable[[TopicPartition], None] = lambda _: None
-        self._deleted: list[Callable[[Topic], None]] = []
+        self._visible: Callable[[TopicIdPartition], None] = lambda _: None
+        self._deleted: list[Callable[[Topic], Steps[None]]] = []
         self._settings: dict[TopicName, tuple[TopicConfig, LogConfig, LogSettings]] = {}
         for payload in journal.payloads():
             self.catalog.replay(decode_event(payload))
 
     @property
     def read_ahead(self) -> ReadAhead:
-        """What is read from the logs as soon as there is time."""
+        """The records that are read from the logs in advance."""
         return self._directory.read_ahead
 
-    def on_visible(self, callback: Callable[[TopicPartition], None]) -> None:
-        """Call ``callback`` whenever a partition has new records that may be read."""
+    def on_visible(self, callback: Callable[[TopicIdPartition], None]) -> None:
+        """Call ``callback`` whenever a partition has new visible records."""
         self._visible = callback
 
-    def on_deleted(self, callback: Callable[[Topic], None]) -> None:
-        """Call ``callback`` when a topic is gone."""
+    def on_deleted(self, callback: Callable[[Topic], Steps[None]]) -> None:
+        """Call ``callback`` after a topic is deleted, and run the steps that it returns."""
         self._deleted.append(callback)
 
     async def start(self) -> None:
-        """Give the cluster an id, drop the folders of topics that are gone, tidy the journal."""
-        if not self.catalog.cluster_id:
-            await self._happen({"event": "features", "levels": dict(FIRST_LEVELS), "epoch": 1})
-            await self._happen({"event": "cluster", "id": topic_id_text(TopicId(uuid4()))})
+        """Check that catalog and folders belong together, and open the logs that have a folder.
+
+        Raises KafkaStorageError if the broker must not start with this data directory.
+        """
+        if check_identity(self.catalog, self._directory):
+            self._directory.begin()
+            first: list[Event] = [
+                {"event": "features", "levels": dict(FIRST_LEVELS), "epoch": 1},
+                {"event": "cluster", "id": topic_id_text(TopicId(uuid4()))},
+            ]
+            for ticket in [self._journal.append(encode_event(event)) for event in first]:
+                await ticket
+            for event in first:
+                self.catalog.replay(event)
+        check_folders(self.catalog, self._directory)
+        check_journal(self._directory, self._journal)
+        check_internal_folders(self.catalog, self._directory)
+        self._directory.begin()
+        keep_meta_properties(self.catalog, self._directory, node_id=self._config.server.node_id)
+        self._journal.cut_tail()
+        remove_deleted(self.catalog, self._directory)
         for partition in self._directory.partitions():
             topic = self.catalog.by_id(partition.topic_id)
             if topic is not None:
                 self.log_of(topic, partition.partition)
-            elif self._journal.was_cut:
-                # Perhaps the topic is not gone, only the last word about it.
-                log.warning(
-                    "event=orphan_kept topic_id=%s action='remove its folders once nobody misses "
-                    "the topic'",
-                    topic_id_text(partition.topic_id),
-                )
-            else:
-                log.info("event=orphan_removed topic_id=%s", topic_id_text(partition.topic_id))
-                self._directory.delete(partition.topic_id)
-        events = [encode_event(event) for event in self.catalog.events()]
-        if self._journal.payload_count > len(events) + JOURNAL_EVENTS_SPARE:
-            await self._journal.rewrite(events)
+        if self._has_long_journal:
+            await self._rewrite_journal()
 
     def settings(self, topic: Topic) -> LogSettings:
-        """What holds for a topic now; worked out anew when its settings or the broker's change."""
-        known = self._settings.get(topic.name)
-        if known is not None and known[0] is topic.config and known[1] is self._config.log:
-            return known[2]
+        """Return the effective settings of a topic; they are cached until a setting changes."""
+        cached = self._settings.get(topic.name)
+        if cached is not None and cached[0] is topic.config and cached[1] is self._config.log:
+            return cached[2]
         settings = self._worked_out(topic)
         self._settings[topic.name] = topic.config, self._config.log, settings
         return settings
@@ -140,32 +160,39 @@ class Topics:
         compaction = _compaction(own, broker) if "compact" in policy else None
         segment_ms = _own_or(own.segment_ms, broker.effective_segment_ms)
         if compaction is not None:
-            segment_ms = min(segment_ms, compaction.lag_ms_max)  # The active one has to wait.
+            # Only closed segments are compacted, so the active one has to close in time.
+            segment_ms = min(segment_ms, compaction.lag_ms_max)
         return LogSettings(
             segments=SegmentLimits(
                 bytes=_own_or(own.segment_bytes, broker.segment_bytes), ms=segment_ms
             ),
             message_bytes_max=_own_or(own.message_bytes_max, broker.message_bytes_max),
             append_time=_own_or(own.timestamp_type, broker.timestamp_type) == "LogAppendTime",
+            timestamp_before_ms_max=_own_or(
+                own.timestamp_before_ms_max, broker.timestamp_before_ms_max
+            ),
+            timestamp_after_ms_max=_own_or(
+                own.timestamp_after_ms_max, broker.timestamp_after_ms_max
+            ),
             retention=_retention(own, broker) if "delete" in policy else Retention(),
             compaction=compaction,
             is_compacted_only=compaction is not None and "delete" not in policy,
         )
 
     def named(self, name: TopicName, partition: int) -> tuple[Topic, PartitionLog]:
-        """The topic and the log of one of its partitions, or UnknownTopicOrPartition."""
+        """Return a topic and the log of a partition by name; raise UnknownTopicOrPartition."""
         topic = self.catalog.topic(name)
         return topic, self.log_of(topic, partition)
 
     def identified(self, topic_id: TopicId, partition: int) -> tuple[Topic, PartitionLog]:
-        """The same by topic id, or UnknownTopicId."""
+        """Return a topic and the log of a partition by id; raise UnknownTopicId."""
         topic = self.catalog.by_id(topic_id)
         if topic is None:
             raise UnknownTopicId(f"there is no topic with id {topic_id}; it may have been deleted")
         return topic, self.log_of(topic, partition)
 
     def log_of(self, topic: Topic, partition: int) -> PartitionLog:
-        """The log of a partition; made now if nobody touched it before."""
+        """Return the log of a partition, and create it at its first use."""
         if not 0 <= partition < topic.partition_count:
             raise UnknownTopicOrPartition(
                 f"topic {topic.name!r} has partitions 0 to {topic.partition_count - 1}, "
@@ -174,47 +201,69 @@ class Topics:
         found = self._directory.get(topic.topic_id, partition)
         if found is not None:
             return found
-        made = self._directory.create(
-            topic.topic_id, partition, limits=self.settings(topic).segments
+        created = self._directory.create(
+            topic.topic_id,
+            partition,
+            limits=self.settings(topic).segments,
+            topic_name=topic.name,
+            partition_count=topic.partition_count,
         )
-        key = TopicPartition(topic.topic_id, partition)
-        made.subscribe(lambda: self._visible(key))
-        return made
+        key = TopicIdPartition(topic.topic_id, partition)
+        created.subscribe(lambda: self._visible(key))
+        return created
 
-    def expire_producers(self, unused_since_ms: int) -> None:
-        """Forget idempotent producers that were last heard of before that wall-clock time."""
+    def expire_producers(self, unused_since_ms: int) -> Steps[None]:
+        """Forget, in steps, idempotent producers that were last active before a wall-clock time."""
         for topic in self.catalog.topics():
-            for log_ in self.opened(topic):
+            for count, log_ in enumerate(self.opened(topic)):
                 log_.producers.expire(unused_since_ms)
+                if count & STEP_MASK == STEP_MASK:
+                    yield
+            yield
+
+    @property
+    def producer_ids_seen(self) -> int:
+        """The largest producer id in the logs plus one; 0 if the logs have none.
+
+        A catalog that was restored from an older copy may not have it.
+        """
+        logs = (log_ for topic in self.catalog.topics() for log_ in self.opened(topic))
+        ids = (producer_id for log_ in logs for producer_id, _ in log_.producers.items())
+        return max(ids, default=-1) + 1
 
     def opened(self, topic: Topic) -> Iterator[PartitionLog]:
-        """The logs of the topic's partitions that somebody touched."""
+        """Yield the existing logs of a topic, without creating others."""
         for partition in range(topic.partition_count):
             found = self._directory.get(topic.topic_id, partition)
             if found is not None:
                 yield found
 
-    async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Move the starts of logs up, durably, internal topics' too; closed segments go.
+    def opened_log(self, topic: Topic, partition: int) -> PartitionLog | None:
+        """Return the log of a partition, or None if it does not exist yet."""
+        return self._directory.get(topic.topic_id, partition)
 
-        `PartitionLog.roll` closes the active segment, so that it can go the next time.
+    async def delete_before(self, offsets: Mapping[TopicIdPartition, int]) -> None:
+        """Advance the start offsets of logs durably and delete closed segments below them.
+
+        Internal topics are allowed.  `PartitionLog.roll` closes the active segment, so that it can
+        be deleted the next time.
         """
         await self._directory.delete_before(offsets)
 
     async def compact(
-        self, of: PartitionLog, found: Compactable, limits: CompactionLimits
+        self, log_: PartitionLog, found: Compactable, limits: CompactionLimits
     ) -> Compacted:
-        """One pass of compaction over what `PartitionLog.compactable` found."""
-        return await self._directory.compact(of, found, limits)
+        """Compact once the segments that `PartitionLog.compactable` found."""
+        return await self._directory.compact(log_, found, limits)
 
     def is_touched(self, topic: Topic, partition: int) -> bool:
-        """Whether the partition's log was ever made."""
+        """Whether the log of the partition exists."""
         return self._directory.get(topic.topic_id, partition) is not None
 
     async def create(
         self, name: TopicName, *, partitions: int, settings: Mapping[str, str]
     ) -> Topic:
-        """Make a topic; it exists when this returns."""
+        """Create a topic and return it when its creation is durable."""
         async with self._changing:
             self.check_new(name, partitions=partitions, settings=settings)
             await self._happen(
@@ -228,7 +277,10 @@ class Topics:
     async def keep_internal(
         self, name: TopicName, *, partitions: int, settings: Mapping[str, str]
     ) -> None:
-        """Make an internal topic, or let one that an older broker made have these settings."""
+        """Create an internal topic, or apply these settings to the existing one.
+
+        An older version of the broker may have created it with other settings.
+        """
         found = self.catalog.find(name)
         if found is None:
             await self.create(name, partitions=partitions, settings=settings)
@@ -239,7 +291,7 @@ class Topics:
             self.apply_settings(self.catalog.topic(name))
 
     def check_new(self, name: TopicName, *, partitions: int, settings: Mapping[str, str]) -> None:
-        """Raise what would keep `create` from making this topic."""
+        """Raise the error that `create` would raise for this topic."""
         if partitions < 1:
             raise InvalidPartitions(f"topic {name!r}: partitions must be 1 or more")
         self._check_room(name, partitions)
@@ -248,7 +300,7 @@ class Topics:
         )
 
     async def grow(self, name: TopicName, partitions: int) -> None:
-        """Give a topic more partitions."""
+        """Increase the number of partitions of a topic."""
         async with self._changing:
             self.check_growth(name, partitions)
             await self._happen(
@@ -257,7 +309,7 @@ class Topics:
         log.info("event=partitions_added topic=%s partitions=%d", name, partitions)
 
     def check_growth(self, name: TopicName, partitions: int) -> None:
-        """Raise what would keep `grow` from doing it."""
+        """Raise the error that `grow` would raise."""
         topic = self.catalog.topic(name)
         if partitions <= topic.partition_count:
             raise InvalidPartitions(
@@ -267,51 +319,92 @@ class Topics:
         self._check_room(name, partitions - topic.partition_count)
 
     async def delete(self, topic: Topic) -> None:
-        """Remove a topic and its records; its id is never used again."""
+        """Delete a topic and its records; its id is never used again."""
         async with self._changing:
             if self.catalog.by_id(topic.topic_id) is None:
                 raise UnknownTopicOrPartition(f"topic {topic.name!r} is gone already")
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})
         log.info("event=topic_deleted topic=%s", topic.name)
         self._settings.pop(topic.name, None)
-        for tell in self._deleted:
-            tell(topic)
-        self._directory.delete(topic.topic_id)
+        self._directory.delete(
+            topic.topic_id,
+            partition_count=topic.partition_count,
+            removed=lambda: self.catalog.forget_deleted(topic.topic_id),
+        )
+        for callback in self._deleted:
+            for _ in callback(topic):
+                await asyncio.sleep(0)
 
     async def alter(self, event: Callable[[], Event]) -> None:
-        """Let settings or producer ids become others.
+        """Write an event that changes settings, features or producer ids, and apply it.
 
-        ``event`` is asked for when it is its turn: two changes of one thing at the same time must
-        not both begin from what was before.
+        ``event`` is called only after earlier changes are applied.  Otherwise two concurrent
+        changes would start from the same state, and one of them would be lost.
         """
         async with self._changing:
             await self._happen(event())
 
     def apply_settings(self, topic: Topic) -> None:
-        """Let the topic's open logs have the settings that hold now."""
+        """Apply the current segment limits of a topic to its open logs."""
         limits = self.settings(topic).segments
         for log_ in self.opened(topic):
             log_.segment_limits = limits
 
     def _check_room(self, name: TopicName, partitions: int) -> None:
-        most = self._config.server.partitions_max
-        have = self.catalog.partition_count
-        if have + partitions > most:
+        limit = self._config.server.partitions_max
+        existing = self.catalog.partition_count
+        if existing + partitions > limit:
             raise PolicyViolation(
-                f"topic {name!r}: {partitions} partitions more than the {have} of all topics "
-                f"would pass sharegroup.partitions.max={most}"
+                f"topic {name!r}: {partitions} new partitions and the {existing} existing ones of "
+                f"all topics would exceed sharegroup.partitions.max={limit}"
             )
 
     async def _happen(self, event: Event) -> None:
+        """Write an event to the journal and apply it to the catalog when it is durable."""
         await self._journal.append(encode_event(event))
         self.catalog.replay(event)
+        if self._has_long_journal:
+            self._journal_due.set()
+
+    async def keep_journal_short(self) -> None:
+        """Rewrite the journal whenever it has too many superfluous events, until cancelled."""
+        while True:
+            await self._journal_due.wait()
+            async with self._changing:
+                self._journal_due.clear()
+                if self._has_long_journal:
+                    await self._rewrite_journal()
+
+    @property
+    def _has_long_journal(self) -> bool:
+        needed = self.catalog.events_needed
+        return self._journal.payload_count > needed + max(needed, JOURNAL_EVENTS_SPARE)
+
+    async def _rewrite_journal(self) -> None:
+        """Replace the journal by the shortest one that leads to the same catalog.
+
+        The caller must prevent changes meanwhile.  If no new file can be written, the journal
+        stays as it is, and the next change tries again.
+        """
+        previous_count = self._journal.payload_count
+        try:
+            await self._journal.rewrite(map(encode_event, self.catalog.events()))
+        except KafkaStorageError as error:
+            log.warning("event=journal_rewrite_failed error=%r", str(error))
+        else:
+            log.info(
+                "event=journal_rewritten events=%d was=%d",
+                self._journal.payload_count,
+                previous_count,
+            )
 
 
 def _retention(own: TopicConfig, broker: LogConfig) -> Retention:
-    """-1 is how the configuration says that there is no limit."""
+    """Return the limits of retention; -1 in the configuration means no limit."""
     ms = _own_or(own.retention_ms, broker.effective_retention_ms)
     size = _own_or(own.retention_bytes, broker.retention_bytes)
-    return Retention(None if ms < 0 else ms, None if size < 0 else size)
+    ahead_ms_max = _own_or(own.timestamp_after_ms_max, broker.timestamp_after_ms_max)
+    return Retention(None if ms < 0 else ms, None if size < 0 else size, ahead_ms_max)
 
 
 def _compaction(own: TopicConfig, broker: LogConfig) -> CompactionSettings:
@@ -324,5 +417,5 @@ def _compaction(own: TopicConfig, broker: LogConfig) -> CompactionSettings:
 
 
 def _own_or(own: T | None, broker: T) -> T:
-    """What a topic sets for itself, or else what the broker has."""
+    """Return the topic's own value, or the broker's if the topic has none."""
     return broker if own is None else own

@@ -1,1 +1,1 @@
-"""What the broker is told: every key, its type, range and text, and what holds of it now."""
+"""The broker's configuration: every key with its type, range and text, and the effective values."""

@@ -1,9 +1,9 @@
-"""Configuration: Kafka's own names, defaults and ranges; ours start with ``sharegroup.``.
+"""The configuration of a broker: Kafka's names, defaults and ranges, and keys of our own.
 
-Every key is a field of one frozen class per part, so the key, its type, its range and its
-text stand in one place; ``DescribeConfigs`` and the documents are made from these fields.
-A value arrives as text (from ``server.properties``, ``--set`` or the wire), is checked once
-and is a typed value from then on.
+Every key is a field of one frozen class per part, so its name, type, range and text are in one
+place.  ``DescribeConfigs`` and the documents are made from these fields.  Our own keys begin with
+``sharegroup.``.  A value arrives as text (from ``server.properties``, ``--set`` or the wire), is
+checked once and then has its type.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that the broker is started with."""
+    """The whole configuration that a broker is started with."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -49,7 +49,7 @@ class Config:
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> Config:
-        """From text values under Kafka's names; an unknown name is an error."""
+        """Parse text values under Kafka's names; an unknown name is an error."""
         parts: dict[str, Any] = {
             part.name: parse_part(
                 part.type_, {name: values[name] for name in values if name in part.names}
@@ -81,18 +81,20 @@ COMPATIBLE = frozenset(
     log.preallocate log.segment.delete.delay.ms log.roll.jitter.ms log.roll.jitter.hours
     unclean.leader.election.enable""".split()
 )
-"""Keys of a common ``server.properties`` that mean nothing on one node: read and passed over."""
+"""Keys of a common ``server.properties`` that have no meaning on a single node; ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
+    """A field of `Config`, its class, and the names of its keys."""
+
     name: str
     type_: type
     names: frozenset[str]
 
 
 _PARTS = tuple(
-    _Part(entry.name, type_, frozenset(each.metadata["name"] for each in entries(type_)))
+    _Part(entry.name, type_, frozenset(key.metadata["name"] for key in entries(type_)))
     for entry, type_ in zip(
         fields(Config),
         (ServerConfig, LogConfig, ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig),

@@ -1,7 +1,7 @@
-"""How a configuration key is declared, parsed, checked and shown.
+"""Declares, parses, checks and shows configuration keys.
 
-A key is a field of a frozen class (`config`); its name, range and text are
-the field's metadata.  This module turns text into typed values by that metadata.
+A key is a field of a frozen class (`config`); its name, range and text are the field's metadata.
+This module converts text to typed values by that metadata.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = {
     True: re.compile(r"[+-]?\d{1,19}", re.ASCII),
     False: re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII),
 }
-"""By whether the number is a whole one."""
+"""The pattern of a number, by whether it is an integer."""
 
 _BY_DURATION = re.compile(
     r"by_duration:(?i:\+?P(?=.)(?:(\d{1,9})D)?"
@@ -32,8 +32,8 @@ _BY_DURATION = re.compile(
 Part = TypeVar("Part")
 
 
-class Kind(IntEnum):
-    """What a value is (DescribeConfigs' ConfigType)."""
+class ConfigType(IntEnum):
+    """The type of a value (DescribeConfigs' ConfigType)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -46,16 +46,16 @@ class Kind(IntEnum):
 
 
 _KINDS = {
-    "bool": Kind.BOOLEAN,
-    "int": Kind.INT,
-    "float": Kind.DOUBLE,
-    "str": Kind.STRING,
-    "tuple": Kind.LIST,
+    "bool": ConfigType.BOOLEAN,
+    "int": ConfigType.INT,
+    "float": ConfigType.DOUBLE,
+    "str": ConfigType.STRING,
+    "tuple": ConfigType.LIST,
 }
 _LIMITS = {
-    Kind.SHORT: (-(2**15), 2**15 - 1),
-    Kind.INT: (-INT_MAX - 1, INT_MAX),
-    Kind.LONG: (-LONG_MAX - 1, LONG_MAX),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-INT_MAX - 1, INT_MAX),
+    ConfigType.LONG: (-LONG_MAX - 1, LONG_MAX),
 }
 
 
@@ -64,7 +64,7 @@ def key(
     default: object,
     text: str,
     *,
-    kind: Kind | None = None,
+    kind: ConfigType | None = None,
     low: int | None = None,
     high: int | None = None,
     choices: tuple[str, ...] = (),
@@ -74,15 +74,15 @@ def key(
     internal: bool = False,
     fixed: bool = False,
 ) -> Any:
-    """A field of a configuration class.
+    """Declare a field of a configuration class.
 
-    ``kind`` is what Kafka calls the type, where the field's own does not say it.
-    ``low`` and ``high`` bound a number, or the length of a list.
-    ``synonym`` names the broker key whose value holds while this one is not set, ``fallbacks``
-    the keys of the same part that do, with how many units of this key theirs has.
-    ``effect=False`` marks a key that is accepted for compatibility and changes nothing on a
-    single node.  ``internal`` ones are not listed by DescribeConfigs.  ``fixed`` ones hold from
-    start to stop, also in a part whose others can be changed while the broker runs.
+    ``kind`` is Kafka's name of the type, if the field's own type does not determine it.  ``low``
+    and ``high`` bound a number, or the length of a list.  ``synonym`` names the broker key whose
+    value is used while this one is not set.  ``fallbacks`` names keys of the same part that are
+    used then, each with the units of this key in one of its own.  ``effect=False`` marks a key that
+    is accepted for compatibility and changes nothing on a single node.  ``internal`` keys are not
+    listed by DescribeConfigs.  ``fixed`` keys cannot be changed while the broker runs, even in a
+    part whose other keys can.
     """
     metadata = {
         "name": name,
@@ -100,14 +100,14 @@ def key(
     return field(default=default, metadata=metadata)
 
 
-def kind_of(entry: Field[Any]) -> Kind:
-    """What Kafka calls the type of a key."""
-    declared: Kind | None = entry.metadata["kind"]
+def kind_of(entry: Field[Any]) -> ConfigType:
+    """Return Kafka's name of a key's type."""
+    declared: ConfigType | None = entry.metadata["kind"]
     return _KINDS[_type_name(entry)] if declared is None else declared
 
 
 def parse_part(part: type[Part], values: Mapping[str, str]) -> Part:
-    """One configuration class from text values; every name must be one of its keys."""
+    """Parse text values into one configuration class; every name must be one of its keys."""
     by_name = {entry.metadata["name"]: entry for entry in entries(part)}
     typed = {}
     for name, text in values.items():
@@ -118,7 +118,7 @@ def parse_part(part: type[Part], values: Mapping[str, str]) -> Part:
 
 
 def parse_value(entry: Field[Any], text: str) -> object:
-    """The typed value of ``text``, or InvalidConfig that names key, value and what is allowed."""
+    """Parse ``text``; raise InvalidConfig with key, value and what is allowed."""
     text = text.strip()
     match _type_name(entry):
         case "bool":
@@ -138,13 +138,13 @@ def _parse_bool(entry: Field[Any], text: str) -> bool:
 
 def _parse_number(entry: Field[Any], text: str) -> int | float:
     name, low, high = (entry.metadata[part] for part in ("name", "low", "high"))
-    whole = _type_name(entry) == "int"
-    if not _NUMBER[whole].fullmatch(text):
-        raise InvalidConfig(f"{name} must be a {'whole ' * whole}number, not {text[:100]!r}")
-    number = int(text) if whole else float(text)
-    for least, most in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):
-        if (least is not None and number < least) or (most is not None and number > most):
-            raise InvalidConfig(f"{name} must be {_range_text(least, most)}, not {number}")
+    is_whole = _type_name(entry) == "int"
+    if not _NUMBER[is_whole].fullmatch(text):
+        raise InvalidConfig(f"{name} must be a {'whole ' * is_whole}number, not {text[:100]!r}")
+    number = int(text) if is_whole else float(text)
+    for lower, upper in ((low, high), _LIMITS.get(kind_of(entry), (None, None))):
+        if (lower is not None and number < lower) or (upper is not None and number > upper):
+            raise InvalidConfig(f"{name} must be {_range_text(lower, upper)}, not {number}")
     return number
 
 
@@ -176,7 +176,7 @@ def _check_choice(entry: Field[Any], text: str) -> None:
 
 
 def check_offset_reset(text: str) -> None:
-    """`latest`, `earliest` or `by_duration:` with an ISO-8601 duration."""
+    """Check for `latest`, `earliest` or `by_duration:` with an ISO-8601 duration."""
     if text not in ("latest", "earliest") and not _BY_DURATION.fullmatch(text):
         raise InvalidConfig(
             "share.auto.offset.reset must be latest, earliest or by_duration:PnDTnHnMn.nS, "
@@ -185,7 +185,7 @@ def check_offset_reset(text: str) -> None:
 
 
 def check_dead_letter_topic(text: str) -> None:
-    """A topic's name that is not one of the internal ones, or nothing."""
+    """Check for the name of a topic that is not internal, or an empty text."""
     if not text:
         return
     try:
@@ -200,12 +200,12 @@ def check_dead_letter_topic(text: str) -> None:
 
 
 def list_values(text: str) -> tuple[str, ...]:
-    """The entries of a list, which stand between commas, once each."""
+    """Return the entries of a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(value.strip() for value in text.split(",") if value.strip()))
 
 
 def reset_duration_ms(text: str) -> int:
-    """How far back a ``by_duration`` reset reaches."""
+    """Return how far back a ``by_duration`` reset reaches, in ms."""
     match = _BY_DURATION.fullmatch(text)
     assert match is not None, "checked when it was set"
     days, hours, minutes, seconds = (float(group or 0) for group in match.groups())
@@ -213,26 +213,26 @@ def reset_duration_ms(text: str) -> int:
 
 
 def entries(part: Any) -> tuple[Field[Any], ...]:
-    """The keys of a configuration class, in the order of their declaration."""
+    """Return the keys of a configuration class, in the order of their declaration."""
     listed = fields(part)
     assert all(entry.default is not MISSING for entry in listed)
     return listed
 
 
 def value_text(value: object) -> str:
-    """A typed value as Kafka's tools show it."""
+    """Return a typed value as Kafka's tools show it."""
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shown(entry: Field[Any], text: str) -> str:
-    """A value that was set, as Kafka's tools show it: " +7 " is 7."""
+    """Return a value that was set as Kafka's tools show it: " +7 " is 7."""
     return value_text(parse_value(entry, text))
 
 
 def _type_name(entry: Field[Any]) -> str:
-    """`int` of `int | None`: None is what a key is that nobody set."""
+    """Return the name of a key's type without ``| None``, which is the value of an unset key."""
     return str(entry.type).removesuffix(" | None").partition("[")[0]
 
 

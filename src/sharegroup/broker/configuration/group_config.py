@@ -1,8 +1,7 @@
-"""Configuration of groups: what holds for all share groups, for one of them, for consumer
-groups, and for the two internal topics that remember them.
+"""Configuration of groups: all share groups, one share group, consumer groups, and internal topics.
 
-A share group's own value is bounded by the broker's pair of a least and a most (KIP-1240):
-the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
+A share group's own value is bounded by two keys of the broker, a least and a greatest value
+(KIP-1240): the field ``lock_ms`` has ``lock_ms_min`` and ``lock_ms_max`` beside it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sharegroup.broker.configuration.config_values import Kind, entries, key
+from sharegroup.broker.configuration.config_values import ConfigType, entries, key
+from sharegroup.core.consumer_group import offsets as consumer_group_offsets
+from sharegroup.core.sessions import share_session
+from sharegroup.core.share_group import sizes as share_group_sizes
 from sharegroup.errors import InvalidConfig
 
 DEFAULT_PERSISTER = "org.apache.kafka.server.share.persister.DefaultStatePersister"
@@ -21,7 +23,7 @@ NO_OP_DEAD_LETTERS = "org.apache.kafka.server.share.dlq.NoOpShareGroupDLQManager
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupConfig:
-    """What holds for every share group that does not set its own."""
+    """The broker's settings for share groups, used if a group does not set its own."""
 
     session_timeout_ms: int = key(
         "group.share.session.timeout.ms", 45_000, "A silent member is removed after this.", low=1
@@ -45,7 +47,7 @@ class ShareGroupConfig:
     assignors: tuple[str, ...] = key(
         "group.share.assignors",
         ("simple",),
-        "Who divides partitions among members; there is one.",
+        "The assignor that divides partitions among members; there is only one.",
         choices=("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         low=1,
         high=1,
@@ -145,6 +147,32 @@ class ShareGroupConfig:
         low=1,
         fixed=True,
     )
+    member_topics_max: int = key(
+        "sharegroup.share.member.topics.max",
+        share_group_sizes.TOPIC_NAMES_MAX,
+        "Topics that one member of a share group may subscribe to.",
+        low=1,
+    )
+    groups_bytes_max: int = key(
+        "sharegroup.share.groups.bytes.max",
+        share_group_sizes.ALL_BYTES_MAX,
+        "Memory for the ids, members and topic names of all share groups.",
+        kind=ConfigType.LONG,
+        low=0,
+    )
+    share_partitions_max: int = key(
+        "sharegroup.share.partitions.max",
+        share_group_sizes.ALL_PARTITIONS_MAX,
+        "Share partitions of all groups.",
+        low=1,
+    )
+    session_partitions_max: int = key(
+        "sharegroup.share.session.partitions.max",
+        share_session.ALL_PARTITIONS_MAX,
+        "Partitions of all share sessions, counted once per session.",
+        low=1,
+        fixed=True,
+    )
     remote_wait_ms: int = key(
         "remote.fetch.max.wait.ms",
         500,
@@ -169,7 +197,7 @@ class ShareGroupConfig:
     dead_letter_writer: str = key(
         "group.share.dlq.manager.class.name",
         DEFAULT_DEAD_LETTERS,
-        "Who writes dead letters: this broker, or (`NoOpShareGroupDLQManager`) nobody.",
+        "Whether this broker writes dead letters; with `NoOpShareGroupDLQManager` it does not.",
         choices=(DEFAULT_DEAD_LETTERS, NO_OP_DEAD_LETTERS, ""),
         internal=True,
         fixed=True,
@@ -182,7 +210,7 @@ class ShareGroupConfig:
     dead_letter_prefix: str = key(
         "errors.deadletterqueue.topic.name.prefix",
         "dlq.",
-        "What the name of a dead letter topic must begin with; empty: anything.",
+        "The prefix that the name of a dead-letter topic must have; empty: any name.",
     )
 
 
@@ -194,11 +222,11 @@ BOUNDED = (
     "lock_ms",
     "in_flight_max",
 )
-"""The fields that have a least and a most beside them."""
+"""The fields that have a least and a greatest value beside them."""
 
 
 def check_share_groups(config: ShareGroupConfig) -> None:
-    """Raise InvalidConfig when values contradict each other, each of them in its own range."""
+    """Raise InvalidConfig if values contradict each other, although each is in its own range."""
     names = {entry.name: entry.metadata["name"] for entry in entries(type(config))}
     for field in BOUNDED:
         for lower, higher in ((f"{field}_min", field), (field, f"{field}_max")):
@@ -221,7 +249,7 @@ def _check_order(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What a share group may set for itself; None means: the broker's value holds."""
+    """A share group's own settings; None means that the broker's value is used."""
 
     session_timeout_ms: int | None = key(
         "share.session.timeout.ms",
@@ -292,7 +320,7 @@ class GroupConfig:
     dead_letter_topic: str = key(
         "errors.deadletterqueue.topic.name",
         "",
-        "The topic for records that nobody could process; empty: they are only archived.",
+        "The topic for records that could not be processed; empty: they are only archived.",
     )
     dead_letter_copy: bool = key(
         "errors.deadletterqueue.copy.record.enable",
@@ -303,7 +331,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupConfig:
-    """What holds for consumer groups, and for the offsets that they commit."""
+    """Settings of consumer groups and of their committed offsets."""
 
     protocols: tuple[str, ...] = key(
         "group.coordinator.rebalance.protocols",
@@ -326,7 +354,14 @@ class ConsumerGroupConfig:
         low=0,
     )
     offset_metadata_bytes_max: int = key(
-        "offset.metadata.max.bytes", 4_096, "The longest note beside a committed offset.", low=0
+        "offset.metadata.max.bytes", 4_096, "The longest metadata of a committed offset.", low=0
+    )
+    offsets_bytes_max: int = key(
+        "sharegroup.committed.offsets.bytes.max",
+        consumer_group_offsets.ALL_BYTES_MAX,
+        "The memory of the committed offsets of all consumer groups; one may take half.",
+        kind=ConfigType.LONG,
+        low=1,
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes",
@@ -337,15 +372,15 @@ class ConsumerGroupConfig:
     offsets_check_ms: int = key(
         "offsets.retention.check.interval.ms",
         600_000,
-        "How often offsets are looked through for what need not be kept.",
-        kind=Kind.LONG,
+        "How often the broker looks for committed offsets that are no longer kept.",
+        kind=ConfigType.LONG,
         low=1,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorConfig:
-    """The two internal topics that hold group state and delivery state."""
+    """Settings of the two internal topics for group state and delivery state."""
 
     state_partitions: int = key(
         "share.coordinator.state.topic.num.partitions",
@@ -366,15 +401,15 @@ class CoordinatorConfig:
     prune_interval_ms: int = key(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
-        "How often records that nobody needs are deleted from `__share_group_state`.",
+        "How often records that are not needed any more are deleted from `__share_group_state`.",
         low=1,
         internal=True,
     )
     cold_snapshot_ms: int = key(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         300_000,
-        "A share partition that was not written for so long gets a new snapshot, so that what "
-        "came before it can be deleted.",
+        "A share partition without a write for this long gets a new snapshot, so that older "
+        "records can be deleted.",
         low=1,
         internal=True,
     )
@@ -382,7 +417,7 @@ class CoordinatorConfig:
         "share.coordinator.state.topic.replication.factor",
         3,
         "One node has one replica.",
-        kind=Kind.SHORT,
+        kind=ConfigType.SHORT,
         low=1,
         effect=False,
     )
@@ -390,7 +425,7 @@ class CoordinatorConfig:
         "share.coordinator.state.topic.min.isr",
         2,
         "One node has one replica.",
-        kind=Kind.SHORT,
+        kind=ConfigType.SHORT,
         low=1,
         effect=False,
     )

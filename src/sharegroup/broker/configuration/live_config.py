@@ -1,8 +1,8 @@
-"""The broker's configuration as it is now: what it was started with, under what was set since.
+"""The broker's effective configuration: what it was started with, overlaid with later changes.
 
-Defaults for topics and share groups can be changed while the broker runs, are kept in the
-catalog, and win over what the broker is started with next time, as in Kafka.  Listening, limits
-of connections and the internal topics are fixed from start to stop.
+Defaults for topics and share groups can be changed while the broker runs.  Changes are stored in
+the catalog, and take precedence over the configuration of the next start, as in Kafka.  Listeners,
+connection limits and the internal topics are fixed while the broker runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DYNAMIC_PARTS = (LogConfig, ShareGroupConfig, ConsumerGroupConfig)
 
 
 class LiveConfig:
-    """See the module's text.  Ask it anew each time; the parts it hands out never change."""
+    """The effective configuration; read it anew each time, because changes replace its parts."""
 
     __slots__ = ("_current", "_default", "_own", "_started")
 
@@ -62,42 +62,42 @@ class LiveConfig:
 
     @property
     def own(self) -> Mapping[str, str]:
-        """What was set of this broker while one ran, by name."""
+        """The values that were set for this broker while it ran, by name."""
         return self._own
 
     @property
     def default(self) -> Mapping[str, str]:
-        """What was set of all brokers, and holds where this one has nothing of its own."""
+        """The values that were set for all brokers, used if this one has no own value."""
         return self._default
 
     @property
     def started(self) -> Config:
-        """What this broker was started with."""
+        """The configuration that this broker was started with."""
         return self._started
 
     def check(self, own: Mapping[str, str], default: Mapping[str, str]) -> Config:
-        """The configuration with both over what it was started with, or InvalidConfig."""
-        over = {**default, **own}
-        share_group = _overlaid(self._started.share_group, over)
+        """Return the start configuration overlaid with both, or raise InvalidConfig."""
+        overlay = {**default, **own}
+        share_group = _overlaid(self._started.share_group, overlay)
         check_share_groups(share_group)
         return replace(
             self._started,
-            log=_overlaid(self._started.log, over),
+            log=_overlaid(self._started.log, overlay),
             share_group=share_group,
-            consumer_group=_overlaid(self._started.consumer_group, over),
+            consumer_group=_overlaid(self._started.consumer_group, overlay),
         )
 
     def apply(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
-        """Let both hold from now on."""
+        """Make both sets of values effective."""
         self._current = self.check(own, default)
         self._own, self._default = dict(own), dict(default)
 
     def tenable(
         self, own: Mapping[str, str], default: Mapping[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Both without what contradicts the values that the broker was started with this time.
+        """Return both without values that contradict the configuration of this start.
 
-        A broker that does not start is worse than one with a default, and says nothing of why.
+        A broker that uses a default and logs a warning is better than one that does not start.
         """
         kept_own: dict[str, str] = {}
         kept_default: dict[str, str] = {}
@@ -115,7 +115,7 @@ class LiveConfig:
 
 
 def is_dynamic(name: str) -> bool:
-    """Whether the key can be changed while the broker runs."""
+    """Return whether the key can be changed while the broker runs."""
     return any(
         entry.metadata["name"] == name and not entry.metadata["fixed"]
         for part in DYNAMIC_PARTS
@@ -124,7 +124,7 @@ def is_dynamic(name: str) -> bool:
 
 
 def check_dynamic(names: Iterable[str]) -> None:
-    """Refuse keys that are fixed while the broker runs, and those that nobody knows."""
+    """Raise InvalidConfig for keys that are unknown or fixed while the broker runs."""
     fixed = sorted(name for name in names if not is_dynamic(name))
     if fixed:
         raise InvalidConfig(
@@ -134,7 +134,7 @@ def check_dynamic(names: Iterable[str]) -> None:
 
 
 def _overlaid(part: Any, own: Mapping[str, str]) -> Any:
-    """A part of the configuration with the keys of ``own`` that it has."""
+    """Return a part of the configuration with the values of ``own`` for its keys."""
     changes = {
         entry.name: parse_value(entry, own[entry.metadata["name"]])
         for entry in entries(type(part))

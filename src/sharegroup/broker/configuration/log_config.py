@@ -1,14 +1,14 @@
-"""Configuration of logs: the broker's defaults for topics, and what a topic sets for itself.
+"""Configuration of logs: the broker's defaults for topics, and a topic's own settings.
 
-How long records are kept, and when a segment rolls, can be said in more than one unit.  The
-finest that is set holds: ``log.retention.ms`` before ``.minutes`` before ``.hours``.
+The retention time and the roll time of segments have keys in several units.  If several are set,
+the finest unit wins: ``log.retention.ms`` before ``.minutes`` before ``.hours``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sharegroup.broker.configuration.config_values import LONG_MAX, Kind, key
+from sharegroup.broker.configuration.config_values import LONG_MAX, ConfigType, key
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -16,7 +16,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """The broker's defaults for topics, and the pace of the jobs that clean logs."""
+    """The broker's defaults for topics, and the intervals of the jobs that clean logs."""
 
     segment_bytes: int = key(
         "log.segment.bytes", 1_073_741_824, "A segment file rolls at this size.", low=1_024
@@ -25,7 +25,7 @@ class LogConfig:
         "log.roll.ms",
         None,
         "A segment file rolls when its first record is this old; unset: `log.roll.hours`.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=1,
         fallbacks=(("log.roll.hours", _HOUR_MS),),
     )
@@ -36,14 +36,28 @@ class LogConfig:
     timestamp_type: str = key(
         "log.message.timestamp.type",
         "CreateTime",
-        "Whose time a record carries: its producer's or the broker's.",
+        "Whether the timestamp of a record is set by its producer or by the broker.",
         choices=("CreateTime", "LogAppendTime"),
+    )
+    timestamp_before_ms_max: int = key(
+        "log.message.timestamp.before.max.ms",
+        LONG_MAX,
+        "How far a record's timestamp may lie before the broker's time.",
+        kind=ConfigType.LONG,
+        low=0,
+    )
+    timestamp_after_ms_max: int = key(
+        "log.message.timestamp.after.max.ms",
+        _HOUR_MS,
+        "How far a record's timestamp may lie after the broker's time.",
+        kind=ConfigType.LONG,
+        low=0,
     )
     retention_ms: int | None = key(
         "log.retention.ms",
         None,
         "How long records are kept; -1 for ever; unset: `log.retention.minutes`.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=-1,
         fallbacks=(("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
     )
@@ -59,14 +73,14 @@ class LogConfig:
         "log.retention.bytes",
         -1,
         "How many bytes a partition keeps; -1 no limit.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=-1,
     )
     retention_check_ms: int = key(
         "log.retention.check.interval.ms",
         300_000,
-        "How often logs are looked through for what need not be kept.",
-        kind=Kind.LONG,
+        "How often logs are checked for segments that retention can delete.",
+        kind=ConfigType.LONG,
         low=1,
         fixed=True,
     )
@@ -82,21 +96,21 @@ class LogConfig:
     cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         15_000,
-        "The cleaner's rest when there was nothing to clean.",
-        kind=Kind.LONG,
+        "How long the cleaner pauses when there was nothing to clean.",
+        kind=ConfigType.LONG,
         low=0,
     )
     cleaner_dedupe_bytes: int = key(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
         "The memory for the keys of one pass; a log with more keys takes several.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=1,
     )
     dirty_ratio_min: float = key(
         "log.cleaner.min.cleanable.ratio",
         0.5,
-        "The share of a log that must be new since the last pass for another to be worth it.",
+        "The part of a log that must be new since the last pass before the next one.",
         low=0,
         high=1,
     )
@@ -104,32 +118,32 @@ class LogConfig:
         "log.cleaner.delete.retention.ms",
         86_400_000,
         "How long a compacted log still shows that a key was deleted.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
     )
     compaction_lag_ms_min: int = key(
         "log.cleaner.min.compaction.lag.ms",
         0,
         "Younger records are not compacted away.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
     )
     compaction_lag_ms_max: int = key(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
         "Older records are compacted whatever the ratio.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=1,
     )
 
     @property
     def effective_segment_ms(self) -> int:
-        """The age at which a segment rolls, in whatever unit it was given."""
+        """The age in ms at which a segment rolls, from the key that is set."""
         return self.segment_hours * _HOUR_MS if self.segment_ms is None else self.segment_ms
 
     @property
     def effective_retention_ms(self) -> int:
-        """How long records are kept, in whatever unit it was given; -1 means for ever."""
+        """How long records are kept in ms, from the key that is set; -1 means forever."""
         for value, unit_ms in (
             (self.retention_ms, 1),
             (self.retention_minutes, _MINUTE_MS),
@@ -142,7 +156,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """What a topic may set for itself; None means: the broker's value holds."""
+    """A topic's own settings; None means that the broker's value is used."""
 
     segment_bytes: int | None = key(
         "segment.bytes", None, "Segment size.", low=1_024, synonym="log.segment.bytes"
@@ -151,7 +165,7 @@ class TopicConfig:
         "segment.ms",
         None,
         "The age at which a segment file rolls.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=1,
         synonym="log.roll.ms",
     )
@@ -161,15 +175,31 @@ class TopicConfig:
     timestamp_type: str | None = key(
         "message.timestamp.type",
         None,
-        "Whose time a record carries.",
+        "Whether the timestamp of a record is set by its producer or by the broker.",
         choices=("CreateTime", "LogAppendTime"),
         synonym="log.message.timestamp.type",
+    )
+    timestamp_before_ms_max: int | None = key(
+        "message.timestamp.before.max.ms",
+        None,
+        "How far a record's timestamp may lie before the broker's time.",
+        kind=ConfigType.LONG,
+        low=0,
+        synonym="log.message.timestamp.before.max.ms",
+    )
+    timestamp_after_ms_max: int | None = key(
+        "message.timestamp.after.max.ms",
+        None,
+        "How far a record's timestamp may lie after the broker's time.",
+        kind=ConfigType.LONG,
+        low=0,
+        synonym="log.message.timestamp.after.max.ms",
     )
     retention_ms: int | None = key(
         "retention.ms",
         None,
         "How long records are kept; -1 for ever.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=-1,
         synonym="log.retention.ms",
     )
@@ -177,7 +207,7 @@ class TopicConfig:
         "retention.bytes",
         None,
         "How many bytes a partition keeps; -1 no limit.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=-1,
         synonym="log.retention.bytes",
     )
@@ -192,14 +222,14 @@ class TopicConfig:
         "delete.retention.ms",
         None,
         "How long a compacted log still shows that a key was deleted.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
         synonym="log.cleaner.delete.retention.ms",
     )
     dirty_ratio_min: float | None = key(
         "min.cleanable.dirty.ratio",
         None,
-        "The share of the log that must be new for compaction to be worth it.",
+        "The part of the log that must be new before it is compacted again.",
         low=0,
         high=1,
         synonym="log.cleaner.min.cleanable.ratio",
@@ -208,7 +238,7 @@ class TopicConfig:
         "min.compaction.lag.ms",
         None,
         "Younger records are not compacted away.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
         synonym="log.cleaner.min.compaction.lag.ms",
     )
@@ -216,7 +246,7 @@ class TopicConfig:
         "max.compaction.lag.ms",
         None,
         "Older records are compacted whatever the ratio.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=1,
         synonym="log.cleaner.max.compaction.lag.ms",
     )
@@ -241,7 +271,7 @@ class TopicConfig:
     index_interval_bytes: int = key(
         "index.interval.bytes",
         4_096,
-        "How dense an index is, is the broker's own.",
+        "The broker decides how dense an index is.",
         low=0,
         effect=False,
     )
@@ -249,7 +279,7 @@ class TopicConfig:
         "segment.jitter.ms",
         0,
         "Segments of one disk need not roll at different times.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
         effect=False,
     )
@@ -257,22 +287,27 @@ class TopicConfig:
         "file.delete.delay.ms",
         60_000,
         "A deleted segment goes when nobody reads it.",
-        kind=Kind.LONG,
+        kind=ConfigType.LONG,
         low=0,
         effect=False,
     )
     preallocate: bool = key("preallocate", False, "Files grow as they are written.", effect=False)
     unclean_election: bool = key(
-        "unclean.leader.election.enable", False, "One node elects nobody.", effect=False
+        "unclean.leader.election.enable", False, "A single node elects no leader.", effect=False
     )
     flush_messages: int = key(
         "flush.messages",
         LONG_MAX,
-        "Durability is the broker's.",
-        kind=Kind.LONG,
+        "The broker decides when records are durable.",
+        kind=ConfigType.LONG,
         low=1,
         effect=False,
     )
     flush_ms: int = key(
-        "flush.ms", LONG_MAX, "Durability is the broker's.", kind=Kind.LONG, low=0, effect=False
+        "flush.ms",
+        LONG_MAX,
+        "The broker decides when records are durable.",
+        kind=ConfigType.LONG,
+        low=0,
+        effect=False,
     )

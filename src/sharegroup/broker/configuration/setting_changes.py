@@ -1,21 +1,19 @@
-"""What IncrementalAlterConfigs does to the settings of a topic, a group or the broker.
+"""Applies the changes of IncrementalAlterConfigs to the settings of a topic, a group or the broker.
 
-A change is applied to the text that is kept, and the outcome is checked as a whole before it
-is written: a session timeout may only be wrong together with a heartbeat interval.  What was
-allowed once may not be any more when the broker's bounds have moved since; `capped` says what
-holds then.
+A change is applied to the stored text, and the result is checked as a whole before it is written.
+For example, a session timeout may be valid alone but not with a heartbeat interval.  A stored value
+may become invalid when the broker's bounds change; `capped` then returns the effective value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
-from enum import IntEnum
 from typing import Any
 
 from sharegroup.broker.configuration.config import GroupConfig, ShareGroupConfig, TopicConfig
 from sharegroup.broker.configuration.config_values import (
-    Kind,
+    ConfigType,
     entries,
     kind_of,
     list_values,
@@ -26,19 +24,17 @@ from sharegroup.broker.configuration.group_config import BOUNDED
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.errors import InvalidConfig, InvalidRequest
+from sharegroup.wire.admin_codes import ConfigOperation
 
+VALUE_CHARACTERS_MAX = 4_096
+"""The longest value of one setting that is set while the broker runs."""
 
-class Operation(IntEnum):
-    """What may be done to a key."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
+TOPIC_CHARACTERS_MAX = 4_096
+"""The longest total of one topic's values, including blanks around values, which are stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """One entry of the request; ``value`` is None when a key is unset."""
 
     name: str
@@ -47,40 +43,43 @@ class Change:
 
 
 def changed_topic(
-    config: LiveConfig, own: Mapping[str, str], changes: tuple[Change, ...]
+    config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
-    """A topic's settings after ``changes``."""
-    holds = {one.name: one.value or "" for one in describe_topic(config, own)}
-    outcome = _changed(own, changes, _kinds(TopicConfig), holds)
+    """Return a topic's settings after ``changes``."""
+    effective = {setting.name: setting.value or "" for setting in describe_topic(config, own)}
+    outcome = _changed(own, changes, _kinds(TopicConfig), effective)
     parse_part(TopicConfig, outcome)
+    check_topic(outcome)
     return outcome
 
 
 def changed_group(
-    config: LiveConfig, own: Mapping[str, str], changes: tuple[Change, ...]
+    config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
-    """A group's settings after ``changes``."""
+    """Return a group's settings after ``changes``."""
     outcome = _changed(own, changes, _kinds(GroupConfig), {})
     check_group(outcome, config.share_group)
     return outcome
 
 
 def changed_broker(
-    config: LiveConfig, own: Mapping[str, str], changes: tuple[Change, ...]
+    config: LiveConfig, own: Mapping[str, str], changes: tuple[SettingChange, ...]
 ) -> dict[str, str]:
-    """The broker's settings after ``changes``; the caller checks them with those of its cluster."""
+    """Return the broker's settings after ``changes``; the caller checks them with the cluster's."""
     parts = [getattr(config.started, part.name) for part in fields(config.started)]
-    kinds: dict[str, Kind] = {}
-    holds: dict[str, str] = {}
+    kinds: dict[str, ConfigType] = {}
+    effective: dict[str, str] = {}
     for part in parts:
         kinds |= _kinds(type(part))
         for entry in entries(type(part)):
-            holds[entry.metadata["name"]] = value_text(getattr(part, entry.name))
-    return _changed(own, changes, kinds, {**holds, **config.default, **config.own})
+            effective[entry.metadata["name"]] = value_text(getattr(part, entry.name))
+    return _changed(own, changes, kinds, {**effective, **config.default, **config.own})
 
 
 def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
-    """Own ranges, the broker's bounds, and that the session outlasts the heartbeat (KIP-1240)."""
+    """Check own ranges, the broker's bounds, and that the session outlasts the heartbeat
+    (KIP-1240).
+    """
     group = parse_part(GroupConfig, settings)
     for entry, low, high in _bounds(broker):
         value = getattr(group, entry.name)
@@ -99,20 +98,21 @@ def check_group(settings: Mapping[str, str], broker: ShareGroupConfig) -> None:
 
 
 def capped(group: GroupConfig, broker: ShareGroupConfig) -> tuple[GroupConfig, dict[str, str]]:
-    """The group's settings within the broker's bounds, and by key what was done to them."""
-    held: dict[str, Any] = {}
-    said: dict[str, str] = {}
+    """Return the group's settings within the broker's bounds, and a message for each capped key."""
+    capped_values: dict[str, Any] = {}
+    messages: dict[str, str] = {}
     for entry, low, high in _bounds(broker):
         value = getattr(group, entry.name)
         if value is not None and not low <= value <= high:
-            held[entry.name] = min(max(value, low), high)
-            said[entry.metadata["name"]] = (
-                f"{value} is outside of {low} to {high}; {held[entry.name]} holds"
+            capped_values[entry.name] = min(max(value, low), high)
+            messages[entry.metadata["name"]] = (
+                f"{value} is outside of {low} to {high}; {capped_values[entry.name]} holds"
             )
-    return replace(group, **held), said
+    return replace(group, **capped_values), messages
 
 
 def _bounds(broker: ShareGroupConfig) -> list[tuple[Field[Any], int, int]]:
+    """Return each bounded key of groups with the broker's least and greatest value."""
     by_name = {entry.name: entry for entry in entries(GroupConfig)}
     return [
         (by_name[field], getattr(broker, f"{field}_min"), getattr(broker, f"{field}_max"))
@@ -120,26 +120,44 @@ def _bounds(broker: ShareGroupConfig) -> list[tuple[Field[Any], int, int]]:
     ]
 
 
-def _kinds(part: type) -> dict[str, Kind]:
+def _kinds(part: type) -> dict[str, ConfigType]:
     return {entry.metadata["name"]: kind_of(entry) for entry in entries(part)}
+
+
+def check_length(name: str, value: str) -> None:
+    """Raise InvalidConfig for a value that is too long to be kept."""
+    if len(value) > VALUE_CHARACTERS_MAX:
+        raise InvalidConfig(
+            f"{name[:100]}: a value may have {VALUE_CHARACTERS_MAX} characters, not {len(value)}"
+        )
+
+
+def check_topic(settings: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for settings of a topic that are too long together."""
+    count = sum(map(len, settings.values()))
+    if count > TOPIC_CHARACTERS_MAX:
+        raise InvalidConfig(
+            f"all values of one topic may have {TOPIC_CHARACTERS_MAX} characters, not {count}"
+        )
 
 
 def _changed(
     own: Mapping[str, str],
-    changes: tuple[Change, ...],
-    kinds: Mapping[str, Kind],
+    changes: tuple[SettingChange, ...],
+    kinds: Mapping[str, ConfigType],
     holds: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings after ``changes``; a list that nobody set begins as what ``holds``."""
+    """Return the settings after ``changes``; a list that is not set begins as in ``holds``."""
     if len({change.name for change in changes}) < len(changes):
         raise InvalidRequest("a configuration key is named twice in one request")
     outcome = dict(own)
     for change in changes:
-        if change.operation == Operation.DELETE:
+        check_length(change.name, change.value or "")
+        if change.operation == ConfigOperation.DELETE:
             outcome.pop(change.name, None)
-        elif change.operation not in tuple(Operation) or change.value is None:
+        elif change.operation not in tuple(ConfigOperation) or change.value is None:
             raise InvalidRequest(f"{change.name}: operation {change.operation} needs a value")
-        elif change.operation == Operation.SET:
+        elif change.operation == ConfigOperation.SET:
             outcome[change.name] = change.value
         else:
             before = own.get(change.name, holds.get(change.name, ""))
@@ -147,10 +165,10 @@ def _changed(
     return outcome
 
 
-def _list_changed(change: Change, kind: Kind | None, before: str) -> str:
-    if kind is not Kind.LIST:
+def _list_changed(change: SettingChange, kind: ConfigType | None, before: str) -> str:
+    if kind is not ConfigType.LIST:
         raise InvalidConfig(f"{change.name} is not a list: it can only be set or deleted")
     values, named = list_values(before), list_values(change.value or "")
-    if change.operation == Operation.APPEND:
+    if change.operation == ConfigOperation.APPEND:
         return ",".join(dict.fromkeys((*values, *named)))
     return ",".join(value for value in values if value not in named)

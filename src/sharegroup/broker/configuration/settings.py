@@ -1,8 +1,8 @@
-"""Settings as administrators see them: of a topic, a group, or this broker.
+"""The settings of a topic, a group or this broker, as administrators see them.
 
-A resource's own settings are text, kept in the catalog.  Every key is listed with the value
-that holds and where it comes from: the resource's own, what stands in for it in the broker's
-configuration, or the default.  How settings change is `setting_changes`' business.
+A resource's own settings are text, stored in the catalog.  Every key is listed with its effective
+value and the source of it: the resource's own setting, the broker's corresponding key, or the
+default.  `setting_changes` changes settings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from enum import IntEnum
 from typing import Any
 
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
-from sharegroup.broker.configuration.config_values import Kind, entries, kind_of, shown, value_text
+from sharegroup.broker.configuration.config_values import (
+    ConfigType,
+    entries,
+    kind_of,
+    shown,
+    value_text,
+)
 from sharegroup.broker.configuration.live_config import LiveConfig, is_dynamic
 from sharegroup.errors import InvalidRequest
 
@@ -21,8 +27,8 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 """Resource types (KIP-133, KIP-848); the others are not served."""
 
 
-class Source(IntEnum):
-    """Where a value comes from (DescribeConfigs' ConfigSource)."""
+class ConfigSource(IntEnum):
+    """The source of a value (DescribeConfigs' ConfigSource)."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -32,59 +38,62 @@ class Source(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-Synonyms = tuple[tuple[str, str, Source], ...]
-"""Name, value and source of each, the one that holds first."""
+Synonyms = tuple[tuple[str, str, ConfigSource], ...]
+"""Name, value and source of each synonym, the effective one first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of a resource, what holds for it, and where that comes from."""
+    """One key of a resource, its effective value, and the source of that."""
 
     name: str
     value: str | None
-    """None while nobody set it and other keys say what holds."""
-    source: Source
-    kind: Kind
+    """None if the key is not set and its fallback keys determine the value."""
+    source: ConfigSource
+    kind: ConfigType
     text: str
     synonyms: Synonyms
     read_only: bool = False
 
 
 def check_is_this_broker(name: str, *, node_id: int) -> None:
-    """An empty name stands for what was set of all brokers of the cluster."""
+    """Raise InvalidRequest if the name is another broker's; an empty name means all brokers."""
     if name not in ("", str(node_id)):
         raise InvalidRequest(f"this is broker {node_id}, not {name!r}")
 
 
 def describe_topic(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
-    yield from _describe(TopicConfig, config, own, Source.DYNAMIC_TOPIC)
+    """Yield the settings of a topic with these own settings."""
+    yield from _describe(TopicConfig, config, own, ConfigSource.DYNAMIC_TOPIC)
 
 
 def describe_group(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
-    yield from _describe(GroupConfig, config, own, Source.DYNAMIC_GROUP)
+    """Yield the settings of a group with these own settings."""
+    yield from _describe(GroupConfig, config, own, ConfigSource.DYNAMIC_GROUP)
 
 
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:
-    """Every key of the broker; those that are fixed while it runs are read-only."""
+    """Yield every key of the broker; keys that are fixed while it runs are read-only."""
     started = config.started
-    for part in fields(started):
-        section = getattr(started, part.name)
+    for section_field in fields(started):
+        section = getattr(started, section_field.name)
         for entry in entries(type(section)):
             if not entry.metadata["internal"]:
                 yield _broker_setting(section, entry, config)
 
 
 def of_all_brokers(found: Iterable[Setting]) -> Iterator[Setting]:
-    """Only what was set of all brokers, as if there were nothing above and below."""
+    """Yield only the cluster-wide defaults, without the values above and below them."""
     for setting in found:
         for synonym in setting.synonyms:
-            if synonym[2] is Source.DYNAMIC_DEFAULT_BROKER:
+            if synonym[2] is ConfigSource.DYNAMIC_DEFAULT_BROKER:
                 yield replace(setting, value=synonym[1], source=synonym[2], synonyms=(synonym,))
 
 
 def _describe(
-    part: type, config: LiveConfig, own: Mapping[str, str], source: Source
+    part: type, config: LiveConfig, own: Mapping[str, str], source: ConfigSource
 ) -> Iterator[Setting]:
+    """Yield the settings of a topic or group, with the broker's keys that they fall back to."""
     started = config.started
     broker = {
         entry.metadata["name"]: (section, entry)
@@ -104,11 +113,11 @@ def _describe(
             synonyms += below
         else:
             value = value_text(entry.default)
-            synonyms += ((name, value, Source.DEFAULT),)
+            synonyms += ((name, value, ConfigSource.DEFAULT),)
         yield Setting(
             name=name,
             value=synonyms[0][1] if name in own else value,
-            source=synonyms[0][2] if synonyms else Source.DEFAULT,
+            source=synonyms[0][2] if synonyms else ConfigSource.DEFAULT,
             kind=kind_of(entry),
             text=entry.metadata["text"],
             synonyms=synonyms,
@@ -121,40 +130,45 @@ def _inherited(
     entry: Field[Any],
     config: LiveConfig,
 ) -> tuple[str, Synonyms]:
-    """What holds by a key of the broker and those it falls back to; the first that is set wins.
+    """Return the effective value of a broker key and its fallbacks; the first that is set wins.
 
-    A fallback is in another unit: of ``log.retention.hours=1`` the value is 3600000.
+    A fallback may have another unit: for ``log.retention.hours=1`` the value is 3600000.
     """
-    found = _broker_setting(section, entry, config)
-    value, synonyms = found.value, found.synonyms
+    setting = _broker_setting(section, entry, config)
+    value, synonyms = setting.value, setting.synonyms
     for name, units in entry.metadata["fallbacks"]:
-        other = _broker_setting(*broker[name], config)
-        synonyms += tuple(one for one in other.synonyms if one[2] is not Source.DEFAULT)
-        if value is None and other.value is not None:
-            value = str(max(-1, int(other.value) * units))
+        fallback = _broker_setting(*broker[name], config)
+        synonyms += tuple(
+            synonym for synonym in fallback.synonyms if synonym[2] is not ConfigSource.DEFAULT
+        )
+        if value is None and fallback.value is not None:
+            value = str(max(-1, int(fallback.value) * units))
     assert value is not None, "the last fallback has a default"
     return value, synonyms
 
 
 def _broker_setting(section: object, entry: Field[Any], config: LiveConfig) -> Setting:
-    """``section`` is what the broker was started with; what was set since stands above it."""
+    """Return the setting of a broker key.
+
+    ``section`` has the values that the broker was started with; values set since take precedence.
+    """
     name, started = entry.metadata["name"], getattr(section, entry.name)
     synonyms: Synonyms = ()
     if entry.default is not None:
-        synonyms = ((name, value_text(entry.default), Source.DEFAULT),)
+        synonyms = ((name, value_text(entry.default), ConfigSource.DEFAULT),)
     if started != entry.default:
-        synonyms = ((name, value_text(started), Source.STATIC_BROKER), *synonyms)
+        synonyms = ((name, value_text(started), ConfigSource.STATIC_BROKER), *synonyms)
     if name in config.default:
         synonyms = (
-            (name, shown(entry, config.default[name]), Source.DYNAMIC_DEFAULT_BROKER),
+            (name, shown(entry, config.default[name]), ConfigSource.DYNAMIC_DEFAULT_BROKER),
             *synonyms,
         )
     if name in config.own:
-        synonyms = ((name, shown(entry, config.own[name]), Source.DYNAMIC_BROKER), *synonyms)
+        synonyms = ((name, shown(entry, config.own[name]), ConfigSource.DYNAMIC_BROKER), *synonyms)
     return Setting(
         name=name,
         value=synonyms[0][1] if synonyms else None,
-        source=synonyms[0][2] if synonyms else Source.DEFAULT,
+        source=synonyms[0][2] if synonyms else ConfigSource.DEFAULT,
         kind=kind_of(entry),
         text=entry.metadata["text"],
         synonyms=synonyms,

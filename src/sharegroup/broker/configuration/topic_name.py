@@ -1,4 +1,4 @@
-"""What may be the name of a topic."""
+"""The rule for names of topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic for a name that no topic can have."""
+    """Raise InvalidTopic for a name that is not allowed."""
     if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
         raise InvalidTopic(
             f"topic name {name!r} is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ - "

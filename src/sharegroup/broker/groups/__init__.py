@@ -1,1 +1,1 @@
-"""The two coordinators of groups, and the one log that both keep."""
+"""The coordinators of share groups and consumer groups, and the log that both write."""

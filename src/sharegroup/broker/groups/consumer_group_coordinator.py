@@ -1,50 +1,51 @@
-"""The coordinator of consumer groups: who reads what, and how far they are, kept durable.
+"""The coordinator of consumer groups: membership and committed offsets, kept durable.
 
 It runs `sharegroup.core.ConsumerGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in
-the pattern of ADR 0005: decide, append, answer when it is durable.  A request that waits for
-other members is a future here and a number in core; a decision names the numbers that it
-answers, whoever brought it about: a request of another member, or the clock.
+the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
-When something that was decided could not be written, everything that is not durable is
-forgotten, and who waits is told to come again (NOT_COORDINATOR).
+A request that waits for other members is a future here and a number (`Call`) in core.  A decision
+names the numbers that it answers.  Either a request of another member or the clock causes it.
+
+When a decision cannot be written, the coordinator forgets everything that is not durable.
+Waiting requests are answered with NOT_COORDINATOR, so their clients try again (ADR 0014).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
-from sharegroup.broker.groups.group_log import GroupLog, Kind, Reading, as_a_coordinator
-from sharegroup.core.consumer_group_member import (
+from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, as_a_coordinator
+from sharegroup.core.consumer_group.consumer_groups import (
+    Committer,
+    ConsumerGroups,
+    DescribedConsumerGroup,
+    ListedConsumerGroup,
+)
+from sharegroup.core.consumer_group.member import (
     Call,
+    ConsumerGroupLimits,
     Decision,
-    Identity,
     JoinReply,
     JoinRequest,
-    Limits,
+    LeavingMember,
     NewMemberId,
     Now,
     Reply,
     SyncReply,
     SyncRequest,
 )
-from sharegroup.core.consumer_group_offsets import OffsetsOfGroup
-from sharegroup.core.consumer_group_records import OffsetCommit, OffsetTombstone, Records
-from sharegroup.core.consumer_groups import (
-    Committer,
-    ConsumerGroups,
-    GroupDescription,
-    GroupListing,
-)
+from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
+from sharegroup.core.consumer_group.records import OffsetCommit, OffsetTombstone, Records
 from sharegroup.errors import (
     InconsistentGroupProtocol,
     InvalidCommitOffsetSize,
@@ -53,7 +54,8 @@ from sharegroup.errors import (
     RebalanceInProgress,
 )
 from sharegroup.ids import GroupId, MemberId, TopicName
-from sharegroup.storage.tickets import Ticket
+from sharegroup.steps import Steps
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.consumer_protocol import subscribed_topics
 
 log = logging.getLogger(__name__)
@@ -61,31 +63,31 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_MS = 1_000
-"""After something could not be written, the clock is not asked again before."""
+"""Milliseconds until the timers are checked again after a failed write."""
 
 COMMIT_BYTES_MAX = 4 * 1024 * 1024
-"""The notes of one commit together: its records are written as one batch."""
+"""Limit for the metadata of one commit in bytes, because its records are written as one batch."""
 
 SLICE_GROUPS = 100
-"""So many groups are looked through for old offsets before requests have their turn again."""
+"""Groups that are searched for expired offsets before other requests get their turn."""
 
 MINUTE_MS = 60_000
 
 
-Answer = asyncio.Future[tuple[Reply, Ticket | None]]
-"""What to say, and when it may be said."""
+PendingReply = asyncio.Future[tuple[Reply, Ticket | None]]
+"""The reply, and the ticket that must be durable before the reply is sent."""
 
 
-class Waiting(NamedTuple):
+class WaitingRequest(NamedTuple):
     """A request that waits for other members."""
 
-    answer: Answer
+    answer: PendingReply
     group_id: GroupId
     connection_id: int
 
 
 class ConsumerGroupCoordinator:
-    """See the module's text."""
+    """Serves the requests of consumer groups and keeps their state in ``__consumer_offsets``."""
 
     __slots__ = (
         "_alarm",
@@ -108,22 +110,22 @@ class ConsumerGroupCoordinator:
         self._config = config
         self._groups = ConsumerGroups(subscribed_topics)
         self._calls = count()
-        self._waiting: dict[Call, Waiting] = {}
+        self._waiting: dict[Call, WaitingRequest] = {}
         self._by_connection: dict[int, set[Call]] = {}
         self._is_stopped = False
         topics.on_deleted(self._topic_deleted)
 
     def agree(self) -> None:
-        """The log was read at start: let no offset be beyond what is in the logs now.
+        """Correct committed offsets that no longer match the logs, after the log was read at start.
 
-        Topics may be gone, and after the loss of power a log may end before what is said of it:
+        A topic may be gone.  After a loss of power a log may end before a committed offset, and
         records that are written there later must not count as read.
         """
         stale: dict[GroupId, list[OffsetCommit | OffsetTombstone]] = {}
-        for one in self._groups.all_offsets():
-            fitting = self._fitting(one)
-            if fitting is not None:
-                stale.setdefault(one.group_id, []).append(fitting)
+        for commit in self._groups.all_offsets():
+            correction = self._fitting(commit)
+            if correction is not None:
+                stale.setdefault(commit.group_id, []).append(correction)
         for group_id, records in stale.items():
             log.warning("event=offsets_cut group=%r partitions=%d", group_id, len(records))
             self._write(group_id, tuple(records))
@@ -133,10 +135,10 @@ class ConsumerGroupCoordinator:
     # Membership
 
     def join(self, request: JoinRequest, connection_id: int) -> Awaitable[JoinReply | NewMemberId]:
-        """A member joins; answered when all have, or time is up."""
+        """Join a member to its group; the reply comes when all members joined or time is up."""
         group_id = request.group_id
         self._begin(group_id, writes=True)
-        if self._log.kind_of(group_id) is Kind.SHARE:
+        if self._log.type_of(group_id) is GroupType.SHARE:
             raise InconsistentGroupProtocol(
                 f"group {group_id!r} is a share group: no member of a consumer group can join"
             )
@@ -146,14 +148,14 @@ class ConsumerGroupCoordinator:
         return cast("Awaitable[JoinReply | NewMemberId]", reply)
 
     def sync(self, request: SyncRequest, connection_id: int) -> Awaitable[SyncReply]:
-        """A member asks for its assignment; answered when the leader has assigned."""
+        """Return the assignment of a member; the reply comes when the group leader has assigned."""
         self._begin(request.group_id, writes=True)
         call = next(self._calls)
         decision = self._groups.sync(request, call, now=self._now())
         return cast("Awaitable[SyncReply]", self._wait(call, decision, connection_id))
 
     def connection_closed(self, connection_id: int) -> None:
-        """Nobody reads the answers to what came through it."""
+        """Drop the waiting requests of a closed connection, whose replies nobody will read."""
         for call in sorted(self._by_connection.get(connection_id, ())):
             waiting = self._taken(call)
             if waiting is None:
@@ -166,12 +168,12 @@ class ConsumerGroupCoordinator:
                 )
                 self._follow(decision)
             except KafkaError as error:
-                # Its session ends some time.
+                # The member leaves the group when its session times out.
                 log.warning("event=hang_up_not_written error=%r", str(error))
         self._set_alarm()
 
     def stop(self) -> None:
-        """Nothing happens any more by the clock, and who waits need not."""
+        """Stop the timers and cancel all waiting requests."""
         self._is_stopped = True
         self._alarm.cancel()
         for call in list(self._waiting):
@@ -182,7 +184,7 @@ class ConsumerGroupCoordinator:
     def heartbeat(
         self, group_id: GroupId, member_id: MemberId, *, instance_id: str | None, generation: int
     ) -> None:
-        """The member lives; RebalanceInProgress tells it to join again."""
+        """Keep a member in its group; raise RebalanceInProgress if it must join again."""
         self._begin(group_id)
         must_join = self._groups.heartbeat(
             group_id, member_id, instance_id=instance_id, generation=generation, now=self._now()
@@ -191,58 +193,68 @@ class ConsumerGroupCoordinator:
             raise RebalanceInProgress(f"group {group_id!r} rebalances: join again")
 
     def leave(
-        self, group_id: GroupId, leaving: tuple[Identity, ...]
+        self, group_id: GroupId, leaving: tuple[LeavingMember, ...]
     ) -> Awaitable[list[KafkaError | None]]:
-        """Members leave; why each cannot, or None."""
+        """Remove members; return for each the error that prevented it, or None."""
         self._begin(group_id, writes=True)
         decision, outcomes = self._groups.leave(
             group_id, leaving, now=self._now(), limits=self._limits()
         )
         ticket = self._follow(decision)
         self._set_alarm()
-        return _durable(ticket, outcomes)
+        return _Durable(ticket, outcomes)
 
     # Offsets
 
     def commit(self, committer: Committer, offsets: tuple[OffsetCommit, ...]) -> Awaitable[None]:
-        """Note how far the group is."""
+        """Commit offsets of a group."""
         group_id = committer.group_id
         self._begin(group_id)
-        self._log.check_kind(group_id, Kind.CLASSIC)
-        self._groups.check_commit(committer, count=len(offsets), now=self._now())
-        note_bytes = sum(len(one.committed.metadata) for one in offsets)
+        self._log.check_type(group_id, GroupType.CLASSIC)
+        self._groups.check_commit(
+            committer,
+            offsets,
+            bytes_max=self._config.consumer_group.offsets_bytes_max,
+            now=self._now(),
+        )
+        note_bytes = sum(len(offset.committed.metadata) for offset in offsets)
         if note_bytes > COMMIT_BYTES_MAX:
             raise InvalidCommitOffsetSize(
-                f"group {group_id!r}: {note_bytes} bytes beside the offsets of one commit, "
-                f"{COMMIT_BYTES_MAX} at most"
+                f"group {group_id!r}: the metadata of one commit has {note_bytes} bytes, "
+                f"at most {COMMIT_BYTES_MAX} are allowed"
             )
         with as_a_coordinator():
-            return _durable(self._write(group_id, offsets), None)
+            return _Durable(self._write(group_id, offsets), None)
+
+    @property
+    def offsets_bytes(self) -> int:
+        """The approximate memory of all committed offsets in bytes."""
+        return self._groups.offsets_bytes
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
-        """What the group has committed; nobody may be told before `durable`."""
+        """Return the committed offsets of a group; send them only when `durable` ends."""
         self._begin(group_id)
         return self._groups.offsets(group_id)
 
     def durable(self, group_id: GroupId) -> Awaitable[None]:
-        """When all that was written of the group by now is on disk."""
-        return _durable(self._log.last(group_id), None)
+        """Return an awaitable that ends when all earlier writes of the group are durable."""
+        return _Durable(self._log.last(group_id), None)
 
     def delete_offsets(
         self, group_id: GroupId, partitions: Mapping[TopicName, Iterable[int]]
     ) -> Awaitable[dict[TopicName, KafkaError]]:
-        """Forget offsets; the topics that the group reads are refused."""
+        """Delete offsets; return an error for each topic that the group still reads."""
         self._begin(group_id)
         with as_a_coordinator():
             records, refused = self._groups.delete_offsets(group_id, partitions)
-            return _durable(self._write(group_id, records), refused)
+            return _Durable(self._write(group_id, records), refused)
 
     # Administration
 
-    def list_groups(self) -> tuple[GroupListing, ...]:
+    def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
         return self._groups.list_groups()
 
-    def describe(self, group_id: GroupId) -> GroupDescription:
+    def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
         return self._groups.describe(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
@@ -252,46 +264,49 @@ class ConsumerGroupCoordinator:
             records = self._groups.delete_group(group_id)
             ticket = self._write(group_id, records)
         log.info("event=group_deleted group=%r offsets=%d", group_id, len(records) - 1)
-        return _durable(ticket, None)
+        return _Durable(ticket, None)
 
     # Decisions and the log
 
     def _begin(self, group_id: GroupId, *, writes: bool = False) -> None:
-        """Decide on nothing that never happened, nor on what the disk would not take."""
+        """Check, before a decision, that the state in memory is valid and that writes can succeed.
+
+        The state is read again if an earlier write failed.
+        """
         with as_a_coordinator():
             self._log.forget_what_failed(group_id)
             if writes:
                 self._log.check_writable(group_id)
 
     def _wait(self, call: Call, decision: Decision, connection_id: int) -> Awaitable[Reply]:
-        """The answer to this call, in this decision or in a later one."""
-        answer: Answer = asyncio.get_running_loop().create_future()
-        self._waiting[call] = Waiting(answer, decision.group_id, connection_id)
+        """Return the answer to this call, which comes with this decision or a later one."""
+        answer: PendingReply = asyncio.get_running_loop().create_future()
+        self._waiting[call] = WaitingRequest(answer, decision.group_id, connection_id)
         self._by_connection.setdefault(connection_id, set()).add(call)
         self._follow(decision)
         self._set_alarm()
         return _answered(answer)
 
     def _answer(self, call: Call, reply: Reply, ticket: Ticket | None) -> None:
-        """Let a call have its answer, if somebody still waits for it."""
+        """Answer a call if its request still waits."""
         waiting = self._taken(call)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result((reply, ticket))
 
-    def _taken(self, call: Call) -> Waiting | None:
-        """The call that waited, and waits no more; None if its connection has ended."""
+    def _taken(self, call: Call) -> WaitingRequest | None:
+        """Remove and return the request that waits for this call; None if its connection closed."""
         waiting = self._waiting.pop(call, None)
         if waiting is not None:
-            of_connection = self._by_connection[waiting.connection_id]
-            of_connection.remove(call)
-            if not of_connection:
+            connection_calls = self._by_connection[waiting.connection_id]
+            connection_calls.remove(call)
+            if not connection_calls:
                 del self._by_connection[waiting.connection_id]
         return waiting
 
     def _follow(self, decision: Decision) -> Ticket | None:
-        """Write what has happened to a group, and answer those who waited for it.
+        """Write the records of a decision and answer the waiting requests that it names.
 
-        Raises NotCoordinator when it could not be written, and did not happen after all.
+        Raises NotCoordinator if the records cannot be written; the decision is undone then.
         """
         try:
             ticket = self._append(decision.group_id, decision.records)
@@ -304,24 +319,27 @@ class ConsumerGroupCoordinator:
         return ticket
 
     def _write(self, group_id: GroupId, records: Records) -> Ticket | None:
-        """Write what was decided, and let it have happened."""
+        """Append records and replay them, which changes the groups in memory."""
         ticket = self._append(group_id, records)
         for record in records:
             self._groups.replay(record)
         return ticket
 
     def _append(self, group_id: GroupId, records: Records) -> Ticket | None:
-        """Nothing to write is durable when what came before it is."""
+        """Append records; without records, return the ticket of the group's last append.
+
+        A decision without records can depend on earlier ones, so its reply waits for them.
+        """
         if not records:
             return self._log.last(group_id)
         return self._log.append(group_id, [encode(record) for record in records])
 
     def has(self, group_id: GroupId) -> bool:
-        """Whether there is a consumer group of this id."""
+        """Whether a consumer group with this id exists."""
         return group_id in self._groups
 
     def begin_reading(self) -> Reading:
-        """What takes the records of consumer groups when the log is read anew."""
+        """Return the consumer of this coordinator's records for a new reading of the log."""
         groups = ConsumerGroups(subscribed_topics)
 
         def replay(key: bytes, value: bytes | None) -> None:
@@ -332,9 +350,9 @@ class ConsumerGroupCoordinator:
         def finish() -> None:
             self._groups = groups
             groups.start(now=self._now(), limits=self._limits())
-            again = NotCoordinator("what was agreed could not be written: join again")
+            error = NotCoordinator("the changes of the group could not be written; join again")
             for call in list(self._waiting):
-                self._answer(call, again, None)
+                self._answer(call, error, None)
 
         return Reading(replay, finish)
 
@@ -343,9 +361,9 @@ class ConsumerGroupCoordinator:
     def _now(self) -> Now:
         return Now(self._clock.now_ms(), self._clock.wall_ms())
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ConsumerGroupLimits:
         config = self._config.consumer_group
-        return Limits(
+        return ConsumerGroupLimits(
             session_timeout_ms_min=config.session_timeout_ms_min,
             session_timeout_ms_max=config.session_timeout_ms_max,
             initial_delay_ms=config.rebalance_delay_ms,
@@ -353,7 +371,10 @@ class ConsumerGroupCoordinator:
         )
 
     def _pass_time(self) -> None:
-        """End what is over.  After a reload everybody has a new session: nothing is over."""
+        """End the sessions and rebalance phases whose time is up.
+
+        After a reload every member has a new session, so nothing is due.
+        """
         not_before_ms = 0
         try:
             self._log.forget_what_failed()
@@ -374,64 +395,76 @@ class ConsumerGroupCoordinator:
         self._clock.call_at_ms(due_ms, lambda: self._check_offsets(self._groups.group_ids()))
 
     def _check_offsets(self, group_ids: tuple[GroupId, ...]) -> None:
-        """Look through some groups now, and the rest when others had their turn."""
+        """Expire the offsets of some groups now, and of the rest after other work had its turn."""
         if self._is_stopped:
             return
         retention_ms = self._config.consumer_group.offsets_retention_minutes * MINUTE_MS
         try:
             self._log.forget_what_failed()
             for group_id in group_ids[:SLICE_GROUPS]:
-                old = self._groups.expire(group_id, now=self._now(), retention_ms=retention_ms)
-                if old:
-                    self._write(group_id, old)
-                    log.info("event=offsets_expired group=%r records=%d", group_id, len(old))
+                expired = self._groups.expire(group_id, now=self._now(), retention_ms=retention_ms)
+                if expired:
+                    self._write(group_id, expired)
+                    log.info("event=offsets_expired group=%r records=%d", group_id, len(expired))
         except KafkaError as error:
             log.warning("event=offsets_not_expired error=%r", str(error))
-        rest = group_ids[SLICE_GROUPS:]
-        if rest:
-            self._clock.call_at_ms(self._clock.now_ms(), lambda: self._check_offsets(rest))
+        remaining = group_ids[SLICE_GROUPS:]
+        if remaining:
+            self._clock.call_at_ms(self._clock.now_ms(), lambda: self._check_offsets(remaining))
         else:
             self._check_offsets_later()
 
     # Topics
 
-    def _fitting(self, one: OffsetCommit) -> OffsetCommit | OffsetTombstone | None:
-        """What the offset should be; None when it is that already."""
-        topic = self._topics.catalog.find(one.topic)
-        known_id = one.committed.topic_id
+    def _fitting(self, commit: OffsetCommit) -> OffsetCommit | OffsetTombstone | None:
+        """Return the record that corrects a committed offset, or None if the offset is valid."""
+        topic = self._topics.catalog.find(commit.topic)
+        known_id = commit.committed.topic_id
         if (
             topic is None
             or (known_id is not None and known_id != topic.topic_id)
-            or one.partition >= topic.partition_count
+            or commit.partition >= topic.partition_count
         ):
-            return OffsetTombstone(one.group_id, one.topic, one.partition)
+            return OffsetTombstone(commit.group_id, commit.topic, commit.partition)
         end_offset = 0
-        if self._topics.is_touched(topic, one.partition):
-            end_offset = self._topics.log_of(topic, one.partition).end_offset
-        if one.committed.offset <= end_offset:
+        if self._topics.is_touched(topic, commit.partition):
+            end_offset = self._topics.log_of(topic, commit.partition).end_offset
+        if commit.committed.offset <= end_offset:
             return None
-        return replace(one, committed=replace(one.committed, offset=end_offset))
+        return replace(commit, committed=replace(commit.committed, offset=end_offset))
 
-    def _topic_deleted(self, topic: Topic) -> None:
+    def _topic_deleted(self, topic: Topic) -> Steps[None]:
         try:
             self._log.forget_what_failed()
-            gone = self._groups.topic_deleted(topic.name, topic.topic_id)
-            for group_id, records in gone.items():
+            for group_id, records in self._groups.topic_deleted(topic.name, topic.topic_id):
                 self._write(group_id, records)
+                yield
         except KafkaError as error:
-            # The next start finds what is left over.
+            # `agree` deletes the remaining offsets at the next start.
             log.warning("event=offset_cleanup_failed topic=%s error=%r", topic.name, str(error))
 
 
-async def _answered(answer: Answer) -> Reply:
+async def _answered(answer: PendingReply) -> Reply:
     reply, ticket = await answer
     if isinstance(reply, KafkaError):
         raise reply
-    return await _durable(ticket, reply)
+    return await _Durable(ticket, reply)
 
 
-async def _durable(ticket: Ticket | None, result: T) -> T:
-    if ticket is not None:
-        with as_a_coordinator():
-            await ticket
-    return result
+class _Durable(Generic[T]):
+    """An awaitable result that is available when a ticket is durable.
+
+    Unlike a coroutine, it may be dropped without being awaited.
+    """
+
+    __slots__ = ("_result", "_ticket")
+
+    def __init__(self, ticket: Ticket | None, result: T) -> None:
+        self._ticket = ticket
+        self._result = result
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._ticket is not None:
+            with as_a_coordinator():
+                yield from self._ticket.__await__()
+        return self._result

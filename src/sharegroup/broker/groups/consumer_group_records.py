@@ -1,13 +1,13 @@
-"""Between what the coordinator of consumer groups decides and bytes of ``__consumer_offsets``."""
+"""Encodes the records of consumer groups for ``__consumer_offsets``, and decodes them."""
 
 from __future__ import annotations
 
 from sharegroup.broker.cluster.coordinator_log import KeyAndValue
-from sharegroup.core.consumer_group_records import (
-    CommittedOffset,
+from sharegroup.core.consumer_group.records import (
     ConsumerGroupRecord,
     GroupMetadata,
     GroupTombstone,
+    OffsetAndMetadata,
     OffsetCommit,
     OffsetTombstone,
     StoredMember,
@@ -22,7 +22,7 @@ from sharegroup.wire.coordinator_records import (
 
 
 def encode(record: ConsumerGroupRecord) -> KeyAndValue:
-    """Key and value as they are stored."""
+    """Return the stored key and value of a record; the value of a tombstone is None."""
     match record:
         case OffsetCommit():
             return _offset_key(record), encode_value(_offset_value(record.committed))
@@ -36,7 +36,7 @@ def encode(record: ConsumerGroupRecord) -> KeyAndValue:
 
 
 def decode(key: bytes, value: bytes | None) -> ConsumerGroupRecord | None:
-    """The record, or None for a type that this version does not know."""
+    """Return the stored record, or None for a record type that this version does not know."""
     decoded = decode_record(wire.CONSUMER_GROUP_RECORDS, key, value)
     if decoded is None:
         return None
@@ -57,7 +57,7 @@ def _offset_key(record: OffsetCommit | OffsetTombstone) -> bytes:
 
 
 def _offset_value(
-    committed: CommittedOffset,
+    committed: OffsetAndMetadata,
 ) -> wire.OffsetCommitValue | wire.ExpiringOffsetCommitValue:
     if committed.topic_id is not None:
         assert committed.expires_ms is None, f"{committed}: no record holds both"
@@ -79,9 +79,9 @@ def _offset_value(
 
 def _loaded_offset(
     stored: wire.OffsetCommitValue | wire.ExpiringOffsetCommitValue,
-) -> CommittedOffset:
+) -> OffsetAndMetadata:
     if isinstance(stored, wire.ExpiringOffsetCommitValue):
-        return CommittedOffset(
+        return OffsetAndMetadata(
             stored.offset,
             -1,
             stored.metadata,
@@ -89,7 +89,7 @@ def _loaded_offset(
             expires_ms=stored.expire_timestamp,
             topic_id=None,
         )
-    return CommittedOffset(
+    return OffsetAndMetadata(
         stored.offset,
         stored.leader_epoch,
         stored.metadata,

@@ -1,8 +1,8 @@
-"""The coordinator of consumer groups, made when there is something to coordinate.
+"""Creates the coordinator of consumer groups when it is first needed.
 
-Many brokers serve share groups alone, and to import what consumer groups need takes a tenth of a
-start.  So nothing of it is imported before the log turns out to hold a record of a consumer
-group, or somebody asks for the coordinator.
+Many brokers serve only share groups, and importing the modules for consumer groups takes a tenth
+of the start time.  So they are imported only when the log holds a record of a consumer group or a
+request needs the coordinator.
 """
 
 from __future__ import annotations
@@ -12,50 +12,74 @@ from typing import TYPE_CHECKING
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.group_log import GroupLog, Keeper, Kind, Reading
+from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, RegisteredCoordinator
 from sharegroup.ids import GroupId
 
 if TYPE_CHECKING:
+    # `_make` imports it at first use.
     from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
 
 RECORD_TYPES = frozenset({1, 2})
-"""Of committed offsets and of groups (`core.consumer_group_records.RecordType`)."""
+"""Types of the records of offsets and groups (`core.consumer_group.records.RecordType`)."""
 
 
 class ConsumerGroupsOnDemand:
-    """See the module's text."""
+    """Holds the coordinator of consumer groups and creates it when it is first needed.
 
-    __slots__ = ("_clock", "_config", "_log", "_topics", "made")
+    Until then there is no consumer group, and `agree`, `connection_closed` and `stop` do nothing.
+    """
+
+    __slots__ = ("_clock", "_config", "_coordinator", "_log", "_topics")
 
     def __init__(self, log_: GroupLog, topics: Topics, clock: Clock, config: LiveConfig) -> None:
         self._log = log_
         self._topics = topics
         self._clock = clock
         self._config = config
-        self.made: ConsumerGroupCoordinator | None = None
-        """None: nobody has needed it so far, so there is no consumer group."""
-        log_.kept_by(Keeper(Kind.CLASSIC, RECORD_TYPES, self._begin_reading, self._has))
+        self._coordinator: ConsumerGroupCoordinator | None = None
+        """None until it is first needed."""
+        log_.register(
+            RegisteredCoordinator(GroupType.CLASSIC, RECORD_TYPES, self._begin_reading, self._has)
+        )
 
     def coordinator(self) -> ConsumerGroupCoordinator:
-        """The coordinator; made now if nobody needed it so far."""
-        if self.made is not None:
-            return self.made
-        made = self._make()
-        made.agree()
-        return made
+        """Return the coordinator, and create it if this is the first use."""
+        if self._coordinator is not None:
+            return self._coordinator
+        coordinator = self._make()
+        coordinator.agree()
+        return coordinator
+
+    def agree(self) -> None:
+        """Correct committed offsets that no longer match the logs, after the log was read."""
+        if self._coordinator is not None:
+            self._coordinator.agree()
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Drop the waiting requests of a closed connection."""
+        if self._coordinator is not None:
+            self._coordinator.connection_closed(connection_id)
+
+    def stop(self) -> None:
+        """Stop the timers of consumer groups and cancel all waiting requests."""
+        if self._coordinator is not None:
+            self._coordinator.stop()
 
     def _make(self) -> ConsumerGroupCoordinator:
+        # Imported at first use, because a broker without consumer groups starts faster without it.
         from sharegroup.broker.groups.consumer_group_coordinator import ConsumerGroupCoordinator
 
-        self.made = ConsumerGroupCoordinator(self._log, self._topics, self._clock, self._config)
-        return self.made
+        self._coordinator = ConsumerGroupCoordinator(
+            self._log, self._topics, self._clock, self._config
+        )
+        return self._coordinator
 
     def _has(self, group_id: GroupId) -> bool:
-        return self.made is not None and self.made.has(group_id)
+        return self._coordinator is not None and self._coordinator.has(group_id)
 
     def _begin_reading(self) -> Reading:
-        if self.made is not None:
-            return self.made.begin_reading()
+        if self._coordinator is not None:
+            return self._coordinator.begin_reading()
         begun: list[Reading] = []
 
         def replay(key: bytes, value: bytes | None) -> None:

@@ -1,13 +1,15 @@
-"""``__consumer_offsets``: the one log of the two coordinators of groups.
+"""The topic ``__consumer_offsets``, which both group coordinators write.
 
-Share groups and consumer groups live in one topic, each group in the partition of its id, and
-one read of it fills both coordinators.  They share their ids, too: an id is of one kind of group
-until that group is deleted.  A write that failed may have taken records of either
-kind, so there is one place that notices (`forget_what_failed`), and it lets both begin anew.
+Records of share groups and of consumer groups are in one topic.  The group id determines the
+partition of a group.  One reading of the topic fills both coordinators.  A group id belongs to one
+type of group until that group is deleted.
+
+A failed write may have lost records of either type.  So one method detects it
+(`forget_what_failed`) and makes both coordinators read the log again.
 
     command ──▶ forget_what_failed ──▶ decide ──▶ append ──▶ replay ──▶ durable ──▶ reply
                         │
-                        └── something was cut: every reader gets a `Reading` of the whole log
+                        └── the log was cut: every coordinator reads the whole log again
 """
 
 from __future__ import annotations
@@ -19,42 +21,43 @@ from enum import Enum
 from typing import NamedTuple
 
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, KeyAndValue
+from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, group_partition
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
 TYPE_BYTES = 2
-"""A record's key begins with its type."""
+"""Bytes of the record type at the beginning of a record's key."""
 
 
-class Kind(Enum):
-    """The kinds of groups, as ListGroups calls their types."""
+class GroupType(Enum):
+    """The type of a group, as ListGroups names it."""
 
     SHARE = "share"
     CLASSIC = "classic"
 
 
 class Reading(NamedTuple):
-    """One coordinator's part in reading the log anew.
+    """One coordinator's callbacks for a reading of the whole log.
 
-    ``replay`` takes each of its records; ``finish`` is called when all were read, and only then
-    may what the coordinator knew before be forgotten.
+    ``replay`` takes each record of the coordinator's types.  ``finish`` is called when all records
+    were read.  Until then the coordinator keeps its previous state.
     """
 
     replay: Callable[[bytes, bytes | None], None]
     finish: Callable[[], None]
 
 
-class Keeper(NamedTuple):
-    """A coordinator as the log knows it.
+class RegisteredCoordinator(NamedTuple):
+    """A coordinator that is registered with the log.
 
-    Records of its types are ``begin()``'s whenever the log is read; ``has`` says whether a group
-    of this kind exists.
+    ``begin`` starts a reading of the records of ``record_types``.  ``has`` returns whether a group
+    of this type exists.
     """
 
-    kind: Kind
+    group_type: GroupType
     record_types: frozenset[int]
     begin: Callable[[], Reading]
     has: Callable[[GroupId], bool]
@@ -62,9 +65,9 @@ class Keeper(NamedTuple):
 
 @contextmanager
 def as_a_coordinator() -> Iterator[None]:
-    """A disk that fails is a coordinator that moved, as in Kafka: members try again.
+    """Replace KafkaStorageError by NotCoordinator, as Kafka does, so that members try again.
 
-    Every client takes KAFKA_STORAGE_ERROR for the end of its membership.
+    Clients end their membership when they receive KAFKA_STORAGE_ERROR.
     """
     try:
         yield
@@ -73,38 +76,52 @@ def as_a_coordinator() -> Iterator[None]:
 
 
 class GroupLog:
-    """See the module's text."""
+    """Reads and writes ``__consumer_offsets`` for the coordinators of both kinds of groups."""
 
-    __slots__ = ("_keepers", "_log")
+    __slots__ = ("_coordinators", "_log")
 
     def __init__(self, log_: CoordinatorLog) -> None:
         self._log = log_
-        self._keepers: list[Keeper] = []
+        self._coordinators: list[RegisteredCoordinator] = []
 
-    def kept_by(self, keeper: Keeper) -> None:
-        """Every coordinator says so once, before anything is read."""
-        self._keepers.append(keeper)
+    def register(self, coordinator: RegisteredCoordinator) -> None:
+        """Register a coordinator; each one registers once, before the log is read."""
+        self._coordinators.append(coordinator)
 
-    def kind_of(self, group_id: GroupId) -> Kind | None:
-        """None: there is no group of this id."""
-        return next((one.kind for one in self._keepers if one.has(group_id)), None)
+    def type_of(self, group_id: GroupId) -> GroupType | None:
+        """Return the type of the group with this id, or None if there is no such group."""
+        return next(
+            (
+                coordinator.group_type
+                for coordinator in self._coordinators
+                if coordinator.has(group_id)
+            ),
+            None,
+        )
 
-    def check_kind(self, group_id: GroupId, kind: Kind) -> None:
-        """Raise GroupIdNotFound when the id is that of a group of another kind."""
-        found = self.kind_of(group_id)
-        if found not in (None, kind):
+    def check_type(self, group_id: GroupId, group_type: GroupType) -> None:
+        """Raise GroupIdNotFound if a group of another type has this id.
+
+        Raise InvalidGroupId for an id that no new group may have, if there is no such group.
+        """
+        self._check_id(group_id)
+        found = self.type_of(group_id)
+        if found not in (None, group_type):
             raise GroupIdNotFound(
-                f"group {group_id!r} is a {found.value} group, not a {kind.value} group"
+                f"group {group_id!r} is a {found.value} group, not a {group_type.value} group"
             )
 
     def load(self) -> None:
-        """Read everything; a type that nobody reads is of a version that is not this one."""
+        """Read the whole log and rebuild the state of both coordinators.
+
+        Records of unknown types are ignored: another version of sharegroup wrote them.
+        """
         by_type: dict[int, Reading] = {}
         readings = []
-        for keeper in self._keepers:
-            reading = keeper.begin()
+        for coordinator in self._coordinators:
+            reading = coordinator.begin()
             readings.append(reading)
-            by_type.update(dict.fromkeys(keeper.record_types, reading))
+            by_type.update(dict.fromkeys(coordinator.record_types, reading))
         for _, key, value in self._log.records():
             found = by_type.get(int.from_bytes(key[:TYPE_BYTES], "big"))
             if found is not None:
@@ -113,26 +130,44 @@ class GroupLog:
             reading.finish()
 
     def append(self, group_id: GroupId, records: Sequence[KeyAndValue]) -> Ticket:
-        """Write records of one group as one batch."""
+        """Append records of one group as one batch."""
         return self._log.append(self._partition(group_id), records)
 
     def last(self, group_id: GroupId) -> Ticket | None:
-        """When this is durable, so is all that was written of the group."""
+        """Return the last append to the group's partition; all earlier ones are durable with it."""
+        if self._is_overlong(group_id):
+            return None  # There is no such group, so nothing was written.
         return self._log.last(self._partition(group_id))
 
     def check_writable(self, group_id: GroupId) -> None:
-        """Raise KafkaStorageError while nothing of this group could be kept."""
+        """Raise KafkaStorageError while the group's partition takes no writes.
+
+        Raise InvalidGroupId for an id that no new group may have, if there is no such group.
+        """
+        self._check_id(group_id)
         self._log.check_writable(self._partition(group_id))
 
     def forget_what_failed(self, group_id: GroupId | None = None) -> None:
-        """Before anything is decided on what never happened; None stands for all groups."""
-        if group_id is None:
+        """Read the log again if records that were replayed have been lost in a failed write.
+
+        Call this before each decision.  None checks the partitions of all groups.
+        """
+        if group_id is None or len(group_id) > GROUP_ID_CHARACTERS_MAX:
+            # Finding the partition of a group whose id has 32,767 characters takes 3 ms.
             was_cut = self._log.was_cut_anywhere()
         else:
             was_cut = self._log.was_cut(self._partition(group_id))
         if was_cut:
             log.error("event=groups_reloaded reason='a group write failed'")
             self.load()
+
+    def _check_id(self, group_id: GroupId) -> None:
+        if self._is_overlong(group_id):
+            check_new_group(group_id)
+
+    def _is_overlong(self, group_id: GroupId) -> bool:
+        """Whether the id is too long for a new group and no existing group has it."""
+        return len(group_id) > GROUP_ID_CHARACTERS_MAX and self.type_of(group_id) is None
 
     def _partition(self, group_id: GroupId) -> int:
         return group_partition(group_id, self._log.partition_count)

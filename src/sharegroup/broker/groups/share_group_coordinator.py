@@ -1,13 +1,15 @@
 """The coordinator of share groups: membership, assignment and offsets, kept durable.
 
-It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It
-also decides what core cannot: where in a log a group starts (`share.auto.offset.reset`), and
-that a new share partition's state is made in the same breath as the assignment that names it,
-so that the answer to a first heartbeat has partitions which can be fetched at once.
+It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It also
+does what core cannot do:
 
-The share coordinator has a log of its own; a crash, or a disk that fails, may keep one write
-and lose the other.  Neither was answered then, and `agree` makes the two one again: at start,
-and before the next command when one of a pair of writes has failed since.
+- It finds the start offset of a group in a log (`share.auto.offset.reset`).
+- It initializes the state of new share partitions together with the assignment that contains
+  them.  So a member can fetch them as soon as its first heartbeat is answered.
+
+The share coordinator has its own log.  A crash or a failing disk can keep a write to one log and
+lose the paired write to the other.  Neither write was answered in that case.  `agree` removes the
+difference at start, and before the next command after one of two paired writes has failed.
 """
 
 from __future__ import annotations
@@ -20,36 +22,34 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
-from sharegroup.broker.groups.group_log import GroupLog, Keeper, Kind, Reading
+from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.state_preparations import AT_ONCE, StatePreparations
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core.share_group import (
-    GroupDescription,
-    GroupListing,
+from sharegroup.broker.slices import Slices
+from sharegroup.core.share_group.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.share_group.records import (
+    Records,
+    ShareGroupMetadata,
+    ShareGroupRecord,
+    ShareGroupRecordType,
+)
+from sharegroup.core.share_group.share_group import TopicMetadata
+from sharegroup.core.share_group.share_groups import (
+    DescribedShareGroup,
+    ListedShareGroup,
     MemberKey,
     ShareGroups,
     Uninitialized,
 )
-from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.share_group_picture import TopicPicture
-from sharegroup.core.share_group_records import (
-    Records,
-    RecordType,
-    ShareGroupMetadata,
-    ShareGroupRecord,
-)
-from sharegroup.core.share_partition import SharePartition
-from sharegroup.core.share_state import NO_SUMMARY, UNDECIDED
+from sharegroup.core.share_partition.share_partition import SharePartition
+from sharegroup.core.share_state.share_states import UNDECIDED
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
-from sharegroup.ids import (
-    GroupId,
-    SharePartitionKey,
-    TopicName,
-    TopicPartition,
-)
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.tickets import Ticket
+from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
+from sharegroup.steps import STEP_ELEMENTS, Steps
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ EXPIRY_RETRY_MS = 1_000
 
 
 class OffsetListing(NamedTuple):
-    """How far a group is on one partition; -1 for what is not known."""
+    """The offsets of a group on one partition; -1 means that the value is not known."""
 
     start_offset: int
     leader_epoch: int
@@ -67,7 +67,7 @@ class OffsetListing(NamedTuple):
 
 
 class ShareGroupCoordinator:
-    """See the module's text."""
+    """Serves the requests of share groups and keeps their state in ``__consumer_offsets``."""
 
     __slots__ = (
         "_alarm",
@@ -76,6 +76,7 @@ class ShareGroupCoordinator:
         "_in_doubt",
         "_log",
         "_paired",
+        "_preparations",
         "_settings",
         "_share_coordinator",
         "_share_partitions",
@@ -101,30 +102,36 @@ class ShareGroupCoordinator:
         self._share_coordinator = share_coordinator
         self._share_partitions = share_partitions
         self._groups = ShareGroups()
+        self._preparations = StatePreparations(share_coordinator)
         self._paired: list[Ticket] = []
-        """Writes to either log that say something of the other, until they are decided."""
+        """Pending writes to either log that depend on a write to the other log."""
         self.rebalance_count = 0
-        """How often the epoch of some group went up."""
+        """The number of group epoch changes, of all groups together."""
         self._in_doubt = False
-        """One of them failed, and the two logs were not made to agree since."""
+        """Whether a paired write failed and `agree` has not removed the difference since."""
         topics.on_deleted(self._topic_deleted)
-        log_.kept_by(
-            Keeper(
-                Kind.SHARE,
-                frozenset(RecordType),
+        log_.register(
+            RegisteredCoordinator(
+                GroupType.SHARE,
+                frozenset(ShareGroupRecordType),
                 self._begin_reading,
                 lambda group_id: group_id in self._groups,
             )
         )
 
     def agree(self) -> None:
-        """Both logs were read: make the share coordinator's state agree with the groups'."""
-        listed = self._groups.initialized_keys()
-        for key in sorted(listed):
-            topic = self._topics.catalog.by_id(key.topic_id)
+        """Make the share coordinator's state agree with the groups, after both logs were read."""
+        self._preparations.invalidate()
+        initialized = self._groups.initialized_keys()
+        known = dict.fromkeys(self._share_coordinator.known())
+        by_id = self._topics.catalog.by_id
+        # Sorting all keys takes long: there may be 200,000, and nearly always both logs agree.
+        different = [key for key in initialized if key not in known or by_id(key.topic_id) is None]
+        for key in sorted(different):
+            topic = by_id(key.topic_id)
             if topic is None:
                 self._pair(*self._apply_all(self._groups.topic_deleted(key.topic_id)))
-            elif self._share_coordinator.summary(key) == NO_SUMMARY:
+            else:
                 start_offset = self._start_offset(key, topic, topic_is_new=True)
                 log.warning("event=share_state_made_again %s start_offset=%d", key, start_offset)
                 self._pair(
@@ -132,21 +139,28 @@ class ShareGroupCoordinator:
                         key, state_epoch=0, start_offset=start_offset
                     )
                 )
-        orphans = [key for key in self._share_coordinator.known() if key not in listed]
+        orphans = [key for key in known if key not in initialized]
         self._pair(*self._share_coordinator.delete(orphans))
         self._set_alarm()
 
-    def heartbeat(self, request: HeartbeatRequest) -> Awaitable[HeartbeatReply]:
-        """Serve one heartbeat: decided now, answered when it is durable."""
+    def heartbeat(self, request: HeartbeatRequest, slices: Slices) -> Awaitable[HeartbeatReply]:
+        """Serve one heartbeat: decide it at once and answer when its records are durable.
+
+        A heartbeat that initializes many share partitions is decided after their preparation.
+        """
         self._forget_what_failed(request.group_id)
         limits = self._settings.group_limits(request.group_id)
         self._groups.check_heartbeat(request, limits=limits)
-        self._log.check_kind(request.group_id, Kind.SHARE)
-        pictures = self._pictures(request)
-        tickets = self._initialize(request.group_id, self._groups.uninitialized(request, pictures))
+        self._log.check_type(request.group_id, GroupType.SHARE)
+        topic_metadata = self._topic_metadata(request)
+        missing = self._groups.uninitialized(request, topic_metadata)
+        self._groups.check_partitions(request.group_id, missing, limits=limits)
+        if len(self._preparations.unprepared(missing)) > AT_ONCE:
+            return self._heartbeat_prepared(request, missing, slices)
+        tickets = self._initialize(request.group_id, missing)
         records, reply = self._groups.heartbeat(
             request,
-            pictures,
+            topic_metadata,
             limits=limits,
             now_ms=self._clock.now_ms(),
             wall_ms=self._clock.wall_ms(),
@@ -155,25 +169,55 @@ class ShareGroupCoordinator:
         self._set_alarm()
         return _after(tickets, reply)
 
-    def list_groups(self) -> tuple[GroupListing, ...]:
+    async def _heartbeat_prepared(
+        self, request: HeartbeatRequest, missing: tuple[Uninitialized, ...], slices: Slices
+    ) -> HeartbeatReply:
+        """Give the share partitions a state in slices, then serve the heartbeat."""
+        try:
+            preparing = await self._preparations.prepare(
+                request.group_id, missing, self._start_offset_of, slices
+            )
+        except KafkaError:
+            self._in_doubt = True  # States may be written that the group does not know.
+            raise
+        try:
+            reply = self.heartbeat(request, slices)
+        finally:
+            preparing.end()
+        return await reply
+
+    @property
+    def size_bytes(self) -> int:
+        """The approximate memory of all groups in bytes, without their share partitions."""
+        return self._groups.size_bytes
+
+    @property
+    def partition_count(self) -> int:
+        """The number of share partitions with a state, of all groups."""
+        return self._groups.partition_count
+
+    def list_groups(self) -> tuple[ListedShareGroup, ...]:
         return self._groups.list_groups()
 
-    def describe(self, group_id: GroupId) -> GroupDescription:
+    def describe(self, group_id: GroupId) -> DescribedShareGroup:
         return self._groups.describe(group_id)
 
     def settings_changed(self, group_id: GroupId) -> None:
-        """The group's configuration is another now."""
+        """Apply a change of the group's configuration."""
         self._settings.changed(group_id)
 
     def initialized(self, group_id: GroupId) -> dict[TopicName, tuple[int, ...]]:
-        """The partitions that the group has a state for, by topic."""
+        """Return the partitions for which the group has a state, by topic name."""
         return {
             topic.name: tuple(sorted(topic.partitions))
             for topic in self._groups.initialized_topics(group_id)
         }
 
     def offset(self, key: SharePartitionKey, log_: PartitionLog) -> OffsetListing:
-        """How far the group is on one partition; what its log has lost is behind it."""
+        """Return the start offset and the lag of the group on one partition.
+
+        Records below the log start offset count as finished.
+        """
         summary = self._share_coordinator.summary(key)
         if summary.start_offset == UNDECIDED:
             return OffsetListing(UNDECIDED, summary.leader_epoch, -1)
@@ -185,29 +229,35 @@ class ShareGroupCoordinator:
         return OffsetListing(start_offset, summary.leader_epoch, max(0, lag))
 
     def _behind_log_start(self, key: SharePartitionKey, log_: PartitionLog) -> tuple[int, int]:
-        """Start offset and delivery complete count as the next fetch will make them."""
+        """Return the start offset and delivery complete count that the next fetch will set."""
         persisted = self._share_coordinator.read(key)
         state = SharePartition.restore(
             persisted.start_offset, persisted.batches, log_end=log_.end_offset
         )
         state.move_log_start(log_.start_offset)
-        now = state.checkpoint()
-        return now.start_offset, now.delivery_complete_count
+        checkpoint = state.checkpoint()
+        return checkpoint.start_offset, checkpoint.delivery_complete_count
 
     def alter_offsets(
-        self, group_id: GroupId, offsets: Mapping[TopicPartition, int], topics: Iterable[Topic]
+        self, group_id: GroupId, offsets: Mapping[TopicIdPartition, int], topics: Iterable[Topic]
     ) -> Awaitable[None]:
-        """Start partitions of an empty group elsewhere; late acknowledgements are fenced."""
+        """Set the start offsets of an empty group; late acknowledgements are fenced."""
         self._forget_what_failed(group_id)
         self._log.check_writable(group_id)
-        self._log.check_kind(group_id, Kind.SHARE)
-        pictures = {topic.name: _picture(topic) for topic in topics}
-        records, altered = self._groups.alter_offsets(group_id, offsets, pictures)
+        self._log.check_type(group_id, GroupType.SHARE)
+        self._preparations.check_none(group_id)
+        topic_metadata = {topic.name: _metadata_of(topic) for topic in topics}
+        sizes = self._settings.group_limits(group_id).sizes
+        records, altered = self._groups.alter_offsets(
+            group_id, offsets, topic_metadata, limits=sizes
+        )
         tickets: list[Ticket | None] = [
             self._share_coordinator.initialize(
-                one.key, state_epoch=one.state_epoch, start_offset=one.start_offset
+                altered_partition.key,
+                state_epoch=altered_partition.state_epoch,
+                start_offset=altered_partition.start_offset,
             )
-            for one in altered
+            for altered_partition in altered
         ]
         tickets.append(self._apply(group_id, records))
         self._pair(*tickets)
@@ -216,9 +266,10 @@ class ShareGroupCoordinator:
         return _after(tickets, None)
 
     def delete_offsets(self, group_id: GroupId, topic: Topic) -> Awaitable[None]:
-        """Forget a topic; the group begins anew if it subscribes to it again."""
+        """Delete the offsets of one topic; a later subscription to it starts without a state."""
         self._forget_what_failed(group_id)
         self._log.check_writable(group_id)
+        self._preparations.check_none(group_id)
         records, keys = self._groups.delete_offsets(group_id, [topic.topic_id])
         if not keys:
             raise UnknownTopicOrPartition(
@@ -233,16 +284,17 @@ class ShareGroupCoordinator:
         return _after(tickets, None)
 
     def check_empty(self, group_id: GroupId) -> None:
-        """Raise what keeps the group's offsets from being changed."""
+        """Raise the error that a change of the group's offsets would raise."""
         if not group_id:
             raise InvalidGroupId("the group id is empty")
         self._groups.delete_group(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:
-        """Delete an empty group and all that is known of its records."""
+        """Delete an empty group and the state of its share partitions."""
         self._forget_what_failed(group_id)
-        self._log.check_writable(group_id)
+        self._preparations.check_none(group_id)
         records, keys = self._groups.delete_group(group_id)
+        self._log.check_writable(group_id)
         tickets: list[Ticket | None] = [*self._share_coordinator.delete(keys)]
         tickets.append(self._apply(group_id, records))
         self._pair(*tickets)
@@ -253,25 +305,39 @@ class ShareGroupCoordinator:
     def _initialize(
         self, group_id: GroupId, missing: tuple[Uninitialized, ...]
     ) -> list[Ticket | None]:
-        """Give share partitions a state, and say in the group that they have one."""
+        """Initialize the state of share partitions and record in the group that they have one."""
         if not missing:
             return []
-        tickets: list[Ticket | None] = []
-        for one in missing:
-            topic = self._topics.catalog.topic(one.topic_name)
-            start_offset = self._start_offset(one.key, topic, topic_is_new=one.topic_is_new)
+        tickets = list(self._preparations.tickets(group_id))
+        for partition in self._preparations.unprepared(missing):
+            topic = self._topics.catalog.topic(partition.topic_name)
+            start_offset = self._start_offset(
+                partition.key, topic, topic_is_new=partition.topic_is_new
+            )
             tickets.append(
                 self._share_coordinator.initialize(
-                    one.key, state_epoch=one.state_epoch, start_offset=start_offset
+                    partition.key, state_epoch=partition.state_epoch, start_offset=start_offset
                 )
             )
         tickets.append(self._apply(group_id, self._groups.initialized(group_id, missing)))
         self._pair(*tickets)
         return tickets
 
+    def _start_offset_of(self, partition: Uninitialized) -> int | None:
+        """Return the start offset of a share partition, or None if its topic was deleted."""
+        topic = self._topics.catalog.by_id(partition.key.topic_id)
+        if topic is None:
+            return None
+        return self._start_offset(partition.key, topic, topic_is_new=partition.topic_is_new)
+
     def _start_offset(self, key: SharePartitionKey, topic: Topic, *, topic_is_new: bool) -> int:
-        """Where the group starts on this partition; decided once, and durable from then on."""
-        log_ = self._topics.log_of(topic, key.partition)
+        """Return the start offset for a new share partition.
+
+        It is found once; afterwards the durable state of the share partition has it.
+        """
+        log_ = self._topics.opened_log(topic, key.partition)
+        if log_ is None:
+            return 0  # A log is created by its first use, so no record was ever written.
         if not topic_is_new:
             return log_.start_offset
         reset = self._settings.own(key.group_id).auto_offset_reset
@@ -280,25 +346,29 @@ class ShareGroupCoordinator:
         if reset == "latest":
             return log_.high_watermark
         since_ms = self._clock.wall_ms() - reset_duration_ms(reset)
-        found = log_.offset_for_timestamp(since_ms)
-        return log_.high_watermark if found is None else found[1]
+        found = log_.times.start_not_older(since_ms)
+        return log_.high_watermark if found is None else found
 
-    def _pictures(self, request: HeartbeatRequest) -> dict[TopicName, TopicPicture]:
-        """The topics that exist of those that the group subscribes to."""
-        names = self._groups.subscribed_names(request)
-        found = (self._topics.catalog.find(name) for name in names)
-        return {topic.name: _picture(topic) for topic in found if topic is not None}
+    def _topic_metadata(self, request: HeartbeatRequest) -> dict[TopicName, TopicMetadata]:
+        """Return the existing topics among those that the group subscribes to."""
+        catalog = self._topics.catalog
+        names = self._groups.subscribed_names(request, catalog.names)
+        return {name: _metadata_of(catalog.topic(name)) for name in names}
 
-    def _topic_deleted(self, topic: Topic) -> None:
-        """A topic is gone: so is what groups knew of it."""
-        self._share_partitions.drop_topic(topic.topic_id)
+    def _topic_deleted(self, topic: Topic) -> Steps[None]:
+        """Delete the state that share groups have for a deleted topic."""
+        yield from self._share_partitions.drop_topic(topic.topic_id)
         try:
             self._forget_what_failed()
             keys = self._share_coordinator.keys_of_topic(topic.topic_id)
-            self._pair(*self._share_coordinator.delete(keys))
+            for first in range(0, len(keys), STEP_ELEMENTS):
+                if first:
+                    yield
+                piece = keys[first : first + STEP_ELEMENTS]
+                self._pair(*self._share_coordinator.delete(piece))
             self._pair(*self._apply_all(self._groups.topic_deleted(topic.topic_id)))
         except KafkaError as error:
-            # The topic's id is never used again, and the next start finds what is left over.
+            # The topic id is never used again, and `agree` deletes the rest at the next start.
             log.warning("event=group_cleanup_failed topic=%s error=%r", topic.name, str(error))
 
     def _expire_sessions(self) -> None:
@@ -308,12 +378,12 @@ class ShareGroupCoordinator:
             records, expired = self._groups.expire_sessions(self._clock.now_ms())
             self._apply_all(records)
         except KafkaError as error:
-            # They stay expired and are tried again, not before the disk had a moment.
+            # The sessions stay expired.  The pause gives the disk time to recover.
             log.warning("event=expiry_not_written members=%d error=%r", len(expired), str(error))
             self._set_alarm(not_before_ms=self._clock.now_ms() + EXPIRY_RETRY_MS)
         else:
             for group_id, member_id in expired:
-                log.info("event=member_expired group=%r member=%s", group_id, member_id)
+                log.info("event=member_expired group=%r member=%r", group_id, member_id)
             self._set_alarm()
 
     def _set_alarm(self, *, not_before_ms: int = 0) -> None:
@@ -322,16 +392,23 @@ class ShareGroupCoordinator:
             self._alarm.set(max(due_ms, not_before_ms))
 
     def _apply_all(self, records: Records) -> list[Ticket | None]:
-        """Write records of several groups, each to its own group's partition."""
+        """Write the records of several groups, those of each group to the group's partition."""
         by_group: dict[GroupId, list[ShareGroupRecord]] = {}
         for record in records:
             by_group.setdefault(record.group_id, []).append(record)
-        return [self._apply(group_id, tuple(own)) for group_id, own in by_group.items()]
+        return [
+            self._apply(group_id, tuple(group_records))
+            for group_id, group_records in by_group.items()
+        ]
 
     def _apply(self, group_id: GroupId, records: Records) -> Ticket | None:
-        """Write and replay; nothing to write is durable when what came before it is."""
+        """Append and replay records; without records, return the ticket of the last append.
+
+        A decision without records can depend on earlier ones, so its reply waits for them.
+        """
         if not records:
             return self._log.last(group_id)
+        # Imported at first use, because the classes of Kafka's records take 15 ms to import.
         from sharegroup.broker.groups.share_group_records import encode
 
         ticket = self._log.append(group_id, [encode(record) for record in records])
@@ -341,11 +418,14 @@ class ShareGroupCoordinator:
         return ticket
 
     def _pair(self, *tickets: Ticket | None) -> None:
-        """Remember writes of which one must not stand without the others."""
+        """Register writes that must all succeed or all be undone."""
         self._paired += [ticket for ticket in tickets if ticket is not None]
 
     def _forget_what_failed(self, group_id: GroupId | None = None) -> None:
-        """Before anything is decided on what never happened, in this log or in the other."""
+        """Restore a valid state in memory if a write to either log has failed.
+
+        Call this before each decision.  None checks the partitions of all groups.
+        """
         self._log.forget_what_failed(group_id)
         if self._paired:
             self._in_doubt |= any(ticket.failed for ticket in self._paired)
@@ -363,7 +443,7 @@ class ShareGroupCoordinator:
         groups = ShareGroups()
 
         def replay(key: bytes, value: bytes | None) -> None:
-            # Here and where they are written: a start may find none, and their classes take long.
+            # Imported at first use like `encode`, because there may be no record.
             from sharegroup.broker.groups.share_group_records import decode
 
             record = decode(key, value)
@@ -382,8 +462,8 @@ class ShareGroupCoordinator:
         return Reading(replay, finish)
 
 
-def _picture(topic: Topic) -> TopicPicture:
-    return TopicPicture(topic.name, topic.topic_id, topic.partition_count)
+def _metadata_of(topic: Topic) -> TopicMetadata:
+    return TopicMetadata(topic.name, topic.topic_id, topic.partition_count)
 
 
 async def _after(tickets: list[Ticket | None], reply: T) -> T:

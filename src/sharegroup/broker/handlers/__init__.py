@@ -1,8 +1,7 @@
 """One module for each request type: the list of files is the list of APIs.
 
-A module has two functions.  ``handle(parts, context, request)`` answers a request; it is
-called with the newest version of the message and may return the response or an awaitable of
-it.  ``refuse(request, error)`` is the response of a request that failed as a whole.
+`broker.handler_contract` says what the functions of a module get and may return, and
+`broker.handler_table` names them for each API.
 """
 
 import datetime as dt
@@ -13,14 +12,22 @@ from kio.static.primitive import i32Timedelta
 
 @lru_cache(maxsize=1024)
 def milliseconds(count: int) -> i32Timedelta:
-    """A duration as kio's messages hold it."""
+    """Return a duration in the type that kio's messages have."""
     return i32Timedelta.parse(dt.timedelta(milliseconds=count))
 
 
 def count_ms(duration: dt.timedelta) -> int:
-    """The milliseconds of a duration that a message holds."""
+    """Return the milliseconds of a duration from a message."""
     return duration // dt.timedelta(milliseconds=1)
 
 
 NO_THROTTLE = milliseconds(0)
-"""What every response says of throttling: this broker has no quotas yet."""
+"""The throttle time of every response, because this broker has no quotas."""
+
+TRANSACTIONS = "transactions"
+"""The feature's name in the broker's log."""
+
+NO_TRANSACTIONS = (
+    "this broker does not serve transactions; remove transactional.id from the producer's settings"
+)
+"""The error text for a request with a transactional id."""

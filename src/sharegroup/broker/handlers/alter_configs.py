@@ -1,6 +1,7 @@
-"""AlterConfigs (33): settings of topics, groups and the broker, replaced as a whole.
+"""AlterConfigs (33): replaces all settings of topics, groups or the broker.
 
-Older clients know only this; what a request does not name goes back to what holds without it.
+Older clients have no other request for this.  Settings that a request does not name return to their
+default values.
 """
 
 from __future__ import annotations
@@ -14,38 +15,44 @@ from kio.schema.alter_configs.v2.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.alteration import alter_each
-from sharegroup.broker.configuration.setting_changes import Change, Operation
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.config_changes import alter_each
+from sharegroup.broker.configuration.setting_changes import SettingChange
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
+from sharegroup.wire.admin_codes import ConfigOperation
 
 
-async def handle(
-    parts: Parts, context: Context, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
-    outcomes = await alter_each(
-        parts, request.resources, _replacing, validate_only=request.validate_only
+def handle(
+    parts: Parts, context: RequestContext, request: AlterConfigsRequest
+) -> Later[AlterConfigsResponse]:
+    return Later(_alter(parts, request))
+
+
+async def _alter(parts: Parts, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    responses = await alter_each(
+        parts, request.resources, _replacing, _response, validate_only=request.validate_only
     )
-    return AlterConfigsResponse(
-        throttle_time=NO_THROTTLE, responses=tuple(_response(*outcome) for outcome in outcomes)
-    )
+    return AlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
 
 
 def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         throttle_time=NO_THROTTLE,
-        responses=tuple(_response(one, error) for one in request.resources),
+        responses=tuple(_response(resource, error) for resource in request.resources),
     )
 
 
-def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[Change, ...]:
-    """What makes of ``own`` what the request says."""
-    named = {one.name for one in resource.configs}
+def _replacing(resource: AlterConfigsResource, own: Mapping[str, str]) -> tuple[SettingChange, ...]:
+    """Return the changes that turn the settings ``own`` into those of the request."""
+    named = {config.name for config in resource.configs}
     return (
-        *(Change(one.name, Operation.SET, one.value) for one in resource.configs),
-        *(Change(name, Operation.DELETE, None) for name in own if name not in named),
+        *(
+            SettingChange(config.name, ConfigOperation.SET, config.value)
+            for config in resource.configs
+        ),
+        *(SettingChange(name, ConfigOperation.DELETE, None) for name in own if name not in named),
     )
 
 

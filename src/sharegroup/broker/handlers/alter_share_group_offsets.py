@@ -1,8 +1,16 @@
-"""AlterShareGroupOffsets (91): start an empty group elsewhere on some partitions."""
+"""AlterShareGroupOffsets (91): sets start offsets of an empty share group."""
 
 from __future__ import annotations
 
-from kio.schema.alter_share_group_offsets.v0.request import AlterShareGroupOffsetsRequest
+from collections.abc import Collection, Sequence
+from functools import partial
+from itertools import islice
+
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kio.schema.alter_share_group_offsets.v0.response import (
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -12,44 +20,70 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, OffsetOutOfRange
-from sharegroup.ids import GroupId, TopicName, TopicPartition
+from sharegroup.ids import GroupId, TopicIdPartition, TopicName
+from sharegroup.steps import STEP_MASK, Steps, of_each
+
+Wanted = tuple[AlterShareGroupOffsetsRequestTopic, AlterShareGroupOffsetsRequestPartition]
 
 Outcomes = dict[tuple[TopicName, int], KafkaError | None]
 
+PIECE_PARTITIONS = 256
+"""Share partitions that are altered together; each piece is written on its own and may fail."""
 
-async def handle(
-    parts: Parts, context: Context, request: AlterShareGroupOffsetsRequest
+
+def handle(
+    parts: Parts, context: RequestContext, request: AlterShareGroupOffsetsRequest
+) -> Later[AlterShareGroupOffsetsResponse]:
+    return Later(_alter(parts, request))
+
+
+async def _alter(
+    parts: Parts, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
-    offsets: dict[TopicPartition, int] = {}
+    group_id, outcomes = GroupId(request.group_id), Outcomes()
+    wanted = ((topic, partition) for topic in request.topics for partition in topic.partitions)
+    # An error of the group fails the whole request, even a request without partitions.
+    found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes)
+    await parts.share_group_coordinator.alter_offsets(group_id, *found)
+    while piece := list(islice(wanted, PIECE_PARTITIONS)):
+        await parts.slices.turn()
+        offsets, topics = _check_piece(parts, piece, outcomes)
+        if not offsets:
+            continue
+        try:
+            await parts.share_group_coordinator.alter_offsets(group_id, offsets, topics)
+        except KafkaError as error:
+            failed = error.with_traceback(None)
+            for topic, partition in piece:
+                key = (TopicName(topic.topic_name), int(partition.partition_index))
+                outcomes[key] = outcomes[key] or failed
+    return await parts.slices.finish(_response(parts, request, outcomes))
+
+
+def _check_piece(
+    parts: Parts, piece: Sequence[Wanted], outcomes: Outcomes
+) -> tuple[dict[TopicIdPartition, int], Collection[Topic]]:
+    """Return the offsets and topics that can be altered; ``outcomes`` gets the other errors."""
+    offsets: dict[TopicIdPartition, int] = {}
     topics: dict[TopicName, Topic] = {}
-    outcomes: Outcomes = {}
-    for wanted in request.topics:
+    for wanted, partition in piece:
         name = TopicName(wanted.topic_name)
-        for partition in wanted.partitions:
-            where = (name, int(partition.partition_index))
-            try:
-                topic = _check(parts, name, partition.partition_index, partition.start_offset)
-            except KafkaError as error:
-                outcomes[where] = error
-                continue
-            outcomes[where] = None
-            topics[name] = topic
-            offsets[TopicPartition(topic.topic_id, partition.partition_index)] = (
-                partition.start_offset
-            )
-    # A group that cannot be altered is an error of the whole request, also without partitions.
-    await parts.share_group_coordinator.alter_offsets(
-        GroupId(request.group_id), offsets, topics.values()
-    )
-    return AlterShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
-        responses=_responses(parts, request, outcomes),
-    )
+        key = (name, int(partition.partition_index))
+        try:
+            topic = _check(parts, name, partition.partition_index, partition.start_offset)
+        except KafkaError as error:
+            outcomes[key] = error.with_traceback(None)
+            continue
+        outcomes[key] = None
+        topics[name] = topic
+        offsets[TopicIdPartition(topic.topic_id, partition.partition_index)] = (
+            partition.start_offset
+        )
+    return offsets, topics.values()
 
 
 def refuse(
@@ -73,17 +107,15 @@ def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> 
     return topic
 
 
-def _responses(
+def _response(
     parts: Parts, request: AlterShareGroupOffsetsRequest, outcomes: Outcomes
-) -> tuple[AlterShareGroupOffsetsResponseTopic, ...]:
+) -> Steps[AlterShareGroupOffsetsResponse]:
     responses = []
     for wanted in request.topics:
         name = TopicName(wanted.topic_name)
         topic = parts.topics.catalog.find(name)
-        partitions = tuple(
-            _partition(one.partition_index, outcomes[name, int(one.partition_index)])
-            for one in wanted.partitions
-        )
+        indexes = (partition.partition_index for partition in wanted.partitions)
+        partitions = yield from of_each(partial(_partition, name, outcomes), indexes)
         responses.append(
             AlterShareGroupOffsetsResponseTopic(
                 topic_name=wanted.topic_name,
@@ -91,10 +123,17 @@ def _responses(
                 partitions=partitions,
             )
         )
-    return tuple(responses)
+        if len(responses) & STEP_MASK == STEP_MASK:
+            yield
+    return AlterShareGroupOffsetsResponse(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, responses=tuple(responses)
+    )
 
 
-def _partition(index: i32, error: KafkaError | None) -> AlterShareGroupOffsetsResponsePartition:
+def _partition(
+    name: TopicName, outcomes: Outcomes, index: i32
+) -> AlterShareGroupOffsetsResponsePartition:
+    error = outcomes[name, int(index)]
     return AlterShareGroupOffsetsResponsePartition(
         partition_index=index,
         error_code=ErrorCode.none if error is None else error_code(error),

@@ -1,4 +1,4 @@
-"""ApiVersions (18): which APIs this broker serves in which versions, and its features."""
+"""ApiVersions (18): lists the APIs and versions that this broker serves, and its features."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i64
 
 from sharegroup.broker.cluster.features import FEATURES
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.wire.apis import APIS, Api
 
 VERSION_WITH_LEVEL_0 = 4
-"""Older clients cannot read a range of levels that begins at 0 (KAFKA-17492): it is left out."""
+"""The first version whose clients can read a range of levels from 0 (KAFKA-17492).
+
+In older versions the response leaves out features with such a range.
+"""
 
 
-def handle(parts: Parts, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(
+    parts: Parts, context: RequestContext, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=tuple(
@@ -34,10 +39,10 @@ def handle(parts: Parts, context: Context, request: ApiVersionsRequest) -> ApiVe
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
             SupportedFeatureKey(
-                name=one.name, min_version=i16(one.oldest), max_version=i16(one.newest)
+                name=feature.name, min_version=i16(feature.oldest), max_version=i16(feature.newest)
             )
-            for one in FEATURES
-            if one.oldest > 0 or context.api_version >= VERSION_WITH_LEVEL_0
+            for feature in FEATURES
+            if feature.oldest > 0 or context.api_version >= VERSION_WITH_LEVEL_0
         ),
         finalized_features_epoch=i64(parts.features.epoch),
         finalized_features=tuple(
@@ -50,7 +55,7 @@ def handle(parts: Parts, context: Context, request: ApiVersionsRequest) -> ApiVe
 
 
 def refuse(request: ApiVersionsRequest | None, error: KafkaError) -> ApiVersionsResponse:
-    """Lists ApiVersions itself, so that the client can ask again in a version we speak."""
+    """Return an error that lists ApiVersions, so the client can retry in a supported version."""
     return ApiVersionsResponse(
         error_code=error_code(error), api_keys=(_entry(APIS[18]),), throttle_time=NO_THROTTLE
     )

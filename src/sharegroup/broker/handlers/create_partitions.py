@@ -1,4 +1,4 @@
-"""CreatePartitions (37): more partitions for topics that exist."""
+"""CreatePartitions (37): increases the number of partitions of topics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from kio.schema.create_partitions.v3.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidReplicaAssignment, InvalidTopic, KafkaError
 from sharegroup.ids import TopicName
 
 
-async def handle(
-    parts: Parts, context: Context, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+def handle(
+    parts: Parts, context: RequestContext, request: CreatePartitionsRequest
+) -> Later[CreatePartitionsResponse]:
+    return Later(_grow_all(parts, request))
+
+
+async def _grow_all(parts: Parts, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     results = []
     for topic in request.topics:
+        await parts.slices.turn()
         try:
             await _grow(parts, topic, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.none))
@@ -41,7 +46,7 @@ async def _grow(parts: Parts, wanted: CreatePartitionsTopic, *, validate_only: b
     if topic.is_internal:
         raise InvalidTopic(f"{name!r} is internal: its number of partitions is fixed")
     node_id = parts.node.node_id
-    if any(tuple(one.broker_ids) != (node_id,) for one in wanted.assignments or ()):
+    if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments or ()):
         raise InvalidReplicaAssignment(
             f"topic {name!r}: replicas can only be assigned to broker {node_id}"
         )

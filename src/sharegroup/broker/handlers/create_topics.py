@@ -1,8 +1,6 @@
-"""CreateTopics (19): each topic on its own; a failed one does not stop the others."""
+"""CreateTopics (19): creates topics one by one; a failure does not affect the others."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.create_topics.v7.response import (
@@ -13,8 +11,9 @@ from kio.schema.create_topics.v7.response import (
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8, i16, i32
 
+from sharegroup.broker.configuration.setting_changes import check_length, check_topic
 from sharegroup.broker.configuration.settings import describe_topic
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
@@ -26,17 +25,23 @@ from sharegroup.errors import (
     KafkaError,
 )
 from sharegroup.ids import TopicName
+from sharegroup.steps import counted
 
 BROKER_DEFAULT = -1
-"""What a client sends for «as many as the broker makes by default»."""
+"""The number of partitions or replicas that stands for the broker's default."""
 
 
-async def handle(
-    parts: Parts, context: Context, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
-    named = Counter(topic.name for topic in request.topics)
+def handle(
+    parts: Parts, context: RequestContext, request: CreateTopicsRequest
+) -> Later[CreateTopicsResponse]:
+    return Later(_create_all(parts, request))
+
+
+async def _create_all(parts: Parts, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    named = await parts.slices.finish(counted(topic.name for topic in request.topics))
     results = []
     for topic in request.topics:
+        await parts.slices.turn()
         try:
             if named[topic.name] > 1:
                 raise InvalidRequest(f"topic {topic.name!r} is named twice in one request")
@@ -62,8 +67,8 @@ async def _create(
         parts.topics.check_new(name, partitions=partitions, settings=settings)
         topic_id = None
     else:
-        made = await parts.topics.create(name, partitions=partitions, settings=settings)
-        topic_id = made.topic_id
+        created = await parts.topics.create(name, partitions=partitions, settings=settings)
+        topic_id = created.topic_id
     return CreatableTopicResult(
         name=wanted.name,
         topic_id=topic_id,
@@ -73,28 +78,30 @@ async def _create(
         replication_factor=i16(1),
         configs=tuple(
             CreatableTopicConfigs(
-                name=one.name,
-                value=one.value,
+                name=setting.name,
+                value=setting.value,
                 read_only=False,
-                config_source=i8(one.source),
+                config_source=i8(setting.source),
                 is_sensitive=False,
             )
-            for one in describe_topic(parts.config, settings)
+            for setting in describe_topic(parts.config, settings)
         ),
     )
 
 
 def _settings(wanted: CreatableTopic) -> dict[str, str]:
     settings: dict[str, str] = {}
-    for one in wanted.configs:
-        if one.value is None:
-            raise InvalidConfig(f"topic {wanted.name!r}: {one.name} has no value")
-        settings[one.name] = one.value
+    for config in wanted.configs:
+        if config.value is None:
+            raise InvalidConfig(f"topic {wanted.name!r}: {config.name} has no value")
+        check_length(config.name, config.value)
+        settings[config.name] = config.value
+    check_topic(settings)
     return settings
 
 
 def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
-    """How many partitions are asked for; assignments may say it instead of the number."""
+    """Return the requested number of partitions, which replica assignments may give instead."""
     node_id = parts.node.node_id
     if wanted.replication_factor not in (BROKER_DEFAULT, 1):
         raise InvalidReplicationFactor(
@@ -102,7 +109,7 @@ def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
             "but there is one broker; use 1 or -1"
         )
     if wanted.assignments:
-        numbers = sorted(int(one.partition_index) for one in wanted.assignments)
+        numbers = sorted(int(assignment.partition_index) for assignment in wanted.assignments)
         if wanted.num_partitions != BROKER_DEFAULT or wanted.replication_factor != BROKER_DEFAULT:
             raise InvalidRequest(
                 f"topic {wanted.name!r}: a request that assigns replicas must give -1 as number of "
@@ -114,7 +121,7 @@ def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
                 f"topic {wanted.name!r}: the assigned partitions must be 0 to {len(numbers) - 1}, "
                 f"not {numbers[:10]}"
             )
-        if any(tuple(one.broker_ids) != (node_id,) for one in wanted.assignments):
+        if any(tuple(assignment.broker_ids) != (node_id,) for assignment in wanted.assignments):
             raise InvalidReplicaAssignment(
                 f"topic {wanted.name!r}: replicas can only be assigned to broker {node_id}"
             )
@@ -123,7 +130,7 @@ def _partitions(parts: Parts, wanted: CreatableTopic) -> int:
         return parts.config.server.partitions_default
     if wanted.num_partitions < 1:
         raise InvalidPartitions(
-            f"topic {wanted.name!r}: {wanted.num_partitions} partitions; 1 or more are needed"
+            f"topic {wanted.name!r}: partitions must be 1 or more, not {wanted.num_partitions}"
         )
     return wanted.num_partitions
 

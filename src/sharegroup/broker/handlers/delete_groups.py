@@ -1,4 +1,4 @@
-"""DeleteGroups (42): empty groups of either kind, with all that they know of their records."""
+"""DeleteGroups (42): deletes empty groups of either type, with their offsets and share state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.groups.group_log import Kind
+from sharegroup.broker.groups.group_log import GroupType
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError
@@ -19,17 +19,22 @@ from sharegroup.ids import GroupId
 log = logging.getLogger(__name__)
 
 
-async def handle(
-    parts: Parts, context: Context, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse:
+def handle(
+    parts: Parts, context: RequestContext, request: DeleteGroupsRequest
+) -> Later[DeleteGroupsResponse]:
+    return Later(_delete_all(parts, request))
+
+
+async def _delete_all(parts: Parts, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
-    for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result for each.
+    for group_id in dict.fromkeys(request.groups_names):  # As in Kafka, one result per group.
         code = ErrorCode.none
+        await parts.slices.turn()
         try:
             await _delete(parts, GroupId(group_id))
         except KafkaError as error:
             code = error_code(error)
-            # The response has no room for the text; that there is no such group needs none.
+            # The response has no field for the text, so it is logged.
             if not isinstance(error, GroupIdNotFound):
                 log.info("event=group_not_deleted group=%r reason=%r", group_id, str(error))
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
@@ -37,7 +42,7 @@ async def handle(
 
 
 def _delete(parts: Parts, group_id: GroupId) -> Awaitable[None]:
-    if parts.groups.kind_of(group_id) is Kind.SHARE:
+    if parts.groups.type_of(group_id) is GroupType.SHARE:
         return parts.share_group_coordinator.delete(group_id)
     return parts.consumer_group_coordinator.delete(group_id)
 

@@ -1,10 +1,11 @@
-"""DeleteRecords (21): move the start of a log; records below it are gone for every group.
+"""DeleteRecords (21): advances log start offsets; the records below are deleted for all groups.
 
-All partitions of a request are checked first and then moved with one write.
+All partitions of a request are checked first and then changed with one write.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest
@@ -14,52 +15,78 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 from kio.schema.errors import ErrorCode
+from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, OffsetOutOfRange, PolicyViolation
-from sharegroup.ids import TopicName
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.ids import TopicIdPartition, TopicName
+from sharegroup.steps import STEP_MASK, Steps, of_each
+from sharegroup.storage.log.partition_log import PartitionLog
+
+FEW = 15
+"""Mask: one step for every 16 partitions or topics, because each may open a log."""
 
 HIGH_WATERMARK = -1
 """The offset that a client sends to delete everything."""
 
 
-class Moved(NamedTuple):
-    """A log that is to begin at ``end``."""
+class MovedPartition(NamedTuple):
+    """A log whose start offset becomes ``end``."""
 
     partition: i32
     log: PartitionLog
     end: int
 
 
-class Refused(NamedTuple):
-    """A partition that stays as it is."""
+class RefusedPartition(NamedTuple):
+    """A partition that is not changed, with the reason."""
 
     partition: i32
     error: KafkaError
 
 
-async def handle(
-    parts: Parts, context: Context, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
-    found = [
-        (topic.name, [_find(parts, TopicName(topic.name), one) for one in topic.partitions])
-        for topic in request.topics
-    ]
-    moved = [one for _, partitions in found for one in partitions if isinstance(one, Moved)]
-    failure = await _move(parts, moved)
-    return DeleteRecordsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=name, partitions=tuple(_result(one, failure) for one in partitions)
-            )
-            for name, partitions in found
-        ),
-    )
+Decisions = list[tuple[WireTopicName, list[MovedPartition | RefusedPartition]]]
+"""The topics of a request, each with the decisions for its partitions."""
+
+
+def handle(
+    parts: Parts, context: RequestContext, request: DeleteRecordsRequest
+) -> Later[DeleteRecordsResponse]:
+    return Later(_delete(parts, request))
+
+
+async def _delete(parts: Parts, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    found = await parts.slices.finish(_find_all(parts, request))
+    failure = await _move(parts, await parts.slices.finish(_ends(found)))
+    return await parts.slices.finish(_response(found, failure))
+
+
+def _find_all(parts: Parts, request: DeleteRecordsRequest) -> Steps[Decisions]:
+    """Decide for each partition; topics that are deleted meanwhile are skipped later."""
+    found = []
+    for topic in request.topics:
+        name, partitions = TopicName(topic.name), list[MovedPartition | RefusedPartition]()
+        for wanted in topic.partitions:
+            partitions.append(_find(parts, name, wanted))
+            if len(partitions) & FEW == FEW:
+                yield
+        found.append((topic.name, partitions))
+        if len(found) & FEW == FEW:
+            yield
+    return found
+
+
+def _response(found: Decisions, failure: KafkaError | None) -> Steps[DeleteRecordsResponse]:
+    topics = []
+    for name, partitions in found:
+        results = yield from of_each(partial(_result, failure=failure), partitions)
+        topics.append(DeleteRecordsTopicResult(name=name, partitions=results))
+        if len(topics) & FEW == FEW:
+            yield
+    return DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
@@ -68,21 +95,27 @@ def refuse(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsRes
         topics=tuple(
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=tuple(_failed(one.partition_index, error) for one in topic.partitions),
+                partitions=tuple(
+                    _failed(partition.partition_index, error) for partition in topic.partitions
+                ),
             )
             for topic in request.topics
         ),
     )
 
 
-def _find(parts: Parts, name: TopicName, wanted: DeleteRecordsPartition) -> Moved | Refused:
+def _find(
+    parts: Parts, name: TopicName, wanted: DeleteRecordsPartition
+) -> MovedPartition | RefusedPartition:
     index = wanted.partition_index
     try:
         topic, log = parts.topics.named(name, index)
         if topic.is_internal:
             raise PolicyViolation(f"{name!r} is internal: its records cannot be deleted")
         if parts.topics.settings(topic).is_compacted_only:
-            raise PolicyViolation(f"{name!r} has cleanup.policy=compact: nothing is deleted there")
+            raise PolicyViolation(
+                f"{name!r} has cleanup.policy=compact: its records cannot be deleted"
+            )
         end = log.high_watermark if wanted.offset == HIGH_WATERMARK else wanted.offset
         if not 0 <= end <= log.high_watermark:
             raise OffsetOutOfRange(
@@ -90,28 +123,40 @@ def _find(parts: Parts, name: TopicName, wanted: DeleteRecordsPartition) -> Move
                 f"{log.start_offset} to {log.high_watermark}"
             )
     except KafkaError as error:
-        return Refused(index, error)
-    return Moved(index, log, end)
+        return RefusedPartition(index, error.with_traceback(None))
+    return MovedPartition(index, log, end)
 
 
-async def _move(parts: Parts, moved: list[Moved]) -> KafkaError | None:
+def _ends(found: Decisions) -> Steps[dict[TopicIdPartition, int]]:
+    """Return the new start offset of each log; of repeated partitions the larger offset counts."""
+    ends: dict[TopicIdPartition, int] = {}
+    partitions = (partition for _, partitions in found for partition in partitions)
+    for index, partition in enumerate(partitions):
+        if isinstance(partition, MovedPartition):
+            ends[partition.log.key] = max(partition.end, ends.get(partition.log.key, 0))
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return ends
+
+
+async def _move(parts: Parts, ends: dict[TopicIdPartition, int]) -> KafkaError | None:
     try:
-        # A partition that is named twice begins at the larger offset.
-        ends = {one.log.key: one.end for one in sorted(moved, key=lambda one: one.end)}
         await parts.topics.delete_before(ends)
     except KafkaError as error:
         return error
     return None
 
 
-def _result(one: Moved | Refused, failure: KafkaError | None) -> DeleteRecordsPartitionResult:
-    if isinstance(one, Refused):
-        return _failed(one.partition, one.error)
+def _result(
+    decision: MovedPartition | RefusedPartition, failure: KafkaError | None
+) -> DeleteRecordsPartitionResult:
+    if isinstance(decision, RefusedPartition):
+        return _failed(decision.partition, decision.error)
     if failure is not None:
-        return _failed(one.partition, failure)
+        return _failed(decision.partition, failure)
     return DeleteRecordsPartitionResult(
-        partition_index=one.partition,
-        low_watermark=i64(one.log.start_offset),
+        partition_index=decision.partition,
+        low_watermark=i64(decision.log.start_offset),
         error_code=ErrorCode.none,
     )
 

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (92): an empty group forgets some topics."""
+"""DeleteShareGroupOffsets (92): deletes the offsets of topics in an empty share group."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from kio.schema.delete_share_group_offsets.v0.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, TopicName
 
 
-async def handle(
-    parts: Parts, context: Context, request: DeleteShareGroupOffsetsRequest
+def handle(
+    parts: Parts, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+) -> Later[DeleteShareGroupOffsetsResponse]:
+    return Later(_delete(parts, request))
+
+
+async def _delete(
+    parts: Parts, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = GroupId(request.group_id)
     parts.share_group_coordinator.check_empty(group_id)
-    topics = {one.topic_name: one for one in request.topics}
+    topics = {topic.topic_name: topic for topic in request.topics}
+    responses = []
+    for wanted in topics.values():
+        await parts.slices.turn()
+        responses.append(await _topic(parts, group_id, wanted))
     return DeleteShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none,
-        responses=tuple([await _topic(parts, group_id, wanted) for wanted in topics.values()]),
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, responses=tuple(responses)
     )
 
 

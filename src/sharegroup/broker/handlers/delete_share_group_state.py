@@ -1,43 +1,52 @@
-"""DeleteShareGroupState (86): forget share partitions; one that is not known is forgotten, too."""
+"""DeleteShareGroupState (86): deletes the state of share partitions, known or not."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
-
-from kio.schema.delete_share_group_state.v0.request import DeleteShareGroupStateRequest
+from kio.schema.delete_share_group_state.v0.request import (
+    DeleteShareGroupStateRequest,
+    PartitionData,
+)
 from kio.schema.delete_share_group_state.v0.response import (
     DeleteShareGroupStateResponse,
     DeleteStateResult,
     PartitionResult,
 )
 
-from sharegroup.broker.dispatch import Context
+from sharegroup.broker.handler_contract import Later, RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    Answer,
     Decided,
+    ResponseClasses,
     answer_each,
+    answer_wide,
     changed,
     refuse_each,
 )
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
+from sharegroup.steps import Steps
 
-ANSWER = Answer(DeleteShareGroupStateResponse, DeleteStateResult, PartitionResult)
+CLASSES = ResponseClasses(DeleteShareGroupStateResponse, DeleteStateResult, PartitionResult)
 
 
 def handle(
-    parts: Parts, context: Context, request: DeleteShareGroupStateRequest
-) -> Awaitable[DeleteShareGroupStateResponse]:
-    def delete(key: SharePartitionKey, wanted: Any) -> Decided:
-        changed(parts, key, parts.share_coordinator.delete_one(key))
-        return Decided(ANSWER.done(key.partition), parts.share_coordinator.last_write(key))
+    parts: Parts, context: RequestContext, request: DeleteShareGroupStateRequest
+) -> Later[DeleteShareGroupStateResponse]:
+    return answer_each(parts, request, _delete, CLASSES)
 
-    return answer_each(request, delete, ANSWER)
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: DeleteShareGroupStateRequest
+) -> Steps[Later[DeleteShareGroupStateResponse]]:
+    return answer_wide(parts, request, _delete, CLASSES)
 
 
 def refuse(
     request: DeleteShareGroupStateRequest, error: KafkaError
-) -> DeleteShareGroupStateResponse:
-    return refuse_each(request, error, ANSWER)
+) -> Steps[DeleteShareGroupStateResponse]:
+    return refuse_each(request, error, CLASSES)
+
+
+def _delete(parts: Parts, key: SharePartitionKey, wanted: PartitionData) -> Decided:
+    changed(parts, key, parts.share_coordinator.delete_one(key))
+    return Decided(CLASSES.done(key.partition), parts.share_coordinator.last_write(key))

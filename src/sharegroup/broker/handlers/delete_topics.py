@@ -1,8 +1,8 @@
-"""DeleteTopics (20): by name, or by id from version 6 on."""
+"""DeleteTopics (20): deletes topics by name, or by id from version 6 on."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
@@ -22,12 +22,21 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import TopicId, TopicName
 
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import OlderDeleteTopicsRequest
 
-async def handle(
-    parts: Parts, context: Context, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
+
+def handle(
+    parts: Parts, context: RequestContext, request: DeleteTopicsRequest
+) -> Later[DeleteTopicsResponse]:
+    return Later(_delete_all(parts, request))
+
+
+async def _delete_all(parts: Parts, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     responses = []
     for wanted in request.topics:
+        await parts.slices.turn()
         try:
             topic = _find(parts, wanted)
             await parts.topics.delete(topic)
@@ -50,9 +59,11 @@ def refuse(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsRespo
     )
 
 
-def from_older(request: Any, newest: type[Any]) -> DeleteTopicsRequest:
-    """Before version 6 topics were only named."""
-    return DeleteTopicsRequest(
+def from_older(
+    request: OlderDeleteTopicsRequest, newest: type[DeleteTopicsRequest]
+) -> DeleteTopicsRequest:
+    """Convert a request from before version 6, which has only the names of topics."""
+    return newest(
         topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names),
         timeout=request.timeout,
     )

@@ -1,4 +1,4 @@
-"""DescribeCluster (60): the one node of this cluster."""
+"""DescribeCluster (60): describes the cluster, which has one broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import NOT_ASKED, ON_CLUSTER
 from sharegroup.broker.parts import Parts
@@ -16,7 +16,7 @@ from sharegroup.errors import KafkaError
 
 
 def handle(
-    parts: Parts, context: Context, request: DescribeClusterRequest
+    parts: Parts, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     node = parts.node
     broker = DescribeClusterBroker(

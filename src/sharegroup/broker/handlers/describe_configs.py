@@ -1,8 +1,9 @@
-"""DescribeConfigs (32): every key of a topic, a group or this broker, and where it comes from."""
+"""DescribeConfigs (32): returns the settings of topics, groups and brokers with their sources."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import (
@@ -15,33 +16,34 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 
 from sharegroup.broker.configuration import settings
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.steps import Steps, of_each
 
 RESOURCES_MAX = 200
-"""Each is answered with dozens of keys: a small request must not ask for a large answer."""
+"""Limit for one request, because the response has dozens of settings for each resource."""
 
 
 def handle(
-    parts: Parts, context: Context, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+    parts: Parts, context: RequestContext, request: DescribeConfigsRequest
+) -> Steps[DescribeConfigsResponse]:
     if len(request.resources) > RESOURCES_MAX:
         raise InvalidRequest(
             f"{len(request.resources)} resources in one request; {RESOURCES_MAX} are allowed"
         )
-    return DescribeConfigsResponse(
-        throttle_time=NO_THROTTLE,
-        results=tuple(_resource(parts, request, one) for one in request.resources),
-    )
+    results = []
+    for wanted in request.resources:
+        results.append(_resource(parts, request, wanted))
+        yield
+    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
 
 
-def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        throttle_time=NO_THROTTLE, results=tuple(_failed(one, error) for one in request.resources)
-    )
+def refuse(request: DescribeConfigsRequest, error: KafkaError) -> Steps[DescribeConfigsResponse]:
+    results = yield from of_each(partial(_failed, error=error), request.resources)
+    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=results)
 
 
 def _resource(

@@ -1,6 +1,6 @@
-"""DescribeGroups (15): consumer groups of the classic protocol, and their members.
+"""DescribeGroups (15): describes consumer groups of the classic protocol and their members.
 
-An unknown group is Dead; from version 6 on that is an error as well (KIP-1043).
+The state of an unknown group is Dead.  From version 6 on it is also an error (KIP-1043).
 """
 
 from __future__ import annotations
@@ -16,28 +16,33 @@ from kio.schema.describe_groups.v6.response import (
 from kio.schema.errors import ErrorCode
 from kio.schema.types import GroupId as WireGroupId
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
+from sharegroup.steps import STEP_MASK, Steps
 
 DEAD = "Dead"
+
+FEW = 15
+"""Mask: one step for every 16 groups."""
+
 NOT_FOUND_VERSION = 6
 
 
 def handle(
-    parts: Parts, context: Context, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse:
+    parts: Parts, context: RequestContext, request: DescribeGroupsRequest
+) -> Steps[DescribeGroupsResponse]:
     operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            replace(_group(parts, context, group_id), authorized_operations=operations)
-            for group_id in dict.fromkeys(request.groups)
-        ),
-    )
+    groups = []
+    for group_id in dict.fromkeys(request.groups):
+        group = yield from _group(parts, context, group_id)
+        groups.append(replace(group, authorized_operations=operations))
+        if len(groups) & FEW == FEW:
+            yield
+    return DescribeGroupsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
 def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsResponse:
@@ -47,19 +52,15 @@ def refuse(request: DescribeGroupsRequest, error: KafkaError) -> DescribeGroupsR
     )
 
 
-def _group(parts: Parts, context: Context, group_id: WireGroupId) -> DescribedGroup:
+def _group(parts: Parts, context: RequestContext, group_id: WireGroupId) -> Steps[DescribedGroup]:
     try:
         group = parts.consumer_group_coordinator.describe(GroupId(group_id))
     except GroupIdNotFound as error:
         known = context.api_version >= NOT_FOUND_VERSION
         return _failed(group_id, error if known else None)
-    return DescribedGroup(
-        error_code=ErrorCode.none,
-        group_id=group_id,
-        group_state=group.state,
-        protocol_type=group.protocol_type,
-        protocol_data=group.protocol,
-        members=tuple(
+    members = []
+    for index, member in enumerate(group.members):
+        members.append(
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
@@ -68,8 +69,16 @@ def _group(parts: Parts, context: Context, group_id: WireGroupId) -> DescribedGr
                 member_metadata=member.metadata,
                 member_assignment=member.assignment,
             )
-            for member in group.members
-        ),
+        )
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(members),
     )
 
 

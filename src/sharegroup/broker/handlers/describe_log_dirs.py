@@ -1,7 +1,7 @@
-"""DescribeLogDirs (35): how many bytes each partition takes in the one data directory.
+"""DescribeLogDirs (35): returns the size of each partition in the data directory, in bytes.
 
-A partition that nobody touched yet has no file and takes nothing.  What is asked for and is not
-there is left out, as Kafka does.
+An unused partition has no files, and its size is 0.  As in Kafka, the response leaves out requested
+partitions that do not exist.
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from kio.schema.types import TopicName as KioTopicName
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
+from sharegroup.steps import STEP_MASK, Steps
 
 NO_LAG = i64(0)
-"""There are no replicas that could be behind."""
+"""The lag of every partition, because there are no replicas."""
 
 
 def handle(
-    parts: Parts, context: Context, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
-    described = [
-        _topic(parts, topic, partitions) for topic, partitions in _asked_for(parts, request)
-    ]
+    parts: Parts, context: RequestContext, request: DescribeLogDirsRequest
+) -> Steps[DescribeLogDirsResponse]:
+    described = []
+    for topic, partitions in (yield from _asked_for(parts, request)):
+        description = yield from _topic(parts, topic, partitions)
+        if description.partitions:
+            described.append(description)
+        yield
     directory = DescribeLogDirsResult(
         error_code=ErrorCode.none,
         log_dir=os.path.abspath(parts.config.server.log_dirs.strip()),
-        topics=tuple(one for one in described if one.partitions),
+        topics=tuple(described),
     )
     return DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(directory,)
@@ -52,32 +56,39 @@ def refuse(request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDir
     )
 
 
-def _asked_for(parts: Parts, request: DescribeLogDirsRequest) -> list[tuple[Topic, Iterable[int]]]:
-    """The topics that there are, each with its partitions that are wanted, each once."""
-    topics = {topic.name: topic for topic in parts.topics.catalog.topics()}
+def _asked_for(
+    parts: Parts, request: DescribeLogDirsRequest
+) -> Steps[list[tuple[Topic, Iterable[int]]]]:
+    """Return the existing topics of the request, each with its requested partitions, each once."""
+    topics = tuple(parts.topics.catalog.topics())
     if request.topics is None:
-        return [(topic, range(topic.partition_count)) for topic in topics.values()]
+        return [(topic, range(topic.partition_count)) for topic in topics]
     wanted: dict[str, set[int]] = {}
-    for asked in request.topics:
-        wanted.setdefault(asked.topic, set()).update(asked.partitions)
-    return [
-        (topic, sorted(wanted[name] & set(range(topic.partition_count))))
-        for name, topic in topics.items()
-        if name in wanted
-    ]
+    for index, requested in enumerate(request.topics):
+        wanted.setdefault(requested.topic, set()).update(requested.partitions)
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    found: list[tuple[Topic, Iterable[int]]] = []
+    for topic in topics:
+        numbers = wanted.get(topic.name)
+        if numbers is not None:
+            found.append((topic, sorted(numbers.intersection(range(topic.partition_count)))))
+            yield
+    return found
 
 
-def _topic(parts: Parts, topic: Topic, partitions: Iterable[int]) -> DescribeLogDirsTopic:
-    sizes = {log.key.partition: log.size for log in parts.topics.opened(topic)}
-    return DescribeLogDirsTopic(
-        name=KioTopicName(topic.name),
-        partitions=tuple(
+def _topic(parts: Parts, topic: Topic, numbers: Iterable[int]) -> Steps[DescribeLogDirsTopic]:
+    partitions = []
+    for index, number in enumerate(numbers):
+        log = parts.topics.opened_log(topic, number)
+        partitions.append(
             DescribeLogDirsPartition(
-                partition_index=i32(partition),
-                partition_size=i64(sizes.get(partition, 0)),
+                partition_index=i32(number),
+                partition_size=i64(0 if log is None else log.size),
                 offset_lag=NO_LAG,
                 is_future_key=False,
             )
-            for partition in partitions
-        ),
-    )
+        )
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return DescribeLogDirsTopic(name=KioTopicName(topic.name), partitions=tuple(partitions))

@@ -1,8 +1,11 @@
-"""DescribeShareGroupOffsets (90): start offset and lag of a group's share partitions."""
+"""DescribeShareGroupOffsets (90): returns start offset and lag of share partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
 
 from kio.schema.describe_share_group_offsets.v1.request import (
     DescribeShareGroupOffsetsRequest,
@@ -18,117 +21,134 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.groups.share_group_coordinator import OffsetListing
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, KafkaStorageError
-from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName
-from sharegroup.storage.tickets import Ticket
+from sharegroup.ids import GroupId, SharePartitionKey, TopicName
+from sharegroup.steps import Steps, of_each
+from sharegroup.storage.sync.tickets import Ticket
+
+FEW = 15
+"""Mask: one step for every 16 partitions, topics or groups."""
 
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 
 
 def handle(
-    parts: Parts, context: Context, request: DescribeShareGroupOffsetsRequest
-) -> DescribeShareGroupOffsetsResponse | Awaitable[DescribeShareGroupOffsetsResponse]:
-    answer = _answer(parts, request)
-    tickets = _on_the_way(parts, answer)
-    return _when_durable(parts, request, answer, tickets) if tickets else answer
+    parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse | Later[DescribeShareGroupOffsetsResponse]:
+    answer = parts.slices.run(partial(_answer, parts, request), context.connection_id)
+    if not isinstance(answer, asyncio.Future) and not answer.tickets:
+        return answer.response
+    return Later(_when_durable(parts, context, request, answer))
 
 
 def refuse(
     request: DescribeShareGroupOffsetsRequest, error: KafkaError
-) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            DescribeShareGroupOffsetsResponseGroup(
-                group_id=group.group_id,
-                topics=(),
-                error_code=error_code(error),
-                error_message=str(error),
-            )
-            for group in request.groups
-        ),
-    )
+) -> Steps[DescribeShareGroupOffsetsResponse]:
+    def failed(
+        group: DescribeShareGroupOffsetsRequestGroup,
+    ) -> DescribeShareGroupOffsetsResponseGroup:
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=group.group_id,
+            topics=(),
+            error_code=error_code(error),
+            error_message=str(error),
+        )
+
+    groups = yield from of_each(failed, request.groups)
+    return DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=groups)
+
+
+class _PendingResponse(NamedTuple):
+    """A response, and the state writes that must be durable before it is sent."""
+
+    response: DescribeShareGroupOffsetsResponse
+    tickets: dict[Ticket, None]
 
 
 async def _when_durable(
     parts: Parts,
+    context: RequestContext,
     request: DescribeShareGroupOffsetsRequest,
-    answer: DescribeShareGroupOffsetsResponse,
-    tickets: list[Ticket],
+    pending: _PendingResponse | asyncio.Future[_PendingResponse],
 ) -> DescribeShareGroupOffsetsResponse:
-    """Tell what is durable: a start offset that was told must not go back after a crash."""
-    while tickets:
+    """Return the response when it is durable.
+
+    A start offset that a client knows must not go back after a crash.
+    """
+    while True:
+        answer = await pending if isinstance(pending, asyncio.Future) else pending
         try:
-            for ticket in tickets:
+            for ticket in answer.tickets:
                 await ticket
         except KafkaStorageError:
-            answer = _answer(parts, request)  # What would have been told never happened.
-            tickets = _on_the_way(parts, answer)
+            # A failed write undid the state in this response.
+            pending = parts.slices.run(partial(_answer, parts, request), context.connection_id)
         else:
-            break
-    return answer
+            return answer.response
 
 
-def _answer(
-    parts: Parts, request: DescribeShareGroupOffsetsRequest
-) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(_group(parts, group) for group in dict.fromkeys(request.groups)),
-    )
-
-
-def _on_the_way(parts: Parts, answer: DescribeShareGroupOffsetsResponse) -> list[Ticket]:
-    """The state writes that must be durable before this may be told."""
-    last_writes = (
-        parts.share_coordinator.last_write(
-            SharePartitionKey(
-                GroupId(group.group_id), TopicId(topic.topic_id), int(one.partition_index)
-            )
-        )
-        for group in answer.groups
-        for topic in group.topics
-        for one in topic.partitions
-        if topic.topic_id is not None
-    )
-    return [one for one in dict.fromkeys(last_writes) if one is not None and not one.done]
+def _answer(parts: Parts, request: DescribeShareGroupOffsetsRequest) -> Steps[_PendingResponse]:
+    groups, tickets = [], dict[Ticket, None]()
+    for group in dict.fromkeys(request.groups):
+        groups.append((yield from _group(parts, group, tickets)))
+        if len(groups) & FEW == FEW:
+            yield
+    response = DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
+    return _PendingResponse(response, tickets)
 
 
 def _group(
-    parts: Parts, wanted: DescribeShareGroupOffsetsRequestGroup
-) -> DescribeShareGroupOffsetsResponseGroup:
+    parts: Parts, wanted: DescribeShareGroupOffsetsRequestGroup, tickets: dict[Ticket, None]
+) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
     group_id = GroupId(wanted.group_id)
     topics: Iterable[tuple[TopicName, Iterable[int]]]
     if wanted.topics is None:
         topics = parts.share_group_coordinator.initialized(group_id).items()
     else:
-        topics = [(TopicName(one.topic_name), one.partitions) for one in wanted.topics]
+        topics = [(TopicName(topic.topic_name), topic.partitions) for topic in wanted.topics]
+    described = []
+    for name, indexes in topics:
+        described.append((yield from _topic(parts, group_id, name, indexes, tickets)))
+        if len(described) & FEW == FEW:
+            yield
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=wanted.group_id,
-        topics=tuple(_topic(parts, group_id, name, indexes) for name, indexes in topics),
-        error_code=ErrorCode.none,
+        group_id=wanted.group_id, topics=tuple(described), error_code=ErrorCode.none
     )
 
 
 def _topic(
-    parts: Parts, group_id: GroupId, name: TopicName, partitions: Iterable[int]
-) -> DescribeShareGroupOffsetsResponseTopic:
+    parts: Parts,
+    group_id: GroupId,
+    name: TopicName,
+    indexes: Iterable[int],
+    tickets: dict[Ticket, None],
+) -> Steps[DescribeShareGroupOffsetsResponseTopic]:
     topic = parts.topics.catalog.find(name)
+    partitions = []
+    for index in indexes:
+        partitions.append(_partition(parts, group_id, name, index))
+        if topic is not None:
+            key = SharePartitionKey(group_id, topic.topic_id, index)
+            ticket = parts.share_coordinator.last_write(key)
+            if ticket is not None and not ticket.done:
+                tickets[ticket] = None
+        if len(partitions) & FEW == FEW:
+            yield
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=WireTopicName(name),
         topic_id=None if topic is None else topic.topic_id,
-        partitions=tuple(_partition(parts, group_id, name, index) for index in partitions),
+        partitions=tuple(partitions),
     )
 
 
 def _partition(
     parts: Parts, group_id: GroupId, name: TopicName, index: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """What is not known is -1 without an error, as in Kafka."""
+    """Return the offsets of a partition; as in Kafka, unknown values are -1 without an error."""
     try:
         topic, log = parts.topics.named(name, index)
     except KafkaError:

@@ -1,57 +1,83 @@
-"""Fetch (1): record batches from given offsets on, for consumers without a share group.
+"""Fetch (1): returns record batches from given offsets on, for consumers without a share group.
 
-Whole batches are sent as they lie in the log, from the one that holds the offset; nothing at
-or above the high watermark.  Who reads committed records only gets nothing at or above the last
-stable offset, and a list of the aborted transactions among what it gets: it leaves their
-records out itself.  With nothing to send, the request waits until there are
-``min_bytes`` or its time is up.  Sessions (KIP-227) are `sharegroup.core.fetch_session`.
+Whole batches are sent as they lie in the log, beginning with the batch that contains the offset.
+The response ends below the high watermark.  For a client that reads only committed records, it ends
+below the last stable offset and lists aborted transactions, whose records the client skips.  A
+request without enough records waits until there are ``min_bytes`` or its time is up.
+`sharegroup.core.sessions.fetch_session` implements sessions (KIP-227).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.handlers.share_fetch import WAIT_MS_MAX
 from sharegroup.broker.parts import Parts
-from sharegroup.broker.waiting import OfConnection
-from sharegroup.core.fetch_session import (
+from sharegroup.broker.waiting import WAIT_MS_MAX, OfConnection, Parked
+from sharegroup.core.sessions.fetch_session import (
     FINAL_EPOCH,
+    NO_SESSION,
     FetchKey,
     FetchPlan,
-    Picture,
-    Wanted,
+    ReportedOffsets,
+    RequestedPartition,
 )
 from sharegroup.errors import (
     KafkaError,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from sharegroup.ids import TopicId, TopicName, TopicPartition
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.batches import scan
 
-NATIVE = True
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import FetchRequest, FetchResponse
+
 TOPIC_ID_VERSION = 13
 ERROR_VERSION = 7
 LEADER_EPOCH = 0
+NO_WAIT = timedelta(0)
+ZERO_ID = UUID(int=0)
 LOG_START_VERSION = 5
 READ_COMMITTED = 1
 
+PARTITIONS_FREE = 8
+"""Partitions that a fetch may wait for without reserving more memory than its request has."""
+
+WIDE_PARTITIONS = 128
+"""Fetches of more partitions are served in slices."""
+
+PIECE_PARTITIONS = 16
+"""Partitions between two steps."""
+
+WAITING_PARTITION_BYTES = 512
+"""Approximate memory of a waiting fetch for each of its partitions, in bytes."""
+
+T = TypeVar("T")
+
+Topics = dict[UUID | str, list[Any]]
+"""The partitions of a response, by topic id or topic name."""
+
 Aborted = tuple[tuple[int, int], ...]
-"""Producer ids, each with the first offset of an aborted transaction."""
+"""Aborted transactions: producer id and first offset of each."""
 
 
 class Read(NamedTuple):
-    """What one look at a partition brought."""
+    """The result of reading one partition."""
 
     error: KafkaError | None
     high_watermark: int
@@ -59,66 +85,273 @@ class Read(NamedTuple):
     start_offset: int
     records: bytes
     aborted: Aborted | None
-    """None for who reads uncommitted records too."""
+    """None if the client also reads uncommitted records."""
 
 
-def handle(parts: Parts, context: Context, request: Any) -> Any:
+def handle(
+    parts: Parts, context: RequestContext, request: FetchRequest
+) -> FetchResponse | Later[FetchResponse | Wide[FetchResponse]]:
+    return _fetch(parts, context, request, dict(_named(request)))
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: FetchRequest
+) -> Steps[FetchResponse | Later[FetchResponse | Wide[FetchResponse]]]:
+    """Collect the partitions of a large request in steps, then fetch."""
+    named: dict[FetchKey, RequestedPartition] = {}
+    for key, wanted in _named(request):
+        named[key] = wanted
+        if len(named) & STEP_MASK == 0:
+            yield
+    return _fetch(parts, context, request, named)
+
+
+def _fetch(
+    parts: Parts,
+    context: RequestContext,
+    request: FetchRequest,
+    named: dict[FetchKey, RequestedPartition],
+) -> FetchResponse | Later[FetchResponse | Wide[FetchResponse]]:
     plan = parts.fetch_sessions.plan(
         getattr(request, "session_id", 0),
         getattr(request, "session_epoch", FINAL_EPOCH),
         connection_id=context.connection_id,
-        named=_named(request),
+        named=named,
         forgotten=_forgotten(request),
+        now_ms=parts.clock.now_ms(),
+        uses_topic_ids=request.__version__ >= TOPIC_ID_VERSION,
     )
     fetch = _Fetch(parts, context, request, plan)
-    found = fetch.look(last=request.max_wait <= timedelta(0))
-    return found if found is not None else fetch.wait()
+    if len(plan.partitions) > WIDE_PARTITIONS:
+        return Later(fetch.in_slices())
+    found = fetch.look(last=request.max_wait <= NO_WAIT)
+    if found is None and not fetch.may_wait():
+        found = fetch.look(last=True)
+    return found if found is not None else Later(fetch.wait())
 
 
-def refuse(request: Any, error: KafkaError) -> Any:
+def refuse(request: FetchRequest, error: KafkaError) -> FetchResponse:
     messages = _messages(request.__version__)
     fields: dict[str, Any] = {"throttle_time": NO_THROTTLE, "responses": ()}
     if request.__version__ >= ERROR_VERSION:
         fields["error_code"] = error_code(error)
-    return messages.FetchResponse(**fields)
+    response: FetchResponse = messages.FetchResponse(**fields)
+    return response
 
 
 class _Fetch:
-    """One request, looked at now and maybe again."""
+    """One request, answered at once or when enough records are visible.
 
-    __slots__ = ("_committed_only", "_connection", "_found", "_parts", "_plan", "_request")
+    While it waits, it keeps the number of readable bytes of each partition and measures only
+    partitions that were woken.  Records are read once, for the response.
+    """
 
-    def __init__(self, parts: Parts, context: Context, request: Any, plan: FetchPlan) -> None:
+    __slots__ = (
+        "_answers",
+        "_bytes_max",
+        "_committed_only",
+        "_connection",
+        "_failed",
+        "_keys",
+        "_number",
+        "_parts",
+        "_plan",
+        "_request",
+        "_sizes",
+        "_total",
+    )
+
+    def __init__(
+        self, parts: Parts, context: RequestContext, request: FetchRequest, plan: FetchPlan
+    ) -> None:
         self._parts = parts
+        self._answers = context.answers
+        self._number = context.request_number
         self._connection = OfConnection(context.connection_id)
         self._request = request
         self._committed_only = getattr(request, "isolation_level", 0) == READ_COMMITTED
         self._plan = plan
-        self._found: dict[FetchKey, TopicPartition] = {}  # What may wake it.
+        self._bytes_max: int | None = None
+        """Limit of the whole response in bytes; None until it is first needed."""
+        self._keys: dict[TopicIdPartition, FetchKey] = {}
+        self._sizes: dict[FetchKey, int] = {}
+        self._total = 0
+        self._failed = False
 
-    def look(self, *, last: bool) -> Any:
-        """The response, or None while there is too little to answer."""
-        server_bytes = self._parts.config.server.fetch_bytes_max
-        bytes_left = min(self._request.max_bytes, server_bytes)
-        reads: dict[FetchKey, Read] = {}
-        total = 0
-        for key, wanted in self._plan.wanted.items():
-            limit = min(wanted.bytes_max, bytes_left - total)
-            # The first batch of a request is sent whole however large it is, later ones fit.
-            reads[key] = self._read(key, wanted, bytes_max=limit, whole_batch=total == 0)
-            total += len(reads[key].records)
-        failed = any(read.error is not None for read in reads.values())
-        if total < self._request.min_bytes and not failed and not last and reads:
+    def look(self, *, last: bool) -> FetchResponse | None:
+        """Return the response, or None while there are too few bytes for one."""
+        if not last and self._request.min_bytes > 1:
+            self._measure_all(self._plan.partitions)
+            if not self._is_enough():
+                return None
+        return self._answer(last=last)
+
+    def _look_steps(self, *, last: bool) -> Steps[FetchResponse | None]:
+        """Like `look`, in steps."""
+        wanted = self._plan.partitions
+        if not last and self._request.min_bytes > 1:
+            for keys in _pieces(wanted):
+                self._measure_all(keys)
+                yield
+            if not self._is_enough():
+                return None
+        reading = self._begin(last=last)
+        if reading is None:
+            if not self._keys:
+                for keys in _pieces(wanted):
+                    self._measure_all(keys)
+                    yield
             return None
-        return self._respond(reads)
+        for items in _pieces(wanted.items()):
+            self._read_all(reading, items)
+            yield
+        if not (reading.total or last or self._may_be_empty(reading)):
+            return None
+        if reading.total:
+            self._answers.reserve(self._number, reading.total)
+        topics: Topics = {}
+        for reads in _pieces(reading.reads):
+            self._add_news(topics, reads)
+            yield
+        return self._respond(topics, reading)
 
-    def wait(self) -> asyncio.Future[Any]:
+    def _answer(self, *, last: bool) -> FetchResponse | None:
+        """Read the partitions and return the response, or None if the fetch has to wait."""
+        reading = self._begin(last=last)
+        if reading is None:
+            if not self._keys:
+                self._measure_all(self._plan.partitions)
+            return None
+        self._read_all(reading, self._plan.partitions.items())
+        if reading.total:
+            self._answers.reserve(self._number, reading.total)
+        elif not (last or self._may_be_empty(reading)):
+            return None
+        self._add_news(topics := Topics(), reading.reads)
+        return self._respond(topics, reading)
+
+    def may_wait(self) -> bool:
+        """Reserve the memory of a waiting fetch; return False if there is not enough."""
+        if len(self._plan.partitions) <= PARTITIONS_FREE:
+            return True
+        waiting_bytes = len(self._plan.partitions) * WAITING_PARTITION_BYTES
+        if waiting_bytes > self._answers.room(self._number):
+            return False
+        self._answers.reserve(self._number, waiting_bytes)
+        return True
+
+    def wait(self) -> asyncio.Future[FetchResponse]:
+        """Park the fetch; it is tried again when it may have enough bytes, and at its deadline."""
         wait_ms = self._request.max_wait // timedelta(milliseconds=1)
         return self._parts.waiting.park(
-            lambda last: self.look(last=last),
-            keys=(self._connection, *self._found.values()),
+            self._attempt,
+            keys=(self._connection, *self._keys),
             deadline_ms=self._parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX),
+            woken=self._woken,
         )
+
+    async def in_slices(self) -> Wide[FetchResponse]:
+        """Serve a fetch of many partitions in slices, and wait if it has too few bytes.
+
+        The work ends when the connection closes.
+        """
+        parts, owner = self._parts, self._connection.connection_id
+        wait_ms = self._request.max_wait // timedelta(milliseconds=1)
+        deadline_ms = parts.clock.now_ms() + min(max(0, wait_ms), WAIT_MS_MAX)
+        last, is_reserved, tried_again = wait_ms <= 0, False, False
+        while True:
+            found = await parts.slices.later(partial(self._look_steps, last=last), owner)
+            if found is not None:
+                return Wide(found)
+            is_reserved = is_reserved or self.may_wait()
+            if not is_reserved:
+                last = True
+                continue
+            parked = parts.waiting.park_open(
+                lambda ended: ended if ended or self._is_enough() else None,
+                keys=(self._connection,),
+                deadline_ms=deadline_ms,
+                woken=self._woken,
+            )
+            await parts.slices.later(partial(self._watch, parked), owner)
+            if self._is_enough() and self._answers.room(self._number) > 0 and not tried_again:
+                tried_again = True  # New records arrived while partitions were measured.
+                parked.answer.cancel()
+                continue
+            last, tried_again = await parked.answer, False
+
+    def _watch(self, parked: Parked[bool]) -> Steps[None]:
+        """Watch all known partitions, and measure each again so that no new record is missed."""
+        for count, (log_key, key) in enumerate(list(self._keys.items())):
+            self._parts.waiting.watch(parked, log_key)
+            self._measure(key)
+            if count % PIECE_PARTITIONS == 0:
+                yield
+
+    def _attempt(self, last: bool) -> FetchResponse | None:
+        return self._answer(last=last) if last or self._is_enough() else None
+
+    def _woken(self, log_key: Hashable) -> None:
+        """Measure a woken partition; the connection's own key only signals room for a response."""
+        key = self._keys.get(log_key)  # type: ignore[call-overload]
+        if key is not None:
+            self._measure(key)
+
+    def _measure(self, key: FetchKey) -> None:
+        """Update the number of bytes that a partition has for this fetch."""
+        try:
+            log, end = self._readable(key, wanted := self._plan.partitions[key])
+            size = 0
+            if wanted.fetch_offset < end:
+                size = min(max(1, wanted.bytes_max), log.bytes_from(wanted.fetch_offset, end=end))
+        except KafkaError:
+            self._failed = True  # A response is due at once and will contain the error.
+            return
+        self._total += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+
+    def _measure_all(self, keys: Iterable[FetchKey]) -> None:
+        for key in keys:
+            self._measure(key)
+
+    def _is_enough(self) -> bool:
+        if self._failed or not self._plan.partitions or self._request.min_bytes <= 0:
+            return True
+        bytes_min: int = self._request.min_bytes
+        if self._bytes_max is None:
+            # A response never has more, so a larger min_bytes would never be reached.
+            self._bytes_max = min(
+                self._request.max_bytes,
+                self._parts.config.server.fetch_bytes_max,
+                sum(wanted.bytes_max for wanted in self._plan.partitions.values()),
+            )
+        return self._total >= min(max(1, self._bytes_max), bytes_min)
+
+    def _begin(self, *, last: bool) -> _Reads | None:
+        """Return a reading with its limit in bytes, or None if the fetch must wait for room."""
+        room = self._answers.room(self._number)
+        if room <= 0 and not last:
+            self._answers.want(self._connection)
+            return None
+        server_bytes = self._parts.config.server.fetch_bytes_max
+        return _Reads(min(self._request.max_bytes, server_bytes, room), has_room=room > 0)
+
+    def _read_all(
+        self, reading: _Reads, items: Iterable[tuple[FetchKey, RequestedPartition]]
+    ) -> None:
+        for key, wanted in items:
+            limit = min(wanted.bytes_max, reading.bytes_max - reading.total)
+            # The first batch is sent whole whatever its size, so a consumer can get past it.
+            whole = reading.total == 0 and reading.has_room
+            read = self._read(key, wanted, bytes_max=limit, whole_batch=whole)
+            reading.reads.append((key, read))
+            reading.total += len(read.records)
+            if read.error is not None:
+                reading.failed = True
+
+    def _may_be_empty(self, reading: _Reads) -> bool:
+        """Whether a response without records is due already."""
+        return reading.failed or not reading.reads or self._request.min_bytes <= 0
 
     def _log(self, key: FetchKey) -> PartitionLog:
         topic, partition = key
@@ -126,20 +359,28 @@ class _Fetch:
             return self._parts.topics.identified(TopicId(topic), partition)[1]
         return self._parts.topics.named(TopicName(topic), partition)[1]
 
-    def _read(self, key: FetchKey, wanted: Wanted, *, bytes_max: int, whole_batch: bool) -> Read:
+    def _readable(self, key: FetchKey, wanted: RequestedPartition) -> tuple[PartitionLog, int]:
+        """Return the log of a partition, and the offset below which this fetch may read."""
+        log = self._log(key)
+        self._keys[log.key] = key
+        if wanted.leader_epoch > LEADER_EPOCH:
+            # No leader epoch is older than this one, so none is fenced; -1 means no epoch.
+            raise UnknownLeaderEpoch(
+                f"{key[0]}-{key[1]}: the leader epoch is {LEADER_EPOCH}, not {wanted.leader_epoch}"
+            )
+        if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+            raise OffsetOutOfRange(
+                f"{key[0]}-{key[1]}: offset {wanted.fetch_offset} is outside the log, which "
+                f"holds {log.start_offset} to {log.high_watermark}"
+            )
+        return log, log.last_stable_offset if self._committed_only else log.high_watermark
+
+    def _read(
+        self, key: FetchKey, wanted: RequestedPartition, *, bytes_max: int, whole_batch: bool
+    ) -> Read:
+        offset = wanted.fetch_offset
         try:
-            log = self._log(key)
-            self._found[key] = log.key
-            _check_epoch(key, wanted.leader_epoch)
-            offset, end = wanted.fetch_offset, log.high_watermark
-            if not log.start_offset <= offset <= log.end_offset:
-                raise OffsetOutOfRange(
-                    f"{key[0]}-{key[1]}: offset {offset} is outside the log, which "
-                    f"holds {log.start_offset} to {end}"
-                )
-            stable = log.last_stable_offset
-            if self._committed_only:
-                end = stable
+            log, end = self._readable(key, wanted)
             records = b""
             if offset < end and (bytes_max > 0 or whole_batch):
                 records = log.read(offset, end=end, bytes_max=max(0, bytes_max))
@@ -147,24 +388,43 @@ class _Fetch:
                     records = b""
             aborted = _aborted(log, offset, end, records) if self._committed_only else None
         except KafkaError as error:
-            return Read(error, -1, -1, -1, b"", None)
+            # The traceback refers to this frame, so keeping it would make a reference cycle.
+            return Read(error.with_traceback(None), -1, -1, -1, b"", None)
+        stable = log.last_stable_offset
         return Read(None, log.high_watermark, stable, log.start_offset, records, aborted)
 
-    def _respond(self, reads: dict[FetchKey, Read]) -> Any:
+    def _add_news(self, topics: Topics, reads: Iterable[tuple[FetchKey, Read]]) -> None:
+        """Add the partitions of the response; if it is incremental, only those with changes."""
         messages = _messages(self._request.__version__)
         sessions, session_id = self._parts.fetch_sessions, self._plan.session_id
-        topics: dict[UUID | str, list[Any]] = {}
-        for key, read in reads.items():
-            picture = Picture(read.high_watermark, read.start_offset)
-            news = sessions.news(session_id, key, picture) or bool(read.records or read.error)
-            if news or not self._plan.incremental:
+        for key, read in reads:
+            news = session_id != NO_SESSION and sessions.news(
+                session_id, key, ReportedOffsets(read.high_watermark, read.start_offset)
+            )
+            if news or read.records or read.error or not self._plan.incremental:
                 topics.setdefault(key[0], []).append(messages.partition(key[1], read))
-        sessions.records_returned(session_id, [key for key, read in reads.items() if read.records])
-        return messages.response(session_id, topics)
+
+    def _respond(self, topics: Topics, reading: _Reads) -> FetchResponse:
+        session_id = self._plan.session_id
+        if session_id != NO_SESSION:
+            returned = [key for key, read in reading.reads if read.records]
+            self._parts.fetch_sessions.records_returned(session_id, returned)
+        return _messages(self._request.__version__).response(session_id, topics)
+
+
+@dataclass(slots=True)
+class _Reads:
+    """The reads of one response: at most ``bytes_max``, or one larger batch if `has_room`."""
+
+    bytes_max: int
+    has_room: bool
+    reads: list[tuple[FetchKey, Read]] = field(default_factory=list)
+    total: int = 0
+    failed: bool = False
 
 
 class _Messages:
-    """The response classes of one version, and how to fill them."""
+    """Builds responses of one version from its response classes."""
 
     def __init__(self, version: int) -> None:
         module = response_module(1, version)
@@ -175,37 +435,37 @@ class _Messages:
         self._version = version
 
     def partition(self, index: int, read: Read) -> Any:
-        fields = {
-            "partition_index": index,
-            "error_code": ErrorCode.none if read.error is None else error_code(read.error),
-            "high_watermark": read.high_watermark,
-            "last_stable_offset": read.last_stable_offset,
-            "log_start_offset": read.start_offset,
-            "aborted_transactions": self._transactions(read.aborted),
-            "records": read.records,
-        }
-        if self._version < LOG_START_VERSION:
-            del fields["log_start_offset"]
-        return self._partition(**fields)
+        error, high_watermark, last_stable_offset, start_offset, records, aborted = read
+        start = {"log_start_offset": start_offset} if self._version >= LOG_START_VERSION else {}
+        return self._partition(
+            partition_index=index,
+            error_code=ErrorCode.none if error is None else error_code(error),
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            aborted_transactions=None if aborted is None else self._transactions(aborted),
+            records=records,
+            **start,
+        )
 
-    def _transactions(self, aborted: Aborted | None) -> tuple[Any, ...] | None:
-        if aborted is None or self._aborted is None:
+    def _transactions(self, aborted: Aborted) -> tuple[Any, ...] | None:
+        if self._aborted is None:
             return None
         return tuple(
             self._aborted(producer_id=producer_id, first_offset=first)
             for producer_id, first in aborted
         )
 
-    def response(self, session_id: int, topics: dict[UUID | str, list[Any]]) -> Any:
-        which = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
+    def response(self, session_id: int, topics: Topics) -> FetchResponse:
+        topic_field = "topic_id" if self._version >= TOPIC_ID_VERSION else "topic"
         responses = tuple(
-            self._topic(**{which: topic, "partitions": tuple(partitions)})
+            self._topic(**{topic_field: topic, "partitions": tuple(partitions)})
             for topic, partitions in topics.items()
         )
         fields: dict[str, Any] = {"throttle_time": NO_THROTTLE, "responses": responses}
         if self._version >= ERROR_VERSION:
             fields |= {"error_code": ErrorCode.none, "session_id": session_id}
-        return self.FetchResponse(**fields)
+        response: FetchResponse = self.FetchResponse(**fields)
+        return response
 
 
 @cache
@@ -213,46 +473,40 @@ def _messages(version: int) -> _Messages:
     return _Messages(version)
 
 
-def _named(request: Any) -> dict[FetchKey, Wanted]:
-    return {
-        (_topic(one), partition.partition): Wanted(
-            fetch_offset=partition.fetch_offset,
-            bytes_max=partition.partition_max_bytes,
-            leader_epoch=getattr(partition, "current_leader_epoch", -1),
-        )
-        for one in request.topics
-        for partition in one.partitions
-    }
+def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield the items in lists of `PIECE_PARTITIONS`, one list for each step."""
+    remaining = iter(items)
+    while piece := list(islice(remaining, PIECE_PARTITIONS)):
+        yield piece
 
 
-def _forgotten(request: Any) -> list[FetchKey]:
+def _named(request: FetchRequest) -> Iterator[tuple[FetchKey, RequestedPartition]]:
+    """Yield the partitions of a request; a missing topic id is the zero UUID."""
+    for topic in request.topics:
+        name = topic.topic if hasattr(topic, "topic") else topic.topic_id or ZERO_ID
+        for partition in topic.partitions:
+            wanted = RequestedPartition(
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                getattr(partition, "current_leader_epoch", -1),
+            )
+            yield (name, partition.partition), wanted
+
+
+def _forgotten(request: FetchRequest) -> list[FetchKey]:
+    if not hasattr(request, "forgotten_topics_data"):
+        return []
     return [
-        (_topic(one), partition)
-        for one in getattr(request, "forgotten_topics_data", ())
-        for partition in one.partitions
+        (topic.topic if hasattr(topic, "topic") else topic.topic_id or ZERO_ID, partition)
+        for topic in request.forgotten_topics_data
+        for partition in topic.partitions
     ]
 
 
-def _topic(one: Any) -> UUID | str:
-    """A topic's name, or from version 13 on its id; no id is an id that nobody has."""
-    if hasattr(one, "topic"):
-        name: str = one.topic
-        return name
-    return one.topic_id or UUID(int=0)
-
-
 def _aborted(log: PartitionLog, offset: int, end: int, records: bytes) -> Aborted:
-    """The aborted transactions that reach into what was read."""
+    """Return the aborted transactions that overlap the records that were read."""
     found = log.aborted_transactions(offset, end) if records else ()
     if not found:
-        return ()  # Only otherwise it is worth looking where the records end.
+        return ()  # Without transactions, the end of the records need not be found.
     end = max(header.end_offset for _, header in scan(records))
     return tuple((producer_id, first) for producer_id, first, _ in found if first < end)
-
-
-def _check_epoch(key: FetchKey, epoch: int) -> None:
-    """There never was an older epoch than ours, so none is fenced; -1 does not say any."""
-    if epoch > LEADER_EPOCH:
-        raise UnknownLeaderEpoch(
-            f"{key[0]}-{key[1]}: the leader epoch is {LEADER_EPOCH}, not {epoch}"
-        )

@@ -1,14 +1,17 @@
-"""FindCoordinator (10): this broker coordinates every group.
+"""FindCoordinator (10): names this broker as the coordinator of every group.
 
-Transactions are not served, and the share coordinator is reached over the network only where its
-requests are served (ADR 0010).
+Transactions are not served. A transactional id is refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because after almost every other error librdkafka repeats the
+request without end.
+
+The share coordinator is named only if the broker serves its requests over the network (ADR 0010).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
@@ -16,26 +19,52 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE, NO_TRANSACTIONS, TRANSACTIONS
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
+from sharegroup.errors import InvalidRequest, KafkaError, TransactionalIdAuthorizationFailed
+from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.convert import downgrade, upgrade
 
-GROUP, SHARE = 0, 2
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import OlderFindCoordinatorRequest
+
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+KEYS_SINCE = 4
+"""The first version whose requests have any number of keys, or none."""
+
 SHARE_SINCE = 6
 TOPIC_ID_AND_PARTITION = re.compile(r"[A-Za-z0-9_-]{22}:-?[0-9]{1,10}")
 
 
 def handle(
-    parts: Parts, context: Context, request: FindCoordinatorRequest
+    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
+) -> Steps[FindCoordinatorResponse] | Later[FindCoordinatorResponse]:
+    if request.key_type == TRANSACTION and request.coordinator_keys:
+        return Later(_refuse_transactions(parts, context, request))
+    return _answer(parts, context, request)
+
+
+async def _refuse_transactions(
+    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        throttle_time=NO_THROTTLE,
-        coordinators=tuple(
-            _coordinator(parts, context, request.key_type, key) for key in request.coordinator_keys
-        ),
-    )
+    """Count and refuse a request; it is not counted in steps, because they may be begun twice."""
+    name = request.coordinator_keys[0]
+    parts.unserved.refused(TRANSACTIONS, client_id=context.client_id, name=name)
+    return await parts.slices.finish(_answer(parts, context, request))
+
+
+def _answer(
+    parts: Parts, context: RequestContext, request: FindCoordinatorRequest
+) -> Steps[FindCoordinatorResponse]:
+    coordinators = []
+    for index, key in enumerate(request.coordinator_keys):
+        coordinators.append(_coordinator(parts, context, request.key_type, key))
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=tuple(coordinators))
 
 
 def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
@@ -45,23 +74,24 @@ def refuse(request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinato
     )
 
 
-def from_older(request: Any, newest: type[Any]) -> FindCoordinatorRequest:
-    """Before version 4 a request asked for one key."""
+def from_older(
+    request: OlderFindCoordinatorRequest, newest: type[FindCoordinatorRequest]
+) -> FindCoordinatorRequest:
+    """Convert a request to the newest version; before version 4 it has one key."""
     upgraded = upgrade(request, newest)
-    assert isinstance(upgraded, FindCoordinatorRequest)
-    if upgraded.coordinator_keys:
-        return upgraded
-    return replace(upgraded, coordinator_keys=(request.key,))
+    if hasattr(request, "key"):
+        return replace(upgraded, coordinator_keys=(request.key,))
+    return upgraded
 
 
 def to_older(response: FindCoordinatorResponse, wanted: type[Any]) -> Any:
-    """Before version 4 the answer stood at the top of the response."""
-    if any(field.name == "coordinators" for field in fields(wanted)):
+    """Convert a response to an older version; before version 4 it has one coordinator."""
+    if wanted.__version__ >= KEYS_SINCE:
         return downgrade(response, wanted)
     return downgrade(response.coordinators[0], wanted)
 
 
-def _coordinator(parts: Parts, context: Context, key_type: int, key: str) -> Coordinator:
+def _coordinator(parts: Parts, context: RequestContext, key_type: int, key: str) -> Coordinator:
     try:
         if key_type == SHARE and parts.config.server.share_state_apis:
             _check_share(context, key)
@@ -81,23 +111,26 @@ def _coordinator(parts: Parts, context: Context, key_type: int, key: str) -> Coo
 
 
 def _check(key_type: int, key: str) -> None:
-    if key_type == 1:
-        raise CoordinatorNotAvailable(f"transactional id {key!r}: transactions are not served")
+    if key_type == TRANSACTION:
+        raise TransactionalIdAuthorizationFailed(NO_TRANSACTIONS)
     if key_type != GROUP:
         raise InvalidRequest(f"coordinator key type {key_type} of {key!r} is not served, only 0")
 
 
-def _check_share(context: Context, key: str) -> None:
-    """A share partition is named by group, topic id and partition; the group may have colons."""
+def _check_share(context: RequestContext, key: str) -> None:
+    """Raise InvalidRequest unless the key is group, topic id and partition, joined by colons.
+
+    The group id may contain colons.
+    """
     if context.api_version < SHARE_SINCE:
         raise InvalidRequest(
             f"coordinator key {key!r}: key type {SHARE} needs version {SHARE_SINCE} or newer, "
             f"not {context.api_version}"
         )
-    group_id, *rest = key.rsplit(":", 2)
-    if not group_id.strip() or TOPIC_ID_AND_PARTITION.fullmatch(":".join(rest)) is None:
+    group_id, *suffix = key.rsplit(":", 2)
+    if not group_id.strip() or TOPIC_ID_AND_PARTITION.fullmatch(":".join(suffix)) is None:
         raise InvalidRequest(
-            f"coordinator key {key!r} is no share partition: expected group:topic-id:partition"
+            f"coordinator key {key!r} is not a share partition: expected group:topic-id:partition"
         )
 
 

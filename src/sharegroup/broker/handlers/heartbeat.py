@@ -1,4 +1,4 @@
-"""Heartbeat (12): a consumer lives, and learns whether its group rebalances."""
+"""Heartbeat (12): keeps a member in its consumer group and tells it about a rebalance."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from kio.schema.errors import ErrorCode
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId
 
 
-def handle(parts: Parts, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(parts: Parts, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     parts.consumer_group_coordinator.heartbeat(
         GroupId(request.group_id),
         MemberId(request.member_id),

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): single settings of topics, groups and the broker."""
+"""IncrementalAlterConfigs (44): changes single settings of topics, groups and the broker."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from sharegroup.broker.alteration import alter_each
-from sharegroup.broker.configuration.setting_changes import Change
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.config_changes import alter_each
+from sharegroup.broker.configuration.setting_changes import SettingChange
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 
 
-async def handle(
-    parts: Parts, context: Context, request: IncrementalAlterConfigsRequest
+def handle(
+    parts: Parts, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> Later[IncrementalAlterConfigsResponse]:
+    return Later(_alter(parts, request))
+
+
+async def _alter(
+    parts: Parts, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    outcomes = await alter_each(
-        parts, request.resources, _changes, validate_only=request.validate_only
+    responses = await alter_each(
+        parts, request.resources, _changes, _response, validate_only=request.validate_only
     )
-    return IncrementalAlterConfigsResponse(
-        throttle_time=NO_THROTTLE, responses=tuple(_response(*outcome) for outcome in outcomes)
-    )
+    return IncrementalAlterConfigsResponse(throttle_time=NO_THROTTLE, responses=responses)
 
 
 def refuse(
@@ -38,12 +42,15 @@ def refuse(
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         throttle_time=NO_THROTTLE,
-        responses=tuple(_response(one, error) for one in request.resources),
+        responses=tuple(_response(resource, error) for resource in request.resources),
     )
 
 
-def _changes(resource: AlterConfigsResource, _own: Mapping[str, str]) -> tuple[Change, ...]:
-    return tuple(Change(one.name, one.config_operation, one.value) for one in resource.configs)
+def _changes(resource: AlterConfigsResource, _own: Mapping[str, str]) -> tuple[SettingChange, ...]:
+    return tuple(
+        SettingChange(config.name, config.config_operation, config.value)
+        for config in resource.configs
+    )
 
 
 def _response(

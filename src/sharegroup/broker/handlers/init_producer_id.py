@@ -1,4 +1,4 @@
-"""InitProducerId (22): an id for an idempotent producer; transactions are not served."""
+"""InitProducerId (22): assigns an id to an idempotent producer; refuses transactions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 from kio.schema.types import ProducerId
 from kio.static.primitive import i16
 
-from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.handlers import NO_THROTTLE
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
+from sharegroup.broker.handlers import NO_THROTTLE, NO_TRANSACTIONS, TRANSACTIONS
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import CoordinatorNotAvailable, KafkaError
+from sharegroup.errors import KafkaError, TransactionalIdAuthorizationFailed
 
 
-async def handle(
-    parts: Parts, context: Context, request: InitProducerIdRequest
+def handle(
+    parts: Parts, context: RequestContext, request: InitProducerIdRequest
+) -> Later[InitProducerIdResponse]:
+    return Later(_assign(parts, context, request))
+
+
+async def _assign(
+    parts: Parts, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     if request.transactional_id is not None:
-        raise CoordinatorNotAvailable(
-            f"transactional id {request.transactional_id!r}: transactions are not served"
+        parts.unserved.refused(
+            TRANSACTIONS, client_id=context.client_id, name=request.transactional_id
         )
-    # Whatever id the producer had: without a transactional id it gets a new one, as in Kafka.
+        raise TransactionalIdAuthorizationFailed(NO_TRANSACTIONS)
+    # Without a transactional id a producer always gets a new id, as in Kafka.
     producer_id = await parts.producer_ids.take()
     return InitProducerIdResponse(
         throttle_time=NO_THROTTLE,

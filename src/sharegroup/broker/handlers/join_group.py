@@ -1,4 +1,4 @@
-"""JoinGroup (11): a consumer joins its group; answered when all of its members have."""
+"""JoinGroup (11): joins a member to its consumer group; the reply waits for all members."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
-from sharegroup.core.consumer_group_member import JoinReply, JoinRequest, NewMemberId, Protocols
+from sharegroup.core.consumer_group.member import (
+    LABEL_CHARACTERS_MAX,
+    JoinReply,
+    JoinRequest,
+    NewMemberId,
+    Protocols,
+)
 from sharegroup.errors import KafkaError, MemberIdRequired
 from sharegroup.ids import GroupId, MemberId
 
@@ -25,36 +31,34 @@ NO_GENERATION = i32(-1)
 
 
 def handle(
-    parts: Parts, context: Context, request: JoinGroupRequest
-) -> Awaitable[JoinGroupResponse]:
+    parts: Parts, context: RequestContext, request: JoinGroupRequest
+) -> Later[JoinGroupResponse]:
     session_timeout_ms = count_ms(request.session_timeout)
     rebalance_timeout_ms = count_ms(request.rebalance_timeout)
     if context.api_version < REBALANCE_TIMEOUT_VERSION:
         rebalance_timeout_ms = session_timeout_ms
+    client_id = context.client_id[:LABEL_CHARACTERS_MAX]
     protocols: Protocols = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, bytes(protocol.metadata))
-    return _respond(
-        parts.consumer_group_coordinator.join(
-            JoinRequest(
-                group_id=GroupId(request.group_id),
-                member_id=MemberId(request.member_id),
-                instance_id=request.group_instance_id,
-                protocol_type=request.protocol_type,
-                protocols=protocols,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
-                client_id=context.client_id,
-                client_host=f"/{context.peer_host}",
-                new_member_id=MemberId(
-                    f"{request.group_instance_id or context.client_id}-{uuid4()}"
-                ),
-                must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
-                skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,
-            ),
-            context.connection_id,
-        )
+    pending = parts.consumer_group_coordinator.join(
+        JoinRequest(
+            group_id=GroupId(request.group_id),
+            member_id=MemberId(request.member_id),
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocols=protocols,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=max(rebalance_timeout_ms, 0),
+            client_id=client_id,
+            client_host=f"/{context.peer_host}",
+            new_member_id=MemberId(f"{request.group_instance_id or client_id}-{uuid4()}"),
+            must_return=context.api_version >= MEMBER_ID_REQUIRED_VERSION,
+            skips_assignment=context.api_version >= SKIP_ASSIGNMENT_VERSION,
+        ),
+        context.connection_id,
     )
+    return Later(_respond(pending))
 
 
 def refuse(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:

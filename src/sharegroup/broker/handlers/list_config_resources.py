@@ -1,4 +1,4 @@
-"""ListConfigResources (74): what has settings of its own, and what always can (KIP-1142)."""
+"""ListConfigResources (74): lists groups with settings, all topics, and the broker (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kio.schema.list_config_resources.v1.response import (
 from kio.static.primitive import i8
 
 from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, UnsupportedVersion
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
-"""Nothing here has settings of these; a client may ask for them all the same."""
+"""Resource types that clients may ask for, but of which this broker has no resources."""
 
 KNOWN = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 VERSION_OF_METRICS_ALONE = 0
-"""This version knows no types: it asks for those of client metrics."""
+"""The version without resource types, which asks for the resources of client metrics."""
 
 
 def handle(
-    parts: Parts, context: Context, request: ListConfigResourcesRequest
+    parts: Parts, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    wanted = {int(one) for one in request.resource_types} or KNOWN
+    wanted = {int(resource_type) for resource_type in request.resource_types} or KNOWN
     if context.api_version == VERSION_OF_METRICS_ALONE:
         wanted = {CLIENT_METRICS}
     if unknown := sorted(wanted - KNOWN):

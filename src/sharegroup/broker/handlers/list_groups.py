@@ -1,4 +1,4 @@
-"""ListGroups (16): all groups, filtered by state and type (KIP-518, KIP-848)."""
+"""ListGroups (16): lists all groups, filtered by state and type (KIP-518, KIP-848)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId as WireGroupId
 
-from sharegroup.broker.dispatch import Context, error_code
-from sharegroup.broker.groups.group_log import Kind
+from sharegroup.broker.groups.group_log import GroupType
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
+from sharegroup.steps import STEP_MASK, Steps
 
 
-def handle(parts: Parts, context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(
+    parts: Parts, context: RequestContext, request: ListGroupsRequest
+) -> Steps[ListGroupsResponse]:
     states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
-    groups = [
-        group
-        for group in _groups(parts)
-        if (not states or group.group_state.lower() in states)
-        and (not types or group.group_type.lower() in types)
-    ]
+    types = {group_type.lower() for group_type in request.types_filter}
+    groups = []
+    for index, group in enumerate(_groups(parts)):
+        if (not states or group.group_state.lower() in states) and (
+            not types or group.group_type.lower() in types
+        ):
+            groups.append(group)
+        if index & STEP_MASK == STEP_MASK:
+            yield
     return ListGroupsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=tuple(groups)
     )
@@ -40,12 +45,12 @@ def _groups(parts: Parts) -> Iterator[ListedGroup]:
             group_id=WireGroupId(share.group_id),
             protocol_type="share",
             group_state=share.state,
-            group_type=Kind.SHARE.value,
+            group_type=GroupType.SHARE.value,
         )
     for consumer in parts.consumer_group_coordinator.list_groups():
         yield ListedGroup(
             group_id=WireGroupId(consumer.group_id),
             protocol_type=consumer.protocol_type,
             group_state=consumer.state,
-            group_type=Kind.CLASSIC.value,
+            group_type=GroupType.CLASSIC.value,
         )

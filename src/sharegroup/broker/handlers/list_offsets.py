@@ -1,9 +1,15 @@
-"""ListOffsets (2): the first offset at or after a time, or one of the special ones.
+"""ListOffsets (2): returns the first offset at or after a timestamp, or a special offset.
 
-For who reads committed records only, the log ends at its last stable offset.
+For a client that reads only committed records, the log ends at its last stable offset.
+
+A lookup by timestamp may have to decompress and scan a large batch, and one request may contain
+30,000 lookups.  So the work is done in pieces (`record_jobs`).  The bytes that are decoded for one
+request are limited.  Further lookups are answered with REQUEST_TIMED_OUT, which clients retry.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
@@ -14,12 +20,14 @@ from kio.schema.list_offsets.v11.response import (
 )
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicName
-from sharegroup.storage.partition_log import PartitionLog
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment.timestamps import Allowance
+from sharegroup.wire.record_walk import Walk, WalkStep
 
 LATEST = -1
 EARLIEST = -2
@@ -29,22 +37,38 @@ LATEST_TIERED = -5
 NOT_FOUND = (-1, -1)
 READ_COMMITTED = 1
 
+PARTITIONS_PER_PAUSE = 16
+"""Partitions between two pauses, because a lookup may open the partition's log."""
 
-def handle(parts: Parts, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+
+def handle(
+    parts: Parts, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
+    response = parts.record_jobs.run(_answer(parts, request), context.connection_id)
+    return Later(response) if isinstance(response, asyncio.Task) else response
+
+
+def _answer(parts: Parts, request: ListOffsetsRequest) -> Walk[ListOffsetsResponse]:
+    """Build the response in pieces; repeated lookups are done once."""
     committed_only = request.isolation_level == READ_COMMITTED
-    return ListOffsetsResponse(
-        throttle_time=NO_THROTTLE,
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(parts, TopicName(topic.name), one, committed_only=committed_only)
-                    for one in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
+    allowance = Allowance(parts.record_jobs.bytes_max)
+    known: dict[tuple[TopicName, int, int], ListOffsetsPartitionResponse] = {}
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        name = TopicName(topic.name)
+        answers: list[ListOffsetsPartitionResponse] = []
+        for wanted in topic.partitions:
+            key = name, wanted.partition_index, wanted.timestamp
+            answer = known.get(key)
+            if answer is None:
+                answer = known[key] = yield from _partition(
+                    parts, name, wanted, allowance, committed_only=committed_only
+                )
+                if len(known) % PARTITIONS_PER_PAUSE == 0:
+                    yield WalkStep.PAUSE
+            answers.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(answers)))
+    return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -53,7 +77,9 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=tuple(_failed(one.partition_index, error) for one in topic.partitions),
+                partitions=tuple(
+                    _failed(partition.partition_index, error) for partition in topic.partitions
+                ),
             )
             for topic in request.topics
         ),
@@ -61,12 +87,17 @@ def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 
 
 def _partition(
-    parts: Parts, name: TopicName, wanted: ListOffsetsPartition, *, committed_only: bool
-) -> ListOffsetsPartitionResponse:
+    parts: Parts,
+    name: TopicName,
+    wanted: ListOffsetsPartition,
+    allowance: Allowance,
+    *,
+    committed_only: bool,
+) -> Walk[ListOffsetsPartitionResponse]:
     try:
         _, log = parts.topics.named(name, wanted.partition_index)
         end = log.last_stable_offset if committed_only else log.high_watermark
-        timestamp, offset = _find(log, wanted.timestamp, end)
+        timestamp, offset = yield from _find(log, wanted.timestamp, end, allowance)
     except KafkaError as error:
         return _failed(wanted.partition_index, error)
     return ListOffsetsPartitionResponse(
@@ -78,8 +109,13 @@ def _partition(
     )
 
 
-def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
-    """(timestamp, offset) below ``end``; -1 for what there is not."""
+def _find(
+    log: PartitionLog, timestamp: int, end: int, allowance: Allowance
+) -> Walk[tuple[int, int]]:
+    """Return the timestamp and offset of a lookup; -1 stands for a missing value.
+
+    ``end`` is the offset after the last visible record.
+    """
     if timestamp == LATEST:
         return -1, end
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -87,10 +123,10 @@ def _find(log: PartitionLog, timestamp: int, end: int) -> tuple[int, int]:
     if timestamp <= LATEST_TIERED:
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:
-        found = log.latest_timestamp()
+        found = yield from log.times.latest(allowance)
     else:
-        found = log.offset_for_timestamp(timestamp)
-    return NOT_FOUND if found is None or found[1] >= end else found
+        found = yield from log.times.first_not_older(timestamp, allowance)
+    return NOT_FOUND if found is None or found.offset >= end else found
 
 
 def _failed(partition: i32, error: KafkaError) -> ListOffsetsPartitionResponse:

@@ -1,9 +1,15 @@
-"""Metadata (3): this broker, and the topics asked for; unknown ones may be made."""
+"""Metadata (3): describes this broker and the requested topics, and may create missing topics.
+
+A request creates at most `AUTO_CREATED_MAX` topics.  Its other topics get
+UNKNOWN_TOPIC_OR_PARTITION, as in Kafka while a topic is being created.  Clients then ask again, and
+the next topics are created.  Such topics use only a part of the allowed partitions, so CreateTopics
+always has room.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -20,34 +26,49 @@ from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.configuration.topic_name import check_topic_name
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
-from sharegroup.broker.operations import ON_TOPIC
+from sharegroup.broker.operations import NOT_ASKED, ON_TOPIC
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
     InvalidRequest,
     KafkaError,
+    PolicyViolation,
     TopicAlreadyExists,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from sharegroup.ids import TopicId, TopicName
+from sharegroup.steps import STEP_ELEMENTS, STEP_MASK, Steps, run_to_end
 
 VERSION_WITHOUT_NULL_TOPICS = 0
-"""In this version an empty list of topics, later null, asks for all of them."""
+"""The version in which an empty list requests all topics; later versions use null."""
+
+AUTO_CREATED_MAX = 100
+"""Topics that one request creates; each waits for the disk and delays other changes."""
+
+SMALL_TOPICS = 8
+"""The response for more topics is built in steps."""
+
+AUTO_CREATE_PART = 2
+"""Topics are created automatically until half of `sharegroup.partitions.max` is used."""
+
+NONE_REFUSED: Mapping[str, KafkaError] = MappingProxyType({})
 
 
-async def handle(parts: Parts, context: Context, request: MetadataRequest) -> MetadataResponse:
+def handle(
+    parts: Parts, context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Steps[MetadataResponse] | Later[MetadataResponse]:
     wanted = request.topics
-    if wanted is None or (context.api_version == VERSION_WITHOUT_NULL_TOPICS and not wanted):
-        topics = [_known(parts, topic) for topic in parts.topics.catalog.topics()]
-    else:
-        create = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
-        # Once each: a small request that names a large topic often must not get a huge answer.
-        topics = [await _topic(parts, one, create=create) for one in dict.fromkeys(wanted)]
-    if request.include_topic_authorized_operations:
-        topics = [replace(topic, topic_authorized_operations=ON_TOPIC) for topic in topics]
-    return _response(parts, topics)
+    if context.api_version == VERSION_WITHOUT_NULL_TOPICS and not wanted:
+        wanted = None
+    creates = request.allow_auto_topic_creation and parts.config.server.auto_create_topics
+    if (wanted and creates) and (
+        len(wanted) > STEP_ELEMENTS or any(_is_missing(parts, topic) for topic in wanted)
+    ):
+        return Later(_with_created(parts, request, wanted))
+    described = _described(parts, request, wanted)
+    return run_to_end(described) if wanted and _is_small(parts, wanted) else described
 
 
 def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
@@ -55,22 +76,107 @@ def refuse(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
         throttle_time=NO_THROTTLE,
         brokers=(),
         topics=tuple(
-            _unknown(one.name, one.topic_id, error_code(error)) for one in request.topics or ()
+            _unknown(topic.name, topic.topic_id, error_code(error))
+            for topic in request.topics or ()
         ),
         error_code=error_code(error),
     )
 
 
-async def _topic(
-    parts: Parts, wanted: MetadataRequestTopic, *, create: bool
-) -> MetadataResponseTopic:
+def _is_missing(parts: Parts, wanted: MetadataRequestTopic) -> bool:
+    """Whether the request names a topic that does not exist and so may be created."""
+    name = wanted.name
+    return (
+        wanted.topic_id is None
+        and name is not None
+        and parts.topics.catalog.find(TopicName(name)) is None
+    )
+
+
+def _is_small(parts: Parts, wanted: Sequence[MetadataRequestTopic]) -> bool:
+    """Whether the response has so few topics and partitions that it needs no steps."""
+    if len(wanted) > SMALL_TOPICS:
+        return False
+    catalog, partitions = parts.topics.catalog, 0
+    for requested in wanted:
+        if requested.topic_id is not None:
+            topic = catalog.by_id(TopicId(requested.topic_id))
+        else:
+            topic = None if requested.name is None else catalog.find(TopicName(requested.name))
+        partitions += 0 if topic is None else topic.partition_count
+    return partitions <= STEP_ELEMENTS
+
+
+async def _with_created(
+    parts: Parts, request: MetadataRequest, wanted: Sequence[MetadataRequestTopic]
+) -> MetadataResponse:
+    """Create the missing topics as far as that is allowed, and return the response."""
+    refused: dict[str, KafkaError] = {}
+    created_count = 0
+    for topic in wanted:
+        name = topic.name
+        await parts.slices.turn()
+        if name is None or name in refused or not _is_missing(parts, topic):
+            continue
+        if created_count == AUTO_CREATED_MAX:
+            break
+        try:
+            await _create(parts, TopicName(name))
+            created_count += 1
+        except TopicAlreadyExists:
+            pass  # Another request created it while this one waited for its turn.
+        except KafkaError as error:
+            refused[name] = error.with_traceback(None)
+    return await parts.slices.finish(_described(parts, request, wanted, refused))
+
+
+async def _create(parts: Parts, name: TopicName) -> None:
+    """Create a topic with the default number of partitions, if the limit permits it."""
+    server, existing = parts.config.server, parts.topics.catalog.partition_count
+    room = server.partitions_max // AUTO_CREATE_PART
+    if existing + server.partitions_default > room:
+        raise PolicyViolation(
+            f"topic {name!r}: topics are created automatically only up to {room} partitions of all "
+            f"topics, there are {existing}; use CreateTopics, or raise sharegroup.partitions.max"
+        )
+    await parts.topics.create(name, partitions=server.partitions_default, settings={})
+
+
+def _described(
+    parts: Parts,
+    request: MetadataRequest,
+    wanted: Sequence[MetadataRequestTopic] | None,
+    refused: Mapping[str, KafkaError] = NONE_REFUSED,
+) -> Steps[MetadataResponse]:
+    """Build the response in steps; ``wanted`` is None for all topics."""
+    operations = ON_TOPIC if request.include_topic_authorized_operations else NOT_ASKED
+    topics = []
+    for topic in parts.topics.catalog.topics() if wanted is None else ():
+        topics.append((yield from _known(parts, topic, operations)))
+        yield
+    # Each topic once: a small request that repeats a large topic must not get a huge response.
+    named = set[tuple[str | None, UUID | None]]()
+    for index, wanted_topic in enumerate(wanted or ()):
+        key = (wanted_topic.name, wanted_topic.topic_id)
+        if key not in named:
+            named.add(key)
+            topics.append((yield from _topic(parts, wanted_topic, operations, refused)))
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return _response(parts, topics)
+
+
+def _topic(
+    parts: Parts, wanted: MetadataRequestTopic, operations: i32, refused: Mapping[str, KafkaError]
+) -> Steps[MetadataResponseTopic]:
     try:
-        return _known(parts, await _find(parts, wanted, create=create))
+        topic = _find(parts, wanted, refused)
     except KafkaError as error:
-        return _unknown(wanted.name, wanted.topic_id, error_code(error))
+        return _unknown(wanted.name, wanted.topic_id, error_code(error), operations)
+    return (yield from _known(parts, topic, operations))
 
 
-async def _find(parts: Parts, wanted: MetadataRequestTopic, *, create: bool) -> Topic:
+def _find(parts: Parts, wanted: MetadataRequestTopic, refused: Mapping[str, KafkaError]) -> Topic:
     if wanted.topic_id is not None:
         found = parts.topics.catalog.by_id(TopicId(wanted.topic_id))
         if found is None:
@@ -82,43 +188,52 @@ async def _find(parts: Parts, wanted: MetadataRequestTopic, *, create: bool) -> 
     topic = parts.topics.catalog.find(name)
     if topic is not None:
         return topic
-    if not create:
-        check_topic_name(name)  # What could never be a topic is told apart from what is not there.
-        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
-    try:
-        return await parts.topics.create(
-            name, partitions=parts.config.server.partitions_default, settings={}
-        )
-    except TopicAlreadyExists:
-        # Another request made it while this one waited for its turn.
-        return parts.topics.catalog.topic(name)
+    if name in refused:
+        raise refused[name]
+    check_topic_name(name)  # An invalid name is another error than a missing topic.
+    raise UnknownTopicOrPartition(f"there is no topic {name!r}")
 
 
-def _known(parts: Parts, topic: Topic) -> MetadataResponseTopic:
+def _known(parts: Parts, topic: Topic, operations: i32) -> Steps[MetadataResponseTopic]:
     node = BrokerId(parts.node.node_id)
-    return MetadataResponseTopic(
-        error_code=ErrorCode.none,
-        name=WireTopicName(topic.name),
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=tuple(
+    nodes = (node,)
+    partitions = []
+    for index in range(topic.partition_count):
+        partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.none,
                 partition_index=i32(index),
                 leader_id=node,
                 leader_epoch=i32(0),
-                replica_nodes=(node,),
-                isr_nodes=(node,),
+                replica_nodes=nodes,
+                isr_nodes=nodes,
             )
-            for index in range(topic.partition_count)
-        ),
+        )
+        if index & STEP_MASK == STEP_MASK:
+            yield
+    return MetadataResponseTopic(
+        error_code=ErrorCode.none,
+        name=WireTopicName(topic.name),
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(partitions),
+        topic_authorized_operations=operations,
     )
 
 
 def _unknown(
-    name: WireTopicName | None, topic_id: UUID | None, code: ErrorCode
+    name: WireTopicName | None,
+    topic_id: UUID | None,
+    code: ErrorCode,
+    operations: i32 = NOT_ASKED,
 ) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=topic_id,
+        partitions=(),
+        topic_authorized_operations=operations,
+    )
 
 
 def _response(parts: Parts, topics: Iterable[MetadataResponseTopic]) -> MetadataResponse:

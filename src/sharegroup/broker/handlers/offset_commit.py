@@ -1,19 +1,19 @@
-"""OffsetCommit (8): a consumer group notes how far it is; topics by id from version 10 on."""
+"""OffsetCommit (8): commits offsets of a consumer group; topics have ids from version 10 on."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.cluster.catalog import Topic
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, count_ms
 from sharegroup.broker.parts import Parts
-from sharegroup.core.consumer_group_records import CommittedOffset, OffsetCommit
-from sharegroup.core.consumer_groups import Committer
+from sharegroup.core.consumer_group.consumer_groups import Committer
+from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
 from sharegroup.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -22,30 +22,72 @@ from sharegroup.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from sharegroup.ids import GroupId, MemberId, TopicId
+from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
+from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 
-NATIVE = True
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponse,
+    )
+
 API_KEY = 8
 THROTTLE_VERSION = 3
 GROUP_NOT_FOUND_VERSION = 9
-TOPIC_ID_VERSION = 10
+
+PIECE_OFFSETS = 128
+"""Offsets of a wide commit that are written as one batch."""
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What is asked: the offsets that can be committed, and why the others cannot."""
+    """The offsets of a request that can be committed, and the errors of the others."""
 
-    request: Any
+    request: OffsetCommitRequest
     offsets: list[OffsetCommit] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """The position in the request of each of ``offsets``; see ``refused``."""
     refused: dict[tuple[int, int], KafkaError] = field(default_factory=dict)
-    """By position in the request: of the topic, of the partition in it."""
+    """Errors by position in the request: index of the topic, index of the partition in it."""
 
 
-def handle(parts: Parts, context: Context, request: Any) -> Any:
-    plan = _plan(parts, request)
-    if not plan.offsets:
-        return _response(plan, None)
+def handle(
+    parts: Parts, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+    plan = run_to_end(_plan(parts, request))
+    pending = _commit(parts, context, request, plan.offsets)
+    if isinstance(pending, Awaitable):
+        return Later(_respond(plan, pending))
+    return run_to_end(_response(plan, pending))
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: OffsetCommitRequest
+) -> Steps[Later[Wide[OffsetCommitResponse]]]:
+    """Commit many offsets in pieces, each of which is written on its own and may fail.
+
+    After a crash the offsets of some pieces may be missing, but no response confirmed them.
+    """
+    plan = yield from _plan(parts, request)
+    pieces: list[tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]] = []
+    for begin in range(0, len(plan.offsets), PIECE_OFFSETS):
+        end = begin + PIECE_OFFSETS
+        pending = _commit(parts, context, request, plan.offsets[begin:end])
+        pieces.append((plan.places[begin:end], pending))
+        yield
+    return Later(_respond_wide(parts, plan, pieces))
+
+
+def _commit(
+    parts: Parts, context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetCommit]
+) -> Awaitable[None] | KafkaError | None:
+    """Write offsets as one batch, or return the error that prevents it."""
+    if not offsets:
+        return None
     committer = Committer(
         GroupId(request.group_id),
         MemberId(request.member_id),
@@ -53,64 +95,72 @@ def handle(parts: Parts, context: Context, request: Any) -> Any:
         request.generation_id_or_member_epoch,
     )
     try:
-        pending = parts.consumer_group_coordinator.commit(committer, tuple(plan.offsets))
+        return parts.consumer_group_coordinator.commit(committer, tuple(offsets))
     except GroupIdNotFound as error:
         if context.api_version >= GROUP_NOT_FOUND_VERSION or committer.generation < 0:
-            return _response(plan, error)
-        return _response(plan, IllegalGeneration(str(error)))
+            return error.with_traceback(None)
+        return IllegalGeneration(str(error))
     except KafkaError as error:
-        return _response(plan, error)
-    return _respond(plan, pending)
+        return error.with_traceback(None)
 
 
-def refuse(request: Any, error: KafkaError) -> Any:
-    return _response(_Plan(request), error)
+def refuse(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    return run_to_end(_response(_Plan(request), error))
 
 
-def _plan(parts: Parts, request: Any) -> _Plan:
+def _plan(parts: Parts, request: OffsetCommitRequest) -> Steps[_Plan]:
     plan = _Plan(request)
     now_ms = parts.clock.wall_ms()
-    # Clients from before 2018 say themselves how long an offset is to be kept; -1 is no answer.
+    # Clients from before 2018 set the retention of an offset; -1 means the broker's default.
     retention = getattr(request, "retention_time", None)
     retention_ms = -1 if retention is None else count_ms(retention)
     expires_ms = None if retention_ms < 0 else now_ms + retention_ms
     note_bytes_max = parts.config.consumer_group.offset_metadata_bytes_max
-    for place, wanted in enumerate(request.topics):
-        for index, one in enumerate(wanted.partitions):
-            note = one.committed_metadata or ""
+    topics: Iterable[OffsetCommitRequestTopic] = request.topics
+    count = 0
+    for place, wanted in enumerate(topics):
+        partitions: Iterable[OffsetCommitRequestPartition] = wanted.partitions
+        for index, partition in enumerate(partitions):
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            note = partition.committed_metadata or ""
             try:
-                topic = _topic(parts, wanted, one.partition_index)
+                topic = _topic(parts, wanted, partition.partition_index)
                 if len(note) > note_bytes_max:
                     raise OffsetMetadataTooLarge(
-                        f"group {request.group_id!r}, {topic.name}-{one.partition_index}: "
+                        f"group {request.group_id!r}, {topic.name}-{partition.partition_index}: "
                         f"metadata of {len(note)} is longer than {note_bytes_max}"
                     )
             except KafkaError as error:
-                plan.refused[place, index] = error
+                plan.refused[place, index] = error.with_traceback(None)
                 continue
-            committed = CommittedOffset(
-                one.committed_offset,
-                getattr(one, "committed_leader_epoch", -1),
+            committed = OffsetAndMetadata(
+                partition.committed_offset,
+                getattr(partition, "committed_leader_epoch", -1),
                 note,
                 now_ms,
                 expires_ms,
                 topic.topic_id if expires_ms is None else None,
             )
+            plan.places.append((place, index))
             plan.offsets.append(
-                OffsetCommit(GroupId(request.group_id), topic.name, one.partition_index, committed)
+                OffsetCommit(
+                    GroupId(request.group_id), topic.name, partition.partition_index, committed
+                )
             )
     return plan
 
 
-def _topic(parts: Parts, wanted: Any, partition: int) -> Topic:
-    """The topic that is meant, if it has the partition."""
+def _topic(parts: Parts, wanted: OffsetCommitRequestTopic, partition: int) -> Topic:
+    """Return the topic that the request names; raise if it lacks the partition."""
     catalog = parts.topics.catalog
-    if wanted.__version__ >= TOPIC_ID_VERSION:
+    if hasattr(wanted, "topic_id"):
         found = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
         if found is None:
             raise UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
     else:
-        found = catalog.topic(wanted.name)
+        found = catalog.topic(TopicName(wanted.name))
     if not 0 <= partition < found.partition_count:
         raise UnknownTopicOrPartition(
             f"topic {found.name!r} has partitions 0 to {found.partition_count - 1}, not {partition}"
@@ -118,37 +168,59 @@ def _topic(parts: Parts, wanted: Any, partition: int) -> Topic:
     return found
 
 
-async def _respond(plan: _Plan, pending: Awaitable[None]) -> Any:
+async def _respond(plan: _Plan, pending: Awaitable[None]) -> OffsetCommitResponse:
+    return run_to_end(_response(plan, await _failure(pending)))
+
+
+async def _respond_wide(
+    parts: Parts,
+    plan: _Plan,
+    pieces: list[tuple[list[tuple[int, int]], Awaitable[None] | KafkaError | None]],
+) -> Wide[OffsetCommitResponse]:
+    for places, pending in pieces:
+        error = await _failure(pending) if isinstance(pending, Awaitable) else pending
+        if error is not None:
+            plan.refused.update(dict.fromkeys(places, error))
+        await parts.slices.turn()
+    return Wide(await parts.slices.finish(_response(plan, None)))
+
+
+async def _failure(pending: Awaitable[None]) -> KafkaError | None:
     try:
         await pending
     except KafkaError as error:
-        return _response(plan, error)
-    return _response(plan, None)
+        return error
+    return None
 
 
-def _response(plan: _Plan, error: KafkaError | None) -> Any:
-    """``error`` is what became of the offsets that could have been committed."""
+def _response(plan: _Plan, error: KafkaError | None) -> Steps[OffsetCommitResponse]:
+    """Return the response; ``error`` applies to all offsets that `_Plan` did not refuse."""
     request = plan.request
     messages = response_module(API_KEY, request.__version__)
-    rest = ErrorCode.none if error is None else error_code(error)
+    default_code = ErrorCode.none if error is None else error_code(error)
+    named_topics: Iterable[OffsetCommitRequestTopic] = request.topics
     topics = []
-    for place, wanted in enumerate(request.topics):
-        partitions = tuple(
-            messages.OffsetCommitResponsePartition(
-                partition_index=one.partition_index,
-                error_code=(
-                    error_code(plan.refused[place, index])
-                    if (place, index) in plan.refused
-                    else rest
-                ),
+    count = 0
+    for place, wanted in enumerate(named_topics):
+        named: Iterable[OffsetCommitRequestPartition] = wanted.partitions
+        partitions = []
+        for index, partition in enumerate(named):
+            count += 1
+            if count & STEP_MASK == 0:
+                yield
+            refused = plan.refused.get((place, index))
+            partitions.append(
+                messages.OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=default_code if refused is None else error_code(refused),
+                )
             )
-            for index, one in enumerate(wanted.partitions)
+        topic_fields = (
+            {"topic_id": wanted.topic_id} if hasattr(wanted, "topic_id") else {"name": wanted.name}
         )
-        which = (
-            {"topic_id": wanted.topic_id}
-            if request.__version__ >= TOPIC_ID_VERSION
-            else {"name": wanted.name}
+        topics.append(
+            messages.OffsetCommitResponseTopic(**topic_fields, partitions=tuple(partitions))
         )
-        topics.append(messages.OffsetCommitResponseTopic(**which, partitions=partitions))
     throttle = {} if request.__version__ < THROTTLE_VERSION else {"throttle_time": NO_THROTTLE}
-    return messages.OffsetCommitResponse(**throttle, topics=tuple(topics))
+    response: OffsetCommitResponse = messages.OffsetCommitResponse(**throttle, topics=tuple(topics))
+    return response

@@ -1,11 +1,13 @@
-"""OffsetDelete (47): a consumer group forgets how far it is in topics that it does not read."""
+"""OffsetDelete (47): deletes offsets of a consumer group in topics that it does not read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
+from itertools import islice
 
 from kio.schema.errors import ErrorCode
-from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
+from kio.schema.offset_delete.v0.request import OffsetDeleteRequest, OffsetDeleteRequestPartition
 from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -13,55 +15,88 @@ from kio.schema.offset_delete.v0.response import (
 )
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.errors import KafkaError
+from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.steps import STEP_MASK, Steps, of_each, run_to_end
+
+PIECE_OFFSETS = 128
+"""Offsets of a wide request that are deleted with one write."""
 
 
 def handle(
-    parts: Parts, context: Context, request: OffsetDeleteRequest
-) -> Awaitable[OffsetDeleteResponse]:
-    pending = parts.consumer_group_coordinator.delete_offsets(
-        GroupId(request.group_id),
-        {
-            TopicName(topic.name): tuple(one.partition_index for one in topic.partitions)
-            for topic in request.topics
-        },
-    )
-    return _respond(parts.topics.catalog, request, pending)
+    parts: Parts, context: RequestContext, request: OffsetDeleteRequest
+) -> Later[OffsetDeleteResponse]:
+    return run_to_end(handle_wide(parts, context, request))
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: OffsetDeleteRequest
+) -> Steps[Later[OffsetDeleteResponse]]:
+    """Delete offsets in pieces, each of which is written on its own and may fail."""
+    coordinator, group_id = parts.consumer_group_coordinator, GroupId(request.group_id)
+    named = ((topic.name, partition) for topic in request.topics for partition in topic.partitions)
+    # A missing group fails the whole request, even a request without partitions.
+    pieces = [coordinator.delete_offsets(group_id, _by_topic(islice(named, PIECE_OFFSETS)))]
+    while piece := _by_topic(islice(named, PIECE_OFFSETS)):
+        yield
+        try:
+            pieces.append(coordinator.delete_offsets(group_id, piece))
+        except GroupIdNotFound:  # The group was deleted with its offsets.
+            break
+    return Later(_respond(parts, request, pieces))
 
 
 def refuse(request: OffsetDeleteRequest, error: KafkaError) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error_code(error), throttle_time=NO_THROTTLE, topics=())
 
 
+def _by_topic(
+    named: Iterable[tuple[str, OffsetDeleteRequestPartition]],
+) -> dict[TopicName, list[int]]:
+    partitions: dict[TopicName, list[int]] = {}
+    for name, partition in named:
+        partitions.setdefault(TopicName(name), []).append(partition.partition_index)
+    return partitions
+
+
 async def _respond(
-    catalog: Catalog,
+    parts: Parts,
     request: OffsetDeleteRequest,
-    pending: Awaitable[dict[TopicName, KafkaError]],
+    pieces: list[Awaitable[dict[TopicName, KafkaError]]],
 ) -> OffsetDeleteResponse:
-    refused = await pending
+    refused: dict[TopicName, KafkaError] = {}
+    for piece in pieces:
+        refused |= await piece
+    return await parts.slices.finish(_response(parts.topics.catalog, request, refused))
+
+
+def _response(
+    catalog: Catalog, request: OffsetDeleteRequest, refused: Mapping[TopicName, KafkaError]
+) -> Steps[OffsetDeleteResponse]:
     topics = []
     for topic in request.topics:
         name = TopicName(topic.name)
         found = catalog.find(name)
         known = 0 if found is None else found.partition_count
-        topics.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    OffsetDeleteResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=_code(refused.get(name), is_known=one.partition_index < known),
-                    )
-                    for one in topic.partitions
-                ),
-            )
-        )
+        make = partial(_partition, refused.get(name), known)
+        partitions = yield from of_each(make, topic.partitions)
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        if len(topics) & STEP_MASK == 0:
+            yield
     return OffsetDeleteResponse(
         error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=tuple(topics)
+    )
+
+
+def _partition(
+    refused: KafkaError | None, known: int, partition: OffsetDeleteRequestPartition
+) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(
+        partition_index=partition.partition_index,
+        error_code=_code(refused, is_known=partition.partition_index < known),
     )
 
 

@@ -1,161 +1,209 @@
-"""OffsetFetch (9): how far consumer groups are.
+"""OffsetFetch (9): returns the committed offsets of consumer groups.
 
-One group a request up to version 7, any number from version 8 on, topics by id from version 10
-on.  What was never committed is -1 without an error, and so is all of a group that does not
-exist or is a share group.  There are no transactions that could make an offset unstable.
+A request has one group up to version 7, and any number from version 8 on.  Topics have ids from
+version 10 on.  An offset that was never committed is -1 without an error.  So are all offsets of a
+group that does not exist or is a share group.  No offset is unstable, because there are no
+transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, Wide, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
-from sharegroup.core.consumer_group_offsets import OffsetsOfGroup
-from sharegroup.core.consumer_group_records import CommittedOffset
+from sharegroup.core.consumer_group.offsets import OffsetsOfGroup
+from sharegroup.core.consumer_group.records import OffsetAndMetadata
 from sharegroup.errors import KafkaError, UnknownTopicId
 from sharegroup.ids import GroupId, TopicId, TopicName
+from sharegroup.steps import STEP_MASK, Steps, run_to_end
 from sharegroup.wire.apis import response_module
 from sharegroup.wire.convert import downgrade
 
-NATIVE = True
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import (
+        OffsetFetchRequest,
+        OffsetFetchRequestTopic,
+        OffsetFetchResponse,
+    )
+
 API_KEY = 9
 GROUP_ERROR_VERSION = 2
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
 
 
-class Asked(NamedTuple):
-    """A group and the topics that are asked for; None stands for all it has committed in.
+class GroupAndTopics(NamedTuple):
+    """A requested group and its topics; None means all topics with committed offsets.
 
-    The same is answered once: a small request that names a large group often, each time as
-    another member, must not get a huge answer.
+    Repeated groups are answered once.  Otherwise a small request that repeats a large group, each
+    time with another member, would get a huge response.
     """
 
     group_id: GroupId
-    topics: Any
+    topics: tuple[OffsetFetchRequestTopic, ...] | None
 
 
-class Row(NamedTuple):
-    """A topic of the answer; its name, or its id, is what the client calls it by."""
+class TopicOffsets(NamedTuple):
+    """A topic of the response, with its name or its id, as in the request."""
 
-    topic: Any
-    partitions: Iterable[tuple[int, CommittedOffset | None]]
+    topic: str | UUID | None
+    partitions: Iterable[tuple[int, OffsetAndMetadata | None]]
     error: KafkaError | None = None
 
 
-def handle(parts: Parts, context: Context, request: Any) -> Any:
-    return _Answer(parts, request).give()
+def handle(
+    parts: Parts, context: RequestContext, request: OffsetFetchRequest
+) -> Later[OffsetFetchResponse | Wide[OffsetFetchResponse]]:
+    return Later(_CommittedOffsets(parts, request).response(context.connection_id))
 
 
-def refuse(request: Any, error: KafkaError) -> Any:
-    groups = tuple(_refused(request, asked, error) for asked in _asked(request))
+def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
+    asked = run_to_end(_asked(request))
+    groups = tuple(run_to_end(_refused(request, group, error)) for group in asked)
     return _response(request, groups)
 
 
-def to_older(response: Any, wanted: type[Any]) -> Any:
-    """Before version 8 there was one group, and what is its own stood at the top."""
+def to_older(response: OffsetFetchResponse, wanted: type[Any]) -> Any:
+    """Convert a response to a version before 8, which has one group at the top level."""
     return downgrade(response.groups[0], wanted)
 
 
-class _Answer:
-    """What all groups of a request have committed, as it is now; told when it is durable."""
+class _CommittedOffsets:
+    """Reads the committed offsets of all groups of a request and returns them when durable."""
 
-    def __init__(self, parts: Parts, request: Any) -> None:
+    def __init__(self, parts: Parts, request: OffsetFetchRequest) -> None:
         self._parts = parts
         self._request = request
         self._version: int = request.__version__
-        self._groups = [(asked, self._group(asked)) for asked in _asked(request)]
 
-    async def give(self) -> Any:
-        coordinator = self._parts.consumer_group_coordinator
+    async def response(self, connection_id: int) -> OffsetFetchResponse | Wide[OffsetFetchResponse]:
+        coordinator, slices = self._parts.consumer_group_coordinator, self._parts.slices
+        found = slices.run(self._read, connection_id)
+        is_wide = isinstance(found, asyncio.Future)
         groups = []
-        for asked, group in self._groups:
+        for asked, group in await found if isinstance(found, asyncio.Future) else found:
+            await slices.turn()
             try:
                 await coordinator.durable(asked.group_id)
             except KafkaError as error:
-                groups.append(_refused(self._request, asked, error))
+                groups.append(await slices.finish(_refused(self._request, asked, error)))
             else:
                 groups.append(group)
-        return _response(self._request, tuple(groups))
+        response = _response(self._request, tuple(groups))
+        return Wide(response) if is_wide else response
 
-    def _group(self, asked: Asked) -> Any:
+    def _read(self) -> Steps[list[tuple[GroupAndTopics, Any]]]:
+        found = []
+        for asked in (yield from _asked(self._request)):
+            found.append((asked, (yield from self._group(asked))))
+            if len(found) & STEP_MASK == STEP_MASK:
+                yield
+        return found
+
+    def _group(self, asked: GroupAndTopics) -> Steps[Any]:
         catalog = self._parts.topics.catalog
         try:
             committed = self._parts.consumer_group_coordinator.offsets(asked.group_id)
         except KafkaError as error:
-            return _refused(self._request, asked, error)
+            return (yield from _refused(self._request, asked, error))
         if asked.topics is None:
             rows = _every(committed, catalog, by_id=self._version >= TOPIC_ID_VERSION)
-        elif self._version >= TOPIC_ID_VERSION:
-            rows = (_by_id(one, committed, catalog) for one in asked.topics)
         else:
-            rows = (
-                Row(one.name, _looked_up(one, committed.get(TopicName(one.name), {})))
-                for one in asked.topics
-            )
-        return _group(self._request, asked, rows)
+            rows = (_of_topic(topic, committed, catalog) for topic in asked.topics)
+        return (yield from _group(self._request, asked, rows))
 
 
-def _every(committed: OffsetsOfGroup, catalog: Catalog, *, by_id: bool) -> Iterator[Row]:
-    for name, partitions in committed.items():
+def _every(committed: OffsetsOfGroup, catalog: Catalog, *, by_id: bool) -> Iterator[TopicOffsets]:
+    # Copies: offsets may be committed between two steps of the answer.
+    for name, partitions in list(committed.items()):
         if not by_id:
-            yield Row(name, partitions.items())
+            yield TopicOffsets(name, list(partitions.items()))
             continue
         topic = catalog.find(name)
         if topic is not None:
-            yield Row(topic.topic_id, partitions.items())
+            yield TopicOffsets(topic.topic_id, list(partitions.items()))
 
 
-def _by_id(wanted: Any, committed: OffsetsOfGroup, catalog: Catalog) -> Row:
+def _of_topic(
+    wanted: OffsetFetchRequestTopic, committed: OffsetsOfGroup, catalog: Catalog
+) -> TopicOffsets:
+    if hasattr(wanted, "name"):
+        partitions = committed.get(TopicName(wanted.name), {})
+        return TopicOffsets(wanted.name, _looked_up(wanted, partitions))
     topic = None if wanted.topic_id is None else catalog.by_id(TopicId(wanted.topic_id))
     if topic is None:
         unknown = UnknownTopicId(f"there is no topic with id {wanted.topic_id}")
-        return Row(wanted.topic_id, _looked_up(wanted, {}), unknown)
-    return Row(topic.topic_id, _looked_up(wanted, committed.get(topic.name, {})))
+        return TopicOffsets(wanted.topic_id, _looked_up(wanted, {}), unknown)
+    return TopicOffsets(topic.topic_id, _looked_up(wanted, committed.get(topic.name, {})))
 
 
-def _looked_up(wanted: Any, partitions: Any) -> Iterator[tuple[int, CommittedOffset | None]]:
+def _looked_up(
+    wanted: OffsetFetchRequestTopic, partitions: Mapping[int, OffsetAndMetadata]
+) -> Iterator[tuple[int, OffsetAndMetadata | None]]:
     return ((index, partitions.get(index)) for index in wanted.partition_indexes)
 
 
-def _asked(request: Any) -> list[Asked]:
-    if request.__version__ < GROUPS_VERSION:
-        return [Asked(GroupId(request.group_id), request.topics)]
-    asked = (Asked(GroupId(one.group_id), one.topics) for one in request.groups)
-    return list(dict.fromkeys(asked))
+def _asked(request: OffsetFetchRequest) -> Steps[list[GroupAndTopics]]:
+    if not hasattr(request, "groups"):
+        return [GroupAndTopics(GroupId(request.group_id), request.topics)]
+    if len(request.groups) == 1:  # Without a hash, which would visit all topics.
+        return [GroupAndTopics(GroupId(group.group_id), group.topics) for group in request.groups]
+    asked: dict[GroupAndTopics, None] = {}
+    for group in request.groups:
+        asked[GroupAndTopics(GroupId(group.group_id), group.topics)] = None
+        if len(asked) & STEP_MASK == 0:
+            yield
+    return list(asked)
 
 
-def _refused(request: Any, asked: Asked, error: KafkaError) -> Any:
-    """A group's error; version 1 has no room for it but at the partitions."""
+def _refused(request: OffsetFetchRequest, asked: GroupAndTopics, error: KafkaError) -> Steps[Any]:
+    """Return the response for a group with an error; version 1 has it at each partition."""
     if request.__version__ >= GROUP_ERROR_VERSION:
-        return _group(request, asked, (), error)
-    rows = (Row(one.name, _looked_up(one, {}), error) for one in asked.topics)
-    return _group(request, asked, rows)
+        return (yield from _group(request, asked, (), error))
+    rows = (
+        TopicOffsets(topic.name, _looked_up(topic, {}), error)
+        for topic in asked.topics or ()
+        if hasattr(topic, "name")
+    )
+    return (yield from _group(request, asked, rows))
 
 
-def _group(request: Any, asked: Asked, rows: Iterable[Row], error: KafkaError | None = None) -> Any:
+def _group(
+    request: OffsetFetchRequest,
+    asked: GroupAndTopics,
+    rows: Iterable[TopicOffsets],
+    error: KafkaError | None = None,
+) -> Steps[Any]:
     messages = _messages(request)
+    topics = []
+    for row in rows:
+        topics.append((yield from _topic(request, row)))
+        if len(topics) & STEP_MASK == STEP_MASK:
+            yield
     return messages.OffsetFetchResponseGroup(
         group_id=asked.group_id,
-        topics=tuple(_topic(request, row) for row in rows),
+        topics=tuple(topics),
         error_code=ErrorCode.none if error is None else error_code(error),
     )
 
 
-def _topic(request: Any, row: Row) -> Any:
+def _topic(request: OffsetFetchRequest, row: TopicOffsets) -> Steps[Any]:
     messages = _messages(request)
     code = ErrorCode.none if row.error is None else error_code(row.error)
     by_id = request.__version__ >= TOPIC_ID_VERSION
-    return messages.OffsetFetchResponseTopics(
-        **{"topic_id" if by_id else "name": row.topic},
-        partitions=tuple(
+    partitions = []
+    for index, found in row.partitions:
+        partitions.append(
             messages.OffsetFetchResponsePartitions(
                 partition_index=i32(index),
                 committed_offset=i64(-1 if found is None else found.offset),
@@ -163,15 +211,21 @@ def _topic(request: Any, row: Row) -> Any:
                 metadata="" if found is None else found.metadata,
                 error_code=code,
             )
-            for index, found in row.partitions
-        ),
+        )
+        if len(partitions) & STEP_MASK == STEP_MASK:
+            yield
+    return messages.OffsetFetchResponseTopics(
+        **{"topic_id" if by_id else "name": row.topic}, partitions=tuple(partitions)
     )
 
 
-def _response(request: Any, groups: tuple[Any, ...]) -> Any:
-    return _messages(request).OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
+def _response(request: OffsetFetchRequest, groups: tuple[Any, ...]) -> OffsetFetchResponse:
+    response: OffsetFetchResponse = _messages(request).OffsetFetchResponse(
+        throttle_time=NO_THROTTLE, groups=groups
+    )
+    return response
 
 
-def _messages(request: Any) -> Any:
-    """The classes that an answer is made of, before `to_older`."""
+def _messages(request: OffsetFetchRequest) -> Any:
+    """Return the module with the response classes that are used before `to_older`."""
     return response_module(API_KEY, max(request.__version__, GROUPS_VERSION))

@@ -1,48 +1,77 @@
-"""Produce (0): whole record batches are checked and appended; the reply waits for the disk.
+"""Produce (0): checks and appends whole record batches; the reply waits until they are durable.
 
-Batches stay the bytes that the producer sent: the base offset, the leader epoch and, where the
-topic wants the broker's time, the timestamp are written into their headers, nothing else.  All
-partitions of a request are appended at once, in its order, before the next request is looked
-at; that is what keeps an idempotent producer's sequences in order.
+The bytes of a batch stay as the producer sent them, except for its header.  There the broker writes
+the base offset, the leader epoch and, with ``message.timestamp.type=LogAppendTime``, the timestamp.
+All partitions of a request are appended at once, in order, before the next request is handled.
+This keeps the sequences of an idempotent producer in order.
 
-Requests are taken in the version they came in: topics are named before version 13 and have
-ids from then on, and this is a path where every microsecond counts.
+Requests are handled in the version of the client, because a conversion would slow down this hot
+path.  Topics have names before version 13, and ids from then on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Awaitable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from sharegroup.broker.cluster.topics import LogSettings
-from sharegroup.broker.dispatch import NO_REPLY, CloseConnection, Context, Encoded, error_code
+from sharegroup.broker.handler_contract import (
+    NO_REPLY,
+    CloseConnection,
+    Encoded,
+    Later,
+    RequestContext,
+    Wide,
+    error_code,
+)
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import (
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
+    InvalidTimestamp,
     InvalidTopic,
     KafkaError,
     MessageTooLarge,
 )
 from sharegroup.ids import TopicId, TopicName
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.tickets import Ticket
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.apis import response_module
-from sharegroup.wire.batches import Writable, stamp_append_time, validate
-from sharegroup.wire.records import decode_records
+from sharegroup.wire.batches import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    Writable,
+    stamp_append_time,
+    validate,
+)
+from sharegroup.wire.record_walk import small_records
 
-NATIVE = True
-TOPIC_ID_VERSION = 13
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import (
+        PartitionProduceData,
+        ProduceRequest,
+        ProduceResponse,
+        TopicProduceData,
+    )
+
 LOG_START_VERSION = 5
 ERROR_MESSAGE_VERSION = 8
 
+ZERO_ID = UUID(int=0)
+
+WIDE_MASK = 15
+"""Mask: one step for every 16 partitions of a wide request."""
+
 
 class Appended(NamedTuple):
-    """One partition's batch is in the log; durable when the ticket is."""
+    """A batch that was appended to a log; it is durable when its ticket is."""
 
     ticket: Ticket
     log: PartitionLog
@@ -50,66 +79,116 @@ class Appended(NamedTuple):
 
 
 Result = Appended | KafkaError
-Results = list[tuple[Any, list[tuple[int, Result]]]]
-"""For each topic of the request its partitions, and what became of each."""
+WaitingAppend = asyncio.Task[Result]
+"""An append that waits for the check of the keys of a large batch."""
+
+Results = list[tuple["TopicProduceData", list[tuple[int, Result | WaitingAppend]]]]
+"""The topics of a request, each with its partition indexes and their results."""
 
 
-def handle(parts: Parts, context: Context, request: Any) -> Awaitable[Any] | Any:
+def handle(
+    parts: Parts, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+    _check_request(request)
+    results: Results = []
+    are_done = True
+    for topic in request.topic_data:
+        partitions: list[tuple[int, Result | WaitingAppend]] = []
+        for data in topic.partition_data:
+            result = _append(parts, topic, data)
+            partitions.append((data.index, result))
+            if type(result) is Appended:
+                are_done = are_done and result.ticket.done
+            elif isinstance(result, asyncio.Task):
+                are_done = False
+        results.append((topic, partitions))
+    if request.acks == 0:
+        return _without_reply(results)
+    if are_done:
+        return _response(context.api_version, results)
+    return Later(_when_durable(context.api_version, results))
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: ProduceRequest
+) -> Steps[Encoded | Later[Encoded | Wide[ProduceResponse]]]:
+    """Append to many partitions in steps; as in Kafka, each append succeeds or fails on its own."""
+    refused: KafkaError | None = None
+    try:
+        _check_request(request)
+    except KafkaError as error:
+        if request.acks == 0:
+            raise
+        refused = error.with_traceback(None)
+    results: Results = []
+    appends = 0
+    for topic in request.topic_data:
+        partitions: list[tuple[int, Result | WaitingAppend]] = []
+        results.append((topic, partitions))
+        for data in topic.partition_data:
+            partitions.append((data.index, refused or _append(parts, topic, data)))
+            appends += 1
+            if appends & WIDE_MASK == WIDE_MASK:
+                yield
+    if request.acks == 0:
+        return _without_reply(results)
+    return Later(_when_all_durable(parts, context.api_version, results))
+
+
+def _check_request(request: ProduceRequest) -> None:
     if request.acks not in (-1, 0, 1):
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
     if request.transactional_id is not None:
         raise InvalidRequest(
             f"transactional id {request.transactional_id!r}: transactions are not served"
         )
-    results = [
-        (topic, [(one.index, _append(parts, topic, one)) for one in topic.partition_data])
-        for topic in request.topic_data
-    ]
-    if request.acks == 0:
-        return _without_reply(results)
-    if all(
-        isinstance(result, KafkaError) or result.ticket.done
-        for _, partitions in results
-        for _, result in partitions
-    ):
-        return _response(context.api_version, results)
-    return _when_durable(context.api_version, results)
 
 
-def refuse(request: Any, error: KafkaError) -> Any:
+def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     if request.acks == 0:
-        # Nobody reads an answer; a closed connection is the only way to be heard.
+        # With acks=0 there is no response; a closed connection is the only way to report it.
         raise CloseConnection(str(error)) from error
     results: Results = [
-        (topic, [(one.index, error) for one in topic.partition_data])
+        (topic, [(partition.index, error) for partition in topic.partition_data])
         for topic in request.topic_data
     ]
     return _response(request.__version__, results)
 
 
-def _append(parts: Parts, topic: Any, data: Any) -> Result:
+def _append(
+    parts: Parts, topic: TopicProduceData, data: PartitionProduceData
+) -> Result | WaitingAppend:
     try:
         if hasattr(topic, "name"):
             found, log = parts.topics.named(TopicName(topic.name), data.index)
         else:
-            found, log = parts.topics.identified(TopicId(topic.topic_id), data.index)
+            found, log = parts.topics.identified(TopicId(topic.topic_id or ZERO_ID), data.index)
         if found.is_internal:
             raise InvalidTopic(f"{found.name!r} is internal: only the broker writes to it")
         settings = parts.topics.settings(found)
-        batch = data.records
-        _check(batch, settings, f"{found.name}-{data.index}")
+        batch: Any = data.records  # Dispatch has it decoded as a `Writable`, which kio cannot say.
         now_ms = parts.clock.wall_ms()
-        if settings.append_time:
-            stamp_append_time(batch, now_ms)
-        ticket = log.append(batch, now_ms=now_ms)
+        header = _check(batch, settings, f"{found.name}-{data.index}", now_ms)
+        if settings.compaction is not None or parts.key_checks.last:
+            later = _check_keys(parts, log, batch, header, settings)
+            if later is not None:
+                return later
+        return _written(log, batch, settings, now_ms)
     except KafkaError as error:
         return error
-    return Appended(ticket, log, now_ms if settings.append_time else None)
 
 
-def _check(batch: Writable | None, settings: LogSettings, where: str) -> None:
+def _written(log: PartitionLog, batch: Writable, settings: LogSettings, now_ms: int) -> Appended:
+    if settings.append_time:
+        stamp_append_time(batch, now_ms)
+        return Appended(log.append(batch, now_ms=now_ms), log, now_ms)
+    return Appended(log.append(batch, now_ms=now_ms), log, None)
+
+
+def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: int) -> BatchHeader:
+    """Return the header of the only batch; raise if there is not exactly one valid batch."""
     if not batch:
-        raise InvalidRecord(f"{where}: one record batch is needed, none came")
+        raise InvalidRecord(f"{where}: expected one record batch, found none")
     if len(batch) > settings.message_bytes_max:
         raise MessageTooLarge(
             f"{where}: the batch has {len(batch)} bytes, max.message.bytes is "
@@ -120,28 +199,74 @@ def _check(batch: Writable | None, settings: LogSettings, where: str) -> None:
     except KafkaError as error:
         raise type(error)(f"{where}: {error}") from error
     if len(headers) != 1:
-        raise InvalidRecord(f"{where}: one record batch is allowed, {len(headers)} came")
-    if settings.compaction is not None:
-        _check_keys(batch, where)
-    if headers[0].is_transactional:
+        raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
+    header = headers[0]
+    if header.is_transactional:
         raise InvalidRecord(f"{where}: transactions are not served")
+    if not settings.append_time:
+        # Only the timestamps in the header are checked, not those of each record.
+        first, largest = header.first_timestamp, header.max_timestamp
+        earliest = now_ms - settings.timestamp_before_ms_max
+        latest = now_ms + settings.timestamp_after_ms_max
+        if largest > latest or first > latest or (first < earliest and first != NO_TIMESTAMP):
+            raise InvalidTimestamp(
+                f"{where}: timestamps {first} (first) and {largest} (largest) must lie within "
+                f"{earliest} and {latest} (message.timestamp.before.max.ms and .after.max.ms)"
+            )
+    return header
 
 
-def _check_keys(batch: Writable, where: str) -> None:
-    """A record without a key would be gone after the next compaction."""
-    if any(record.key is None for record in decode_records(batch)):
-        raise InvalidRecord(f"{where}: cleanup.policy=compact takes no record without a key")
+def _check_keys(
+    parts: Parts, log: PartitionLog, batch: Writable, header: BatchHeader, settings: LogSettings
+) -> WaitingAppend | None:
+    """Check that all records have keys, because compaction would remove records without a key.
+
+    Returns None if the batch can be appended now.  A large batch is checked in steps, and later
+    batches of its partition wait for it.
+    """
+    if log.key not in parts.key_checks.last:
+        if settings.compaction is None:
+            return None
+        records = small_records(batch, header)
+        if records is not None:
+            if any(record.key is None for record in records):
+                raise InvalidRecord("cleanup.policy=compact does not allow records without a key")
+            return None
+    return parts.key_checks.append_later(
+        log.key,
+        batch,
+        header,
+        lambda: _written(log, batch, settings, parts.clock.wall_ms()),
+    )
 
 
-def _without_reply(results: Results) -> Encoded:
+def _without_reply(results: Results) -> Encoded | Later[Encoded]:
     for _, partitions in results:
         for _, result in partitions:
             if isinstance(result, KafkaError):
                 raise CloseConnection(f"produce with acks=0 failed: {result}") from result
+            if isinstance(result, asyncio.Task):
+                return Later(_without_reply_later(results))
     return NO_REPLY
 
 
-async def _when_durable(version: int, results: Results) -> Any:
+async def _without_reply_later(results: Results) -> Encoded:
+    await _appended(results)
+    reply = _without_reply(results)
+    assert isinstance(reply, Encoded), "no append waits any more"
+    return reply
+
+
+async def _appended(results: Results) -> None:
+    """Wait for all waiting appends and replace them by their results."""
+    for _, partitions in results:
+        for position, (index, result) in enumerate(partitions):
+            if isinstance(result, asyncio.Task):
+                partitions[position] = (index, await result)
+
+
+async def _when_durable(version: int, results: Results) -> ProduceResponse:
+    await _appended(results)
     for _, partitions in results:
         for position, (index, result) in enumerate(partitions):
             if isinstance(result, Appended):
@@ -152,22 +277,68 @@ async def _when_durable(version: int, results: Results) -> Any:
     return _response(version, results)
 
 
-def _response(version: int, results: Results) -> Any:
+async def _when_all_durable(parts: Parts, version: int, results: Results) -> Wide[ProduceResponse]:
+    """Like `_when_durable`, for many partitions, in slices."""
+    for topic in results:
+        await _when_topic_durable(parts, topic)
+    return Wide(await parts.slices.finish(_response_steps(version, results)))
+
+
+async def _when_topic_durable(
+    parts: Parts, topic: tuple[TopicProduceData, list[tuple[int, Result | WaitingAppend]]]
+) -> None:
+    await _appended([topic])
+    partitions = topic[1]
+    for position, (index, result) in enumerate(partitions):
+        if isinstance(result, Appended):
+            try:
+                await result.ticket
+            except KafkaError as error:
+                partitions[position] = (index, error)
+        if position & STEP_MASK == 0:
+            await parts.slices.turn()
+
+
+def _response(version: int, results: Results) -> ProduceResponse:
     messages = response_module(0, version)
     responses = []
     for topic, partitions in results:
-        which = (
-            {"topic_id": topic.topic_id} if version >= TOPIC_ID_VERSION else {"name": topic.name}
+        answered = []
+        for index, result in partitions:
+            answered.append(messages.PartitionProduceResponse(**_fields(version, index, result)))
+        responses.append(
+            messages.TopicProduceResponse(**_which(topic), partition_responses=tuple(answered))
         )
-        answered = tuple(
-            messages.PartitionProduceResponse(**_fields(version, index, result))
-            for index, result in partitions
-        )
-        responses.append(messages.TopicProduceResponse(**which, partition_responses=answered))
-    return messages.ProduceResponse(responses=tuple(responses))
+    response: ProduceResponse = messages.ProduceResponse(responses=tuple(responses))
+    return response
 
 
-def _fields(version: int, index: int, result: Result) -> dict[str, Any]:
+def _response_steps(version: int, results: Results) -> Steps[ProduceResponse]:
+    """Like `_response`, in steps."""
+    messages = response_module(0, version)
+    responses = []
+    for topic, partitions in results:
+        answered = []
+        for index, result in partitions:
+            answered.append(messages.PartitionProduceResponse(**_fields(version, index, result)))
+            if len(answered) & WIDE_MASK == WIDE_MASK:
+                yield
+        responses.append(
+            messages.TopicProduceResponse(**_which(topic), partition_responses=tuple(answered))
+        )
+        if len(responses) & WIDE_MASK == WIDE_MASK:
+            yield
+    response: ProduceResponse = messages.ProduceResponse(responses=tuple(responses))
+    return response
+
+
+def _which(topic: TopicProduceData) -> dict[str, Any]:
+    """Return the fields that name the topic of a request in its response."""
+    return {"name": topic.name} if hasattr(topic, "name") else {"topic_id": topic.topic_id}
+
+
+def _fields(version: int, index: int, result: Result | WaitingAppend) -> dict[str, Any]:
+    assert not isinstance(result, asyncio.Task), "answers come after all appends"
     if isinstance(result, KafkaError):
         fields: dict[str, Any] = {
             "index": index,
@@ -195,6 +366,6 @@ def _fields(version: int, index: int, result: Result) -> dict[str, Any]:
 def _time(milliseconds: int | None) -> dt.datetime | None:
     if milliseconds is None:
         return None
-    seconds, rest = divmod(milliseconds, 1000)
+    seconds, rest_ms = divmod(milliseconds, 1000)
     exact = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-    return exact + dt.timedelta(milliseconds=rest)
+    return exact + dt.timedelta(milliseconds=rest_ms)

@@ -1,11 +1,13 @@
-"""ReadShareGroupState (84): the state for a leader, who fences those of lower epochs."""
+"""ReadShareGroupState (84): returns the state to a share-partition leader, fencing older ones.
+
+Leaders with a lower leader epoch are fenced from then on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
-from kio.schema.read_share_group_state.v0.request import ReadShareGroupStateRequest
+from kio.schema.read_share_group_state.v0.request import PartitionData, ReadShareGroupStateRequest
 from kio.schema.read_share_group_state.v0.response import (
     PartitionResult,
     ReadShareGroupStateResponse,
@@ -14,19 +16,21 @@ from kio.schema.read_share_group_state.v0.response import (
 )
 from kio.static.primitive import i8, i16, i32, i64
 
-from sharegroup.broker.dispatch import Context
+from sharegroup.broker.handler_contract import Later, RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    Answer,
     Decided,
+    ResponseClasses,
     answer_each,
+    answer_wide,
     refuse_each,
 )
-from sharegroup.core.share_state import PersistedState
+from sharegroup.core.share_state.share_states import PersistedState
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
+from sharegroup.steps import Steps
 
-ANSWER = Answer(
+CLASSES = ResponseClasses(
     ReadShareGroupStateResponse,
     ReadStateResult,
     PartitionResult,
@@ -35,19 +39,28 @@ ANSWER = Answer(
 
 
 def handle(
-    parts: Parts, context: Context, request: ReadShareGroupStateRequest
-) -> Awaitable[ReadShareGroupStateResponse]:
-    def read(key: SharePartitionKey, wanted: Any) -> Decided:
-        state = parts.share_coordinator.read(key, leader_epoch=wanted.leader_epoch)
-        # What it tells must be durable, whoever wrote it.
-        result = ANSWER.done(key.partition, **_fields(state))
-        return Decided(result, parts.share_coordinator.last_write(key))
-
-    return answer_each(request, read, ANSWER)
+    parts: Parts, context: RequestContext, request: ReadShareGroupStateRequest
+) -> Later[ReadShareGroupStateResponse]:
+    return answer_each(parts, request, _read, CLASSES)
 
 
-def refuse(request: ReadShareGroupStateRequest, error: KafkaError) -> ReadShareGroupStateResponse:
-    return refuse_each(request, error, ANSWER)
+def handle_wide(
+    parts: Parts, context: RequestContext, request: ReadShareGroupStateRequest
+) -> Steps[Later[ReadShareGroupStateResponse]]:
+    return answer_wide(parts, request, _read, CLASSES)
+
+
+def refuse(
+    request: ReadShareGroupStateRequest, error: KafkaError
+) -> Steps[ReadShareGroupStateResponse]:
+    return refuse_each(request, error, CLASSES)
+
+
+def _read(parts: Parts, key: SharePartitionKey, wanted: PartitionData) -> Decided:
+    state = parts.share_coordinator.read(key, leader_epoch=wanted.leader_epoch)
+    # The response waits for the last write to this state, also by another request.
+    result = CLASSES.done(key.partition, **_fields(state))
+    return Decided(result, parts.share_coordinator.last_write(key))
 
 
 def _fields(state: PersistedState) -> dict[str, Any]:

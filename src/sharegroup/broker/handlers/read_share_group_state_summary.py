@@ -1,11 +1,13 @@
-"""ReadShareGroupStateSummary (87): start offset and epochs, for listing; nobody is fenced."""
+"""ReadShareGroupStateSummary (87): returns start offset and epochs, without fencing a leader."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
-from kio.schema.read_share_group_state_summary.v1.request import ReadShareGroupStateSummaryRequest
+from kio.schema.read_share_group_state_summary.v1.request import (
+    PartitionData,
+    ReadShareGroupStateSummaryRequest,
+)
 from kio.schema.read_share_group_state_summary.v1.response import (
     PartitionResult,
     ReadShareGroupStateSummaryResponse,
@@ -13,19 +15,21 @@ from kio.schema.read_share_group_state_summary.v1.response import (
 )
 from kio.static.primitive import i32, i64
 
-from sharegroup.broker.dispatch import Context
+from sharegroup.broker.handler_contract import Later, RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    Answer,
     Decided,
+    ResponseClasses,
     answer_each,
+    answer_wide,
     refuse_each,
 )
-from sharegroup.core.share_state import StateSummary
+from sharegroup.core.share_state.share_states import StateSummary
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
+from sharegroup.steps import Steps
 
-ANSWER = Answer(
+CLASSES = ResponseClasses(
     ReadShareGroupStateSummaryResponse,
     ReadStateSummaryResult,
     PartitionResult,
@@ -39,21 +43,28 @@ ANSWER = Answer(
 
 
 def handle(
-    parts: Parts, context: Context, request: ReadShareGroupStateSummaryRequest
-) -> Awaitable[ReadShareGroupStateSummaryResponse]:
-    def read(key: SharePartitionKey, wanted: Any) -> Decided:
-        summary = parts.share_coordinator.summary(key)
-        parts.share_coordinator.check_exists(key)
-        result = ANSWER.done(key.partition, **_fields(summary))
-        return Decided(result, parts.share_coordinator.last_write(key))
+    parts: Parts, context: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> Later[ReadShareGroupStateSummaryResponse]:
+    return answer_each(parts, request, _read, CLASSES)
 
-    return answer_each(request, read, ANSWER)
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> Steps[Later[ReadShareGroupStateSummaryResponse]]:
+    return answer_wide(parts, request, _read, CLASSES)
 
 
 def refuse(
     request: ReadShareGroupStateSummaryRequest, error: KafkaError
-) -> ReadShareGroupStateSummaryResponse:
-    return refuse_each(request, error, ANSWER)
+) -> Steps[ReadShareGroupStateSummaryResponse]:
+    return refuse_each(request, error, CLASSES)
+
+
+def _read(parts: Parts, key: SharePartitionKey, wanted: PartitionData) -> Decided:
+    summary = parts.share_coordinator.summary(key)
+    parts.share_coordinator.check_exists(key)
+    result = CLASSES.done(key.partition, **_fields(summary))
+    return Decided(result, parts.share_coordinator.last_write(key))
 
 
 def _fields(summary: StateSummary) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""ShareAcknowledge (79): settle, give back or keep records without fetching more."""
+"""ShareAcknowledge (79): acknowledges, releases or renews records without a fetch."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from itertools import groupby
+import asyncio
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
@@ -18,38 +19,67 @@ from kio.schema.types import BrokerId
 from kio.static.primitive import i32
 
 from sharegroup.broker import share_requests
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, TopicPartition
+from sharegroup.ids import GroupId, TopicId, TopicIdPartition
+from sharegroup.steps import STEP_MASK, Steps, run_to_end
 
 LEADER_EPOCH = i32(0)
-"""One broker leads every partition, for ever."""
+"""The leader epoch of all partitions, because this broker is always their leader."""
+
+_id_number = attrgetter("int")
+_partition_index = attrgetter("partition_index")
 
 NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
-"""What stands where nothing is wrong with the leader; Kafka sends zeros too."""
+"""The value of the current leader if there is no leader error; Kafka also sends zeros."""
 
 
 def handle(
-    parts: Parts, context: Context, request: ShareAcknowledgeRequest
-) -> Awaitable[ShareAcknowledgeResponse] | ShareAcknowledgeResponse:
+    parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
     key = share_requests.session_key(request.group_id, request.member_id)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
-    acks = share_requests.acks_of(request.topics)
+    named, acks = share_requests.named_of(request.topics)
     started = share_requests.start(parts, key, acks, renewing=request.is_renew_ack)
     if closed is not None:
         share_requests.release(parts, closed)
-    named = [partition for partition, _ in share_requests.requested(request.topics)]
     if started.waiting:
-        return _respond_later(parts, key.group_id, named, started)
+        return Later(_respond_later(parts, key.group_id, named, started))
     return _respond(parts, key.group_id, named, share_requests.counted(parts, started.outcomes))
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
+) -> Steps[Later[ShareAcknowledgeResponse]]:
+    """Like `handle`, in steps; the acknowledgements of each partition are decided on their own."""
+    key = share_requests.session_key(request.group_id, request.member_id)
+    named, acks = yield from share_requests.named_steps(request.topics)
+    closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
+    started = yield from share_requests.start_steps(
+        parts, key, acks, renewing=request.is_renew_ack, closed=closed
+    )
+    if closed is not None:
+        share_requests.release(parts, closed)
+    # A task continues when the connection closes: a failed write must be detected.
+    return Later(asyncio.ensure_future(_respond_wide(parts, key.group_id, named, started)))
+
+
+async def _respond_wide(
+    parts: Parts,
+    group_id: GroupId,
+    named: dict[TopicIdPartition, None],
+    started: share_requests.Started,
+) -> ShareAcknowledgeResponse:
+    acks = await share_requests.durable(parts, started)
+    return await parts.slices.finish(_response_steps(parts, group_id, named, acks))
 
 
 async def _respond_later(
     parts: Parts,
     group_id: GroupId,
-    named: list[TopicPartition],
+    named: list[TopicIdPartition],
     started: share_requests.Started,
 ) -> ShareAcknowledgeResponse:
     return _respond(parts, group_id, named, await share_requests.durable(parts, started))
@@ -58,17 +88,27 @@ async def _respond_later(
 def _respond(
     parts: Parts,
     group_id: GroupId,
-    named: list[TopicPartition],
+    named: Iterable[TopicIdPartition],
     acks: share_requests.Outcomes,
 ) -> ShareAcknowledgeResponse:
+    return run_to_end(_response_steps(parts, group_id, named, acks))
+
+
+def _response_steps(
+    parts: Parts,
+    group_id: GroupId,
+    named: Iterable[TopicIdPartition],
+    acks: share_requests.Outcomes,
+) -> Steps[ShareAcknowledgeResponse]:
     outcomes: share_requests.Outcomes = dict.fromkeys(named)
     outcomes.update(acks)
     lock_ms = parts.group_settings.limits(group_id).lock_ms
+    responses = yield from _responses(parts, outcomes)
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
         acquisition_lock_timeout=milliseconds(lock_ms),
-        responses=_responses(parts, outcomes),
+        responses=responses,
         node_endpoints=_endpoints(parts, outcomes),
     )
 
@@ -92,16 +132,24 @@ def _endpoints(parts: Parts, outcomes: share_requests.Outcomes) -> tuple[NodeEnd
 
 
 def _responses(
-    parts: Parts, outcomes: Mapping[TopicPartition, KafkaError | None]
-) -> tuple[ShareAcknowledgeTopicResponse, ...]:
-    by_topic = groupby(sorted(outcomes), key=lambda one: one.topic_id)
-    return tuple(
-        ShareAcknowledgeTopicResponse(
-            topic_id=topic_id,
-            partitions=tuple(_partition(parts, one.partition, outcomes[one]) for one in partitions),
+    parts: Parts, outcomes: Mapping[TopicIdPartition, KafkaError | None]
+) -> Steps[tuple[ShareAcknowledgeTopicResponse, ...]]:
+    """Return the outcome of each partition, sorted by topic id and partition."""
+    by_topic: dict[TopicId, list[PartitionData]] = {}
+    for count, ((topic_id, partition), error) in enumerate(outcomes.items(), 1):
+        answer = _partition(parts, partition, error)
+        by_topic.setdefault(topic_id, []).append(answer)
+        if count & STEP_MASK == 0:
+            yield
+    topics: list[ShareAcknowledgeTopicResponse] = []
+    for topic_id in sorted(by_topic, key=_id_number):
+        partitions = sorted(by_topic[topic_id], key=_partition_index)
+        topics.append(
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=tuple(partitions))
         )
-        for topic_id, partitions in by_topic
-    )
+        if len(topics) & STEP_MASK == 0:
+            yield
+    return tuple(topics)
 
 
 def _partition(parts: Parts, partition: int, error: KafkaError | None) -> PartitionData:

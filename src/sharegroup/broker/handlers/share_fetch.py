@@ -1,94 +1,157 @@
-"""ShareFetch (78): acknowledgements first, then as many records as the member may have.
+"""ShareFetch (78): processes acknowledgements, then acquires and returns records.
 
-The two halves do not touch each other: a failed acknowledgement never fails the fetch.  What
-is acknowledged is decided at once, before the next request is looked at.  The reply waits for it
-to be durable, and only then are records taken: those that the same sync made durable go with this
-answer instead of the next.  If there are none, the reply waits for records to come (KIP-932
-«Fetching and acknowledging»).
+The two halves are independent: a failed acknowledgement never fails the fetch.  Acknowledgements
+are decided at once, before the next request is handled.  The reply waits until they are durable,
+and records are acquired only then.  So records that the same sync made durable are in this response
+instead of the next one.  If there are no records, the reply waits for them (KIP-932 «Fetching and
+acknowledging»).
 
-A request that renews locks fetches nothing: while it waited for records the locks that it
-renewed could end before its answer came (KIP-1222).
+A request that renews locks fetches nothing.  If it waited for records, the renewed locks could end
+before its response came (KIP-1222).
 
-What a fetch costs follows from what it returns, not from how many partitions its session has:
-it looks only where there may be records, in turn, until it has enough (`session_partitions`).
+The cost of a fetch depends on the records that it returns, not on the number of partitions in its
+session.  It checks in turn only partitions that may have records, until it has enough
+(`session_partitions`).  Checks of many partitions and large requests run in slices
+(`broker.slices`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn
 
-from kio.schema.share_fetch.v2.request import ShareFetchRequest
 from kio.schema.share_fetch.v2.response import ShareFetchResponse
 
 from sharegroup.broker import share_requests
-from sharegroup.broker.dispatch import Context, Encoded, error_code
+from sharegroup.broker.handler_contract import Encoded, Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Node, Parts
-from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.broker.share.share_reading import Fetched
+from sharegroup.broker.share.share_reading import FetchedRecords
+from sharegroup.broker.share_looking import WIDE_PARTITIONS, ShareFetchResult, ShareLook, wait_ms
 from sharegroup.broker.waiting import OfConnection
-from sharegroup.core.delivery import AcquireMode, Wanted
-from sharegroup.core.session_partitions import SessionPartitions
-from sharegroup.core.share_session import Closed, SessionKey
+from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
+from sharegroup.core.share_partition.delivery import AcquireMode
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
-from sharegroup.ids import SharePartitionKey, TopicId, TopicPartition
-from sharegroup.wire.share_fetch_answer import Endpoint, PartitionAnswer, share_fetch_frame
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.steps import STEP_MASK, Steps
+from sharegroup.wire.share_fetch_answer import (
+    LeaderEndpoint,
+    PartitionAnswer,
+    share_fetch_frame,
+    share_fetch_frame_steps,
+)
 
-WAIT_MS_MAX = 5 * 60 * 1000
-"""No request is parked for longer, whatever it asks for."""
-
-NATIVE = True
+if TYPE_CHECKING:
+    # At run time only the versions that clients use are imported.
+    from sharegroup.broker.message_versions import ShareFetchRequest
 
 ACQUIRE_MODES = {int(mode): mode for mode in AcquireMode}
 
-NOTHING = Fetched(b"", ())
+NOTHING = FetchedRecords(b"", ())
+
+Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
+"""Returns the acquired records, or an awaitable if it has to wait for them."""
 
 
-@dataclass(slots=True)
-class Found:
-    """What one look at the session's partitions brought."""
-
-    records: dict[TopicPartition, Fetched] = field(default_factory=dict)
-    errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
-
-
-Find = Callable[[], Found | asyncio.Future[Found]]
-"""Says what there is, or what will come."""
-
-
-def handle(parts: Parts, context: Context, request: ShareFetchRequest) -> Awaitable[Any] | Any:
+def handle(
+    parts: Parts, context: RequestContext, request: ShareFetchRequest
+) -> Encoded | Later[Encoded]:
     key = share_requests.session_key(request.group_id, request.member_id)
     mode = _acquire_mode(request, key)
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
     if renewing:
         _check_fetches_nothing(request, key)
-    acks = share_requests.acks_of(request.topics)
+    named, acks = share_requests.named_of(request.topics)
     try:
         outcome = parts.share_sessions.fetch(
             key,
             request.share_session_epoch,
             connection_id=str(context.connection_id),
-            partitions=[partition for partition, _ in share_requests.requested(request.topics)],
+            partitions=named,
             forgotten=_forgotten(request),
             has_acks=bool(acks),
         )
     except ShareSessionLimitReached as error:
-        return _refuse_later(parts, context, request, error)
+        return Later(_refuse_later(parts, context, request, error))
     started = share_requests.start(parts, key, acks, renewing=renewing)
+    return _reply(parts, context, request, key, mode, outcome, started)
+
+
+def handle_wide(
+    parts: Parts, context: RequestContext, request: ShareFetchRequest
+) -> Steps[Later[Encoded]]:
+    """Like `handle`, in steps; each acknowledgement and each partition is decided on its own."""
+    key = share_requests.session_key(request.group_id, request.member_id)
+    mode = _acquire_mode(request, key)
+    renewing = getattr(request, "is_renew_ack", False)
+    if renewing:
+        _check_fetches_nothing(request, key)
+    named, acks = yield from share_requests.named_steps(request.topics)
+    forgotten = yield from _forgotten_steps(request)
+    try:
+        outcome = parts.share_sessions.fetch(
+            key,
+            request.share_session_epoch,
+            connection_id=str(context.connection_id),
+            partitions=named,
+            forgotten=forgotten,
+            has_acks=bool(acks),
+            fills_later=True,
+        )
+    except ShareSessionLimitReached as error:
+        return Later(_refuse_later(parts, context, request, error))
+    closed: Closed | None = None
+    if isinstance(outcome, Fetching):
+        outcome = _without_evicted(parts, outcome)
+        yield from outcome.partitions.fill(named, forgotten)
+    else:
+        closed = outcome
+    started = yield from share_requests.start_steps(
+        parts, key, acks, renewing=renewing, closed=closed
+    )
+    # A task continues when the connection closes: a failed write must be detected.
+    reply = _reply(parts, context, request, key, mode, outcome, started)
+    return Later(asyncio.ensure_future(_given(reply)))
+
+
+async def _given(reply: Encoded | Later[Encoded]) -> Encoded:
+    return reply if isinstance(reply, Encoded) else await reply.response
+
+
+def _reply(
+    parts: Parts,
+    context: RequestContext,
+    request: ShareFetchRequest,
+    key: SessionKey,
+    mode: AcquireMode,
+    outcome: Fetching | Closed,
+    started: share_requests.Started,
+) -> Encoded | Later[Encoded]:
+    """Return the reply, after the session and the acknowledgements were decided."""
     reply = _Reply(parts, context, key)
     if isinstance(outcome, Closed):
         share_requests.release(parts, outcome)
-        return reply.of(started, Found)
+        return reply.of(started, ShareFetchResult)
+    if outcome.evicted:
+        outcome = _without_evicted(parts, outcome)
     session = outcome.partitions
-    fetch = _Fetch(parts, context, request, key=key, mode=mode, session=session)
+    fetch = ShareLook(parts, context, request, key=key, mode=mode, session=session)
     if outcome.opened:
         reply.every_partition = tuple(session)
-        parts.waiting.wake(key)  # What was in its place is over, and a fetch of that waits in vain.
+        parts.waiting.wake(key)  # A fetch of the previous session waits in vain.
     return reply.of(started, fetch.find)
+
+
+def _without_evicted(parts: Parts, outcome: Fetching) -> Fetching:
+    """Release the records of sessions that were closed to make room."""
+    for evicted in outcome.evicted:
+        parts.share_partitions.counters.sessions_lost += 1
+        share_requests.release(parts, evicted)
+    return outcome._replace(evicted=())
 
 
 def refuse(request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -128,19 +191,31 @@ def _check_fetches_nothing(request: ShareFetchRequest, key: SessionKey) -> None:
         )
 
 
-def _forgotten(request: ShareFetchRequest) -> list[TopicPartition]:
+def _forgotten(request: ShareFetchRequest) -> list[TopicIdPartition]:
     return [
-        TopicPartition(TopicId(topic.topic_id or share_requests.ZERO_ID), partition)
+        TopicIdPartition(TopicId(topic.topic_id or share_requests.ZERO_ID), partition)
         for topic in request.forgotten_topics_data
         for partition in topic.partitions
     ]
 
 
+def _forgotten_steps(request: ShareFetchRequest) -> Steps[list[TopicIdPartition]]:
+    """Like `_forgotten`, in steps."""
+    found: list[TopicIdPartition] = []
+    for topic in request.forgotten_topics_data:
+        topic_id = TopicId(topic.topic_id or share_requests.ZERO_ID)
+        for partition in topic.partitions:
+            found.append(TopicIdPartition(topic_id, partition))
+            if len(found) & STEP_MASK == 0:
+                yield
+    return found
+
+
 async def _refuse_later(
-    parts: Parts, context: Context, request: ShareFetchRequest, error: KafkaError
-) -> Any:
-    """A full broker answers when the wait is over, so that clients do not try in a hot loop."""
-    deadline_ms = parts.clock.now_ms() + _wait_ms(request)
+    parts: Parts, context: RequestContext, request: ShareFetchRequest, error: KafkaError
+) -> NoReturn:
+    """Raise the error after the request's maximum wait, or clients would retry in a hot loop."""
+    deadline_ms = parts.clock.now_ms() + wait_ms(request)
     await parts.waiting.park(
         lambda last: last or None,
         keys=(OfConnection(context.connection_id),),
@@ -149,233 +224,46 @@ async def _refuse_later(
     raise error
 
 
-def _wait_ms(request: ShareFetchRequest) -> int:
-    return min(max(0, request.max_wait // timedelta(milliseconds=1)), WAIT_MS_MAX)
-
-
-class _Fetch:
-    """The fetching half of one request."""
-
-    __slots__ = (
-        "_began",
-        "_connection",
-        "_counters",
-        "_deadline_ms",
-        "_key",
-        "_mode",
-        "_parts",
-        "_request",
-        "_session",
-    )
-
-    def __init__(
-        self,
-        parts: Parts,
-        context: Context,
-        request: ShareFetchRequest,
-        *,
-        key: SessionKey,
-        mode: AcquireMode,
-        session: SessionPartitions,
-    ) -> None:
-        self._parts = parts
-        self._counters = parts.share_partitions.counters
-        self._began = self._counters.clock()
-        self._connection = OfConnection(context.connection_id)
-        self._request = request
-        self._deadline_ms = parts.clock.now_ms() + _wait_ms(request)
-        self._mode = mode
-        self._key = key
-        self._session = session
-        for topic in self._counters.of_topic_ids(session.topic_ids):
-            topic.fetch_count += 1
-
-    def find(self) -> Found | asyncio.Future[Found]:
-        """What there is by now, or what will come."""
-        self._parts.waiting.serve_woken(self._session)
-        found = self.look(last=self._parts.clock.now_ms() >= self._deadline_ms)
-        return self.wait() if found is None else found
-
-    def look(self, *, last: bool = False) -> Found | None:
-        """Take what there is; None when it is not enough to answer.
-
-        A partition that cannot be used is told of with the next answer, and brings one about only
-        when no other is left to wait for: a deleted topic must not make its group ask all the
-        time.  What cannot be read is told of at once.
-        """
-        request, session, found = self._request, self._session, Found()
-        if request.max_records <= 0 or request.max_bytes <= 0:
-            self._tell_unknown(found.errors)
-            return found
-        if session.is_over or not self._is_on_connection():
-            return found  # Nobody reads the answer: nothing must be locked for it any more.
-        for partition in session.doubtful:
-            if self._usable(partition, found.errors) is not None:
-                session.make_ready(partition)
-        bytes_left = min(request.max_bytes, self._parts.config.server.fetch_bytes_max)
-        if not (last or self._is_enough(found.errors, min(request.min_bytes, bytes_left))):
-            return None
-        failed_to_read = self._take(found, bytes_left)
-        if not (last or found.records or failed_to_read) and session.any_usable:
-            return None
-        self._count(found)
-        return found
-
-    def look_everywhere(self) -> Found:
-        """The last look of a fetch that waited: should a wake-up have been missed, it ends here."""
-        self._session.wake_all()
-        found = self.look(last=True)
-        assert found is not None, "the last look gives an answer"
-        return found
-
-    def _is_on_connection(self) -> bool:
-        connection_id = str(self._connection.connection_id)
-        return self._parts.share_sessions.is_on_connection(self._key, connection_id)
-
-    def _take(self, found: Found, bytes_left: int) -> bool:
-        """Lock and read for the partitions whose turn it is; whether one of them failed."""
-        session, records_left = self._session, int(self._request.max_records)
-        failed_to_read = False
-        for _ in range(session.ready_count):
-            if records_left <= 0 or bytes_left <= 0:
-                break
-            partition = session.take_turn()
-            live = self._usable(partition, found.errors)
-            if live is None:
-                continue
-            try:
-                fetched = self._one(live, records_left, bytes_left)
-            except KafkaError as error:
-                found.errors[partition] = error
-                failed_to_read = True
-                session.make_ready(partition)
-                continue
-            if fetched is not None:
-                found.records[partition] = fetched
-                records_left -= sum(one.end - one.first for one in fetched.acquired)
-                bytes_left -= len(fetched.records)
-            if fetched is not None or not self._parts.share_partitions.can_settle(live):
-                session.make_ready(partition)  # Nobody tells when a disk works again: who asks.
-        return failed_to_read
-
-    def _tell_unknown(self, errors: dict[TopicPartition, KafkaError]) -> None:
-        """Who asks for no records is told what is not there; who renews locks is in a hurry."""
-        if getattr(self._request, "is_renew_ack", False):
-            return
-        for partition in self._session:
-            try:
-                self._parts.topics.identified(*partition)
-            except KafkaError as error:
-                errors[partition] = error
-
-    def _usable(
-        self, partition: TopicPartition, errors: dict[TopicPartition, KafkaError]
-    ) -> LiveSharePartition | None:
-        """The share partition; None, and doubtful, if ``errors`` says what keeps it from use."""
-        try:
-            return self._parts.share_partitions.get(
-                SharePartitionKey(self._key.group_id, *partition)
-            )
-        except KafkaError as error:
-            errors[partition] = error
-            self._session.doubt(partition)
-            return None
-
-    def wait(self) -> asyncio.Future[Found]:
-        """Look again when records come or are given back, and when the wait is over."""
-        watch_count = 2 * len(self._session) + 1
-        self._counters.waiting_count += 1
-        self._counters.watch_count += watch_count
-        answer = self._parts.waiting.park(
-            lambda last: self.look_everywhere() if last else self.look(),
-            keys=(self._connection, self._key),
-            deadline_ms=self._deadline_ms,
-        )
-        answer.add_done_callback(lambda ended: self._waited(ended, watch_count))
-        return answer
-
-    def _waited(self, answer: asyncio.Future[Found], watch_count: int) -> None:
-        counters = self._counters
-        counters.waiting_count -= 1
-        counters.watch_count -= watch_count
-        if not answer.cancelled() and answer.exception() is None:
-            counters.waits_expired += not answer.result().records
-
-    def _count(self, found: Found) -> None:
-        for topic in self._counters.of_topics(found.errors):
-            topic.fetch_failed += 1
-        if found.records:
-            group = self._counters.of_group(self._key.group_id)
-            group.fetch_ratio.observe(len(found.records) / len(self._session))
-            group.fetch_seconds.observe(self._counters.clock() - self._began)
-
-    def _one(self, live: LiveSharePartition, records_max: int, bytes_max: int) -> Fetched | None:
-        wanted = Wanted(records_max, self._request.batch_size, self._mode)
-        return self._parts.share_partitions.fetch(
-            live,
-            self._key.member_id,
-            wanted,
-            bytes_max=bytes_max,
-            sharers=self._parts.share_sessions.group_size(self._key.group_id),
-        )
-
-    def _is_enough(self, errors: dict[TopicPartition, KafkaError], bytes_min: int) -> bool:
-        """Whether there are so many bytes to fetch, or nothing that could bring them."""
-        session, share_partitions = self._session, self._parts.share_partitions
-        if bytes_min <= 1 or not session.any_usable:
-            return True  # One byte is a record, and a look finds out.
-        total = 0
-        for partition in session.ready:
-            live = self._usable(partition, errors)
-            if live is None:
-                continue
-            try:
-                size = share_partitions.available_bytes(live, bytes_max=bytes_min)
-            except KafkaError:
-                return True  # An error is answered at once.
-            total += size
-            if total >= bytes_min:
-                return True
-            if not size and not live.fenced and share_partitions.can_settle(live):
-                session.quieten(partition)
-        session.watch_ready()
-        return not session.any_usable
-
-
 class _Reply:
-    """Puts the two halves together."""
+    """Builds the response from the outcomes of acknowledgements and the acquired records."""
 
     __slots__ = ("_context", "_key", "_parts", "every_partition")
 
-    def __init__(self, parts: Parts, context: Context, key: SessionKey) -> None:
+    def __init__(self, parts: Parts, context: RequestContext, key: SessionKey) -> None:
         self._parts = parts
         self._context = context
         self._key = key
-        self.every_partition: tuple[TopicPartition, ...] = ()
-        """The reply that opens a session names all its partitions."""
+        self.every_partition: tuple[TopicIdPartition, ...] = ()
+        """All partitions of a session that the request opened; its first response names them."""
 
-    def of(self, started: share_requests.Started, find: Find) -> Awaitable[Encoded] | Encoded:
-        """The response, later if there is anything to wait for."""
+    def of(self, started: share_requests.Started, find: Find) -> Encoded | Later[Encoded]:
+        """Return the response, now or later if writes or records are awaited."""
         if started.waiting:
-            return self._when_durable(started, find)
+            return Later(self._when_durable(started, find))
         outcomes = share_requests.counted(self._parts, started.outcomes)
         found = find()
-        if isinstance(found, Found):
+        if isinstance(found, ShareFetchResult) and len(outcomes) <= WIDE_PARTITIONS:
             return self._build(outcomes, found)
-        return self._later(outcomes, found)
+        return Later(self._later(outcomes, found))
 
     async def _when_durable(self, started: share_requests.Started, find: Find) -> Encoded:
         outcomes = await share_requests.durable(self._parts, started)
         found = find()
-        return self._build(outcomes, found if isinstance(found, Found) else await found)
+        return await self._later(outcomes, found)
 
     async def _later(
-        self, outcomes: share_requests.Outcomes, found: asyncio.Future[Found]
+        self,
+        outcomes: share_requests.Outcomes,
+        found: Awaitable[ShareFetchResult] | ShareFetchResult,
     ) -> Encoded:
-        return self._build(outcomes, await found)
+        found = found if isinstance(found, ShareFetchResult) else await found
+        if len(self.every_partition) + len(outcomes) + len(found.errors) <= WIDE_PARTITIONS:
+            return self._build(outcomes, found)
+        steps = partial(self._build_steps, outcomes, found)
+        return await self._parts.slices.later(steps, self._context.connection_id)
 
-    def _build(self, acks: share_requests.Outcomes, found: Found) -> Encoded:
-        """The response, in bytes: a path where every microsecond counts."""
+    def _build(self, acks: share_requests.Outcomes, found: ShareFetchResult) -> Encoded:
+        """Return the encoded response; this is a hot path."""
         errors, node = found.errors, self._parts.node
         named = dict.fromkeys((*self.every_partition, *acks, *found.records, *errors))
         topics: dict[TopicId, list[PartitionAnswer]] = {}
@@ -391,9 +279,37 @@ class _Reply:
             self._context.correlation_id,
             topics,
             lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
-            endpoint=Endpoint(node.node_id, node.host, node.port) if leader_is_news else None,
+            endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
         )
         return Encoded(frame)
+
+    def _build_steps(
+        self, acks: share_requests.Outcomes, found: ShareFetchResult
+    ) -> Steps[Encoded]:
+        """Like `_build`, in steps."""
+        errors, node = found.errors, self._parts.node
+        named: set[TopicIdPartition] = set()
+        topics: dict[TopicId, list[PartitionAnswer]] = {}
+        leader_is_news = False
+        candidates = chain(self.every_partition, acks, found.records, errors)
+        for count, partition in enumerate(candidates, 1):
+            if partition not in named:
+                named.add(partition)
+                error, ack_error = errors.get(partition), acks.get(partition)
+                leader_is_news |= share_requests.leader_is_news(error, ack_error)
+                records, acquired = found.records.get(partition, NOTHING)
+                answer = PartitionAnswer(partition.partition, records, acquired)
+                answer = _with_errors(answer, error, ack_error, node)
+                topics.setdefault(partition.topic_id, []).append(answer)
+            if count & STEP_MASK == 0:
+                yield
+        steps = share_fetch_frame_steps(
+            self._context.correlation_id,
+            topics,
+            lock_ms=self._parts.group_settings.limits(self._key.group_id).lock_ms,
+            endpoint=LeaderEndpoint(node.node_id, node.host, node.port) if leader_is_news else None,
+        )
+        return Encoded((yield from steps))
 
 
 def _with_errors(

@@ -1,6 +1,8 @@
-"""ShareGroupDescribe (77): groups with their members and what each is assigned."""
+"""ShareGroupDescribe (77): describes share groups, their members and their assignments."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
@@ -16,42 +18,48 @@ from kio.schema.types import TopicName as WireTopicName
 from kio.static.primitive import i32
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.dispatch import Context, error_code
+from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.operations import NOT_ASKED, ON_GROUP
 from sharegroup.broker.parts import Parts
-from sharegroup.core.share_group import MemberDescription
-from sharegroup.core.share_group_records import by_topic
+from sharegroup.core.share_group.records import by_topic
+from sharegroup.core.share_group.share_groups import DescribedShareMember
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId
+from sharegroup.steps import Steps, of_each
+
+FEW = 15
+"""Mask: one step for every 16 groups."""
 
 
 def handle(
-    parts: Parts, context: Context, request: ShareGroupDescribeRequest
-) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(
-            _group(
-                parts, group_id, ON_GROUP if request.include_authorized_operations else NOT_ASKED
-            )
-            for group_id in dict.fromkeys(request.group_ids)
-        ),
-    )
+    parts: Parts, context: RequestContext, request: ShareGroupDescribeRequest
+) -> Steps[ShareGroupDescribeResponse]:
+    operations = ON_GROUP if request.include_authorized_operations else NOT_ASKED
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        groups.append((yield from _group(parts, group_id, operations)))
+        if len(groups) & FEW == FEW:
+            yield
+    return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
 
-def refuse(request: ShareGroupDescribeRequest, error: KafkaError) -> ShareGroupDescribeResponse:
-    return ShareGroupDescribeResponse(
-        throttle_time=NO_THROTTLE,
-        groups=tuple(_failed(group_id, error) for group_id in request.group_ids),
-    )
+def refuse(
+    request: ShareGroupDescribeRequest, error: KafkaError
+) -> Steps[ShareGroupDescribeResponse]:
+    groups = yield from of_each(partial(_failed, error=error), request.group_ids)
+    return ShareGroupDescribeResponse(throttle_time=NO_THROTTLE, groups=groups)
 
 
-def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> DescribedGroup:
+def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> Steps[DescribedGroup]:
     try:
         group = parts.share_group_coordinator.describe(GroupId(group_id))
     except KafkaError as error:
         return _failed(group_id, error)
+    members = []
+    for member in group.members:
+        members.append(_member(parts.topics.catalog, member))
+        yield  # A member may have thousands of partitions and topic names.
     return DescribedGroup(
         error_code=ErrorCode.none,
         group_id=group_id,
@@ -59,12 +67,12 @@ def _group(parts: Parts, group_id: WireGroupId, operations: i32) -> DescribedGro
         group_epoch=i32(group.epoch),
         assignment_epoch=i32(group.assignment_epoch),
         assignor_name=group.assignor_name,
-        members=tuple(_member(parts.topics.catalog, member) for member in group.members),
+        members=tuple(members),
         authorized_operations=operations,
     )
 
 
-def _member(catalog: Catalog, member: MemberDescription) -> Member:
+def _member(catalog: Catalog, member: DescribedShareMember) -> Member:
     assigned = by_topic(member.assignment).items()
     return Member(
         member_id=member.member_id,

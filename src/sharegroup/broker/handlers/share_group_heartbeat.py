@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (76): join, stay, leave; the answer says what to fetch from."""
+"""ShareGroupHeartbeat (76): keeps a member in its share group and returns its assignment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kio.schema.share_group_heartbeat.v1.response import (
 )
 from kio.static.primitive import i32
 
-from sharegroup.broker.dispatch import Context, error_code
 from sharegroup.broker.groups.group_log import as_a_coordinator
+from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
-from sharegroup.core.share_group_heartbeat import HeartbeatReply, HeartbeatRequest
-from sharegroup.core.share_group_records import by_topic
+from sharegroup.core.share_group.heartbeat import HeartbeatReply, HeartbeatRequest
+from sharegroup.core.share_group.records import by_topic
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId, TopicName
 
 
 def handle(
-    parts: Parts, context: Context, request: ShareGroupHeartbeatRequest
-) -> Awaitable[ShareGroupHeartbeatResponse]:
+    parts: Parts, context: RequestContext, request: ShareGroupHeartbeatRequest
+) -> Later[ShareGroupHeartbeatResponse]:
     names = request.subscribed_topic_names
     with as_a_coordinator():
         reply = parts.share_group_coordinator.heartbeat(
@@ -39,9 +39,10 @@ def handle(
                 ),
                 client_id=context.client_id,
                 client_host=f"/{context.peer_host}",
-            )
+            ),
+            parts.slices,
         )
-    return _respond(reply)
+    return Later(_respond(reply))
 
 
 def refuse(request: ShareGroupHeartbeatRequest, error: KafkaError) -> ShareGroupHeartbeatResponse:

@@ -1,51 +1,59 @@
-"""WriteShareGroupState (85): what leaders of share partitions decided about their records."""
+"""WriteShareGroupState (85): stores the state that share-partition leaders send."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
-
-from kio.schema.write_share_group_state.v1.request import WriteShareGroupStateRequest
+from kio.schema.write_share_group_state.v1.request import PartitionData, WriteShareGroupStateRequest
 from kio.schema.write_share_group_state.v1.response import (
     PartitionResult,
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
 
-from sharegroup.broker.dispatch import Context
+from sharegroup.broker.handler_contract import Later, RequestContext
 from sharegroup.broker.parts import Parts
 from sharegroup.broker.share_state_requests import (
-    Answer,
     Decided,
+    ResponseClasses,
     answer_each,
+    answer_wide,
     changed,
     refuse_each,
     state_batches,
 )
-from sharegroup.core.delivery import Delta
+from sharegroup.core.share_partition.delivery import Delta
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
+from sharegroup.steps import Steps
 
-ANSWER = Answer(WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
+CLASSES = ResponseClasses(WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
 
 
 def handle(
-    parts: Parts, context: Context, request: WriteShareGroupStateRequest
-) -> Awaitable[WriteShareGroupStateResponse]:
-    def write(key: SharePartitionKey, wanted: Any) -> Decided:
-        delta = Delta(
-            max(wanted.start_offset, -1),
-            max(wanted.delivery_complete_count, -1),
-            state_batches(key, wanted.state_batches),
-        )
-        ticket = parts.share_coordinator.write(
-            key, wanted.state_epoch, delta, leader_epoch=wanted.leader_epoch
-        )
-        changed(parts, key, ticket)
-        return Decided(ANSWER.done(key.partition), ticket)
-
-    return answer_each(request, write, ANSWER)
+    parts: Parts, context: RequestContext, request: WriteShareGroupStateRequest
+) -> Later[WriteShareGroupStateResponse]:
+    return answer_each(parts, request, _write, CLASSES)
 
 
-def refuse(request: WriteShareGroupStateRequest, error: KafkaError) -> WriteShareGroupStateResponse:
-    return refuse_each(request, error, ANSWER)
+def handle_wide(
+    parts: Parts, context: RequestContext, request: WriteShareGroupStateRequest
+) -> Steps[Later[WriteShareGroupStateResponse]]:
+    return answer_wide(parts, request, _write, CLASSES)
+
+
+def refuse(
+    request: WriteShareGroupStateRequest, error: KafkaError
+) -> Steps[WriteShareGroupStateResponse]:
+    return refuse_each(request, error, CLASSES)
+
+
+def _write(parts: Parts, key: SharePartitionKey, wanted: PartitionData) -> Decided:
+    delta = Delta(
+        max(wanted.start_offset, -1),
+        max(wanted.delivery_complete_count, -1),
+        state_batches(key, wanted.state_batches),
+    )
+    ticket = parts.share_coordinator.write(
+        key, wanted.state_epoch, delta, leader_epoch=wanted.leader_epoch
+    )
+    changed(parts, key, ticket)
+    return Decided(CLASSES.done(key.partition), ticket)

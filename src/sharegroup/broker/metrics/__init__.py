@@ -1,1 +1,1 @@
-"""What can be seen from outside: every metric, its values, and the port that tells them."""
+"""The metrics of the broker: every metric, its values, and the HTTP endpoint that serves them."""

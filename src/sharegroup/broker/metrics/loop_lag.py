@@ -1,7 +1,7 @@
-"""How late the event loop is: what everybody waits for now and then, whatever they ask for.
+"""Measures how late the event loop is, which delays every request now and then.
 
-A call that is due ten times a second notes by how much it came too late.  That is the work of
-one turn of the loop, a sync in its thread, or a machine that had no time for the process.
+A call that is scheduled ten times a second notes how late it ran.  The cause is the work of one
+turn of the loop, a sync in its thread, or a machine without time for the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 0.1
 
 
 class LoopLag:
-    """See the module's text; measures from `start` to `stop`."""
+    """Measures the lateness of the event loop, from `start` to `stop`."""
 
     __slots__ = ("_due", "_timer", "lateness")
 
@@ -24,7 +24,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Measure from now on, on the running event loop."""
+        """Begin to measure, on the running event loop."""
         loop = asyncio.get_running_loop()
         self._due = loop.time() + INTERVAL_SECONDS
         self._timer = loop.call_at(self._due, self._look)

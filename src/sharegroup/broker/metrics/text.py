@@ -4,10 +4,10 @@
     # TYPE kafka_server_share_sessions gauge
     kafka_server_share_sessions 3
 
-Written by hand, in slices: the prometheus-client library builds the whole answer in one call,
-which for the 150,000 lines of 10,000 share partitions takes most of a second in which nobody
-else is served, or the interpreter is fought for; these strings take a twentieth of that.
-Pure: values come in, text goes out.
+The text is built by hand, in slices.  The prometheus-client library builds the whole answer in
+one call.  For the 150,000 lines of 10,000 share partitions that takes most of a second, in which
+it blocks the event loop or competes for the interpreter lock.  This module takes a twentieth of
+that.  Its functions are pure: values come in, text goes out.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import hashlib
 from collections.abc import Iterator
 
 from sharegroup.broker.distribution import Distribution
-from sharegroup.broker.metrics.families import Family, Kind
+from sharegroup.broker.metrics.families import Family, MetricType
 
 Total = tuple[int, float]
-"""Number and sum of the values of a summary."""
+"""The number and the sum of the values of a summary."""
 
 Value = int | float | Distribution | Total
 
 LABEL_CHARACTERS_MAX = 256
-"""A group's id may be a hundred times as long, and stands in a dozen lines."""
+"""The longest label value: a group id may be a hundred times as long, and is in a dozen lines."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def head(family: Family) -> str:
-    """What a metric is; stands before its values, and also where there are none yet."""
+    """Return the description of a metric; it precedes its values, even if there are none."""
     return f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n"
 
 
 def label_pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """The labels of a line, without their braces."""
+    """Return the labels of a line, without their braces."""
     return ",".join(
         f'{name}="{_shortened(value).translate(_ESCAPES)}"'
         for name, value in zip(names, values, strict=True)
@@ -43,7 +43,7 @@ def label_pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 
 def _shortened(value: str) -> str:
-    """The value if it is not too long, else its beginning and what tells it from others."""
+    """Return the value, or if it is too long, its beginning and a digest that distinguishes it."""
     if len(value) <= LABEL_CHARACTERS_MAX:
         return value
     digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -51,13 +51,13 @@ def _shortened(value: str) -> str:
 
 
 def lines(family: Family, pairs: str, value: Value) -> str:
-    """All lines of one value of a metric."""
+    """Return all lines of one value of a metric."""
     if isinstance(value, Distribution):
-        assert family.kind is Kind.HISTOGRAM, family
+        assert family.kind is MetricType.HISTOGRAM, family
         return "".join(_of_distribution(family.name, pairs, value))
     labels = f"{{{pairs}}}" if pairs else ""
     if isinstance(value, tuple):
-        assert family.kind is Kind.SUMMARY, family
+        assert family.kind is MetricType.SUMMARY, family
         count, total = value
         return f"{family.name}_count{labels} {count}\n{family.name}_sum{labels} {total}\n"
     return f"{family.name}{labels} {value}\n"

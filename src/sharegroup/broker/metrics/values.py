@@ -1,15 +1,15 @@
-"""Gives every metric of `families` its values, when somebody asks for them.
+"""Computes the values of every metric of `families` when a scraper asks for them.
 
-Nothing is kept for it but plain numbers that the parts of the broker count anyway.  An answer
+The only stored data are plain numbers that the parts of the broker count anyway.  An answer
 may be long: 10,000 share partitions have 120,000 lines.  So it is made in slices of a few
-milliseconds, between which others are served.  Its numbers are therefore not of one moment; each
-share partition's are.  What was read is put into text at once: ten thousand small objects that
-live for as long as the answer takes would bring about a full collection of garbage now and then,
-which stops everybody.
+milliseconds, between which other requests are served.  Its numbers are therefore not from one
+moment; those of one share partition are.  Values are converted to text at once.  Ten thousand small
+objects that live as long as the answer takes would now and then cause a full garbage collection,
+which holds the event loop.
 
-Whoever can name groups and topics could make the answer as long as he likes.  Only so many have
-series of their own, the oldest first; how many were left out is a metric, too, and what is
-summed is summed over all.
+A client that can name groups and topics could make the answer as long as it likes.  So only a
+limited number have series of their own, the oldest first.  The number of the others is a metric,
+too, and sums include all of them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sharegroup.broker.byte_budgets import ByteBudget
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
+from sharegroup.broker.descriptors import limit, open_count
 from sharegroup.broker.metrics import families as names
 from sharegroup.broker.metrics.families import Family
 from sharegroup.broker.metrics.loop_lag import LoopLag
@@ -30,27 +32,27 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.server import Server
 from sharegroup.broker.share.dead_letters import DeadLetterCounts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.delivery import Ack
+from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.errors import KafkaStorageError
-from sharegroup.storage.log_directory import LogDirectory
+from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.wire.apis import APIS
 
 SHARE_PARTITIONS_MAX = 10_000
 GROUPS_MAX = 1_000
 TOPICS_MAX = 1_000
-"""With series of their own."""
+"""The most share partitions, groups and topics with series of their own."""
 
 SLICE = 50
-"""Share partitions, or logs, that are looked at before others of this process have a turn."""
+"""Share partitions, or logs, that are read before the event loop serves others."""
 
 PIECES = 500
-"""What so many of them have to say about one metric is given out at once."""
+"""Texts of one metric that are joined and returned at once."""
 
 Sample = tuple[Family, tuple[str, ...], Value]
 
 
 class _Row(NamedTuple):
-    """What one share partition says; ``pairs`` are its labels as text."""
+    """The values of one share partition; ``pairs`` are its labels as text."""
 
     pairs: str
     timed_out: int
@@ -76,11 +78,11 @@ _OF_ROW: dict[Family, Callable[[_Row], Value]] = {
     names.LAG: lambda row: row.lag,
     names.FULL: lambda row: row.full,
 }
-"""Those with one value for each share partition; `names.RECORDS` has three."""
+"""The metrics with one value for each share partition; `names.RECORDS` has three."""
 
 
 class _Totals:
-    """What is summed while the share partitions and topics are looked at."""
+    """Sums over all share partitions and topics, collected while these are read."""
 
     __slots__ = ("archiving", "full", "loaded", "log_bytes")
 
@@ -89,7 +91,7 @@ class _Totals:
 
 
 class Metrics:
-    """See the module's text."""
+    """The values of all metrics of one broker."""
 
     __slots__ = (
         "_directory",
@@ -118,25 +120,25 @@ class Metrics:
         self._topics_max = topics_max
 
     async def text(self) -> AsyncIterator[str]:
-        """The whole answer, piece by piece; the one who takes it lets others have their turn."""
+        """Yield the whole answer, piece by piece; the caller gives way to others between pieces."""
         totals = _Totals()
         by_family: dict[Family, list[str]] = {family: [] for family in names.FAMILIES}
         await self._share_partitions(totals, by_family)
         samples = [sample async for sample in self._topics(totals)]
         for family, labels, value in [*samples, *self._samples(totals)]:
             by_family[family].append(lines(family, label_pairs(family.labels, labels), value))
-        for family, found in by_family.items():
+        for family, texts in by_family.items():
             yield head(family)
-            for first in range(0, len(found), PIECES):
-                yield "".join(found[first : first + PIECES])
+            for first in range(0, len(texts), PIECES):
+                yield "".join(texts[first : first + PIECES])
 
     async def _share_partitions(self, totals: _Totals, by_family: dict[Family, list[str]]) -> None:
-        """The share partitions in memory; as many as may be have series of their own."""
+        """Read the share partitions in memory; up to the limit, they have series of their own."""
         for number, live in enumerate(self._parts.share_partitions, start=1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
             if live.fenced:
-                continue  # It was dropped while others had their turn.
+                continue  # It was unloaded while other requests were served.
             row = self._row(live)
             totals.loaded += 1
             totals.full += row.full
@@ -166,7 +168,7 @@ class Metrics:
         )
 
     async def _topics(self, totals: _Totals) -> AsyncIterator[Sample]:
-        """What there is to say by topic, and the size of all logs."""
+        """Yield the values of topics, and sum up the size of all logs."""
         looked_at = 0
         for number, topic in enumerate(list(self._parts.topics.catalog.topics())):
             size = offsets = 0
@@ -194,7 +196,7 @@ class Metrics:
             yield names.ACKNOWLEDGEMENTS_FAILED, labels, counters.acknowledge_failed
 
     def _samples(self, totals: _Totals) -> Iterator[Sample]:
-        """All that does not grow with share partitions and topics."""
+        """Yield all values whose number does not grow with share partitions and topics."""
         yield from self._requests()
         yield from self._share_groups(totals)
         yield from self._sessions()
@@ -206,6 +208,8 @@ class Metrics:
             request = (APIS[key].name,)
             yield names.REQUEST_SECONDS, request, counters.seconds
             yield names.REQUEST_LOCAL, request, counters.local_seconds
+            yield names.REQUEST_HOLDS, request, counters.hold_count
+            yield names.REQUEST_LONGEST_HOLD, request, counters.longest_hold_seconds
             yield names.REQUEST_BYTES, request, counters.request_bytes
             yield names.RESPONSE_BYTES, request, counters.response_bytes
             for error, count in counters.errors.items():
@@ -235,15 +239,21 @@ class Metrics:
         yield names.SESSION_EVICTIONS, (), counters.sessions_lost
         yield names.SESSION_PARTITIONS, (), sessions.partition_count()
         yield names.SESSIONS_OPEN, (), len(sessions)
+        fetch_sessions = self._parts.fetch_sessions
+        yield names.SESSIONS_REFUSED, ("share",), sessions.refused_count
+        yield names.SESSIONS_REFUSED, ("fetch",), fetch_sessions.refused_count
+        yield names.FETCH_SESSIONS_OPEN, (), len(fetch_sessions)
+        yield names.FETCH_SESSION_PARTITIONS, (), fetch_sessions.partition_count
+        yield names.FETCH_SESSION_EVICTIONS, (), fetch_sessions.evicted_count
         yield names.DELAYED, (), counters.waiting_count
         yield names.DELAYED_WATCHES, (), counters.watch_count
         yield names.DELAYED_EXPIRED, (), counters.waits_expired
         yield names.WAITING, (), len(self._parts.waiting)
 
     def _coordinators(self) -> Iterator[Sample]:
-        shares = Counter(one.state for one in self._parts.share_group_coordinator.list_groups())
+        shares = Counter(group.state for group in self._parts.share_group_coordinator.list_groups())
         classic = Counter(
-            str(one.state) for one in self._parts.consumer_group_coordinator.list_groups()
+            str(group.state) for group in self._parts.consumer_group_coordinator.list_groups()
         )
         yield names.GROUPS, ("share",), shares.total()
         yield names.GROUPS, ("classic",), classic.total()
@@ -251,6 +261,13 @@ class Metrics:
             yield names.GROUP_STATES, (state,), shares[state]
         for state, count in classic.items():
             yield names.CONSUMER_GROUP_STATES, (state,), count
+        share_groups = self._parts.share_group_coordinator
+        yield names.SHARE_GROUP_BYTES, (), share_groups.size_bytes
+        offsets_bytes = self._parts.consumer_group_coordinator.offsets_bytes
+        yield names.COMMITTED_OFFSETS_BYTES, (), offsets_bytes
+        settings_bytes = self._parts.topics.catalog.group_settings_bytes
+        yield names.GROUP_SETTINGS_BYTES, (), settings_bytes
+        yield names.SHARE_PARTITIONS_INITIALIZED, (), share_groups.partition_count
         yield names.REBALANCES, (), self._parts.share_group_coordinator.rebalance_count
         coordinator = self._parts.share_coordinator
         yield names.STATE_LOAD, (), coordinator.load_ms / 1000
@@ -264,7 +281,7 @@ class Metrics:
             yield names.LAST_PRUNED, (SHARE_GROUP_STATE, str(partition)), offset
 
     def _state_partitions(self) -> tuple[int, int]:
-        """How many partitions of the state topic take writes, and how many do not."""
+        """Count the partitions of the state topic that are writable, and those that are not."""
         active = failed = 0
         for log_ in self._parts.topics.opened(self._parts.topics.catalog.topic(SHARE_GROUP_STATE)):
             try:
@@ -282,20 +299,46 @@ class Metrics:
         yield names.LOG_BYTES, (), totals.log_bytes
         yield names.CONNECTIONS, (), server.connection_count
         yield names.CONNECTIONS_OPENED, (), server.opened_count
-        yield names.CONNECTIONS_REFUSED, (), server.refused_count
+        yield names.CONNECTIONS_REFUSED, (), server.admission.refused_count
+        yield names.CONNECTIONS_EVICTED, (), server.admission.evicted_count
         yield names.BAD_REQUESTS, (), requests.bad_count
+        unreadable = self._parts.share_partitions.batch_checks.unreadable_count
+        yield names.UNREADABLE_BATCHES, (), unreadable
+        yield names.RECORD_JOBS, (), self._parts.record_jobs.job_count
+        yield names.RECORD_JOBS_WAITING, (), self._parts.record_jobs.waiting_count
+        yield from _budget("requests", server.budgets.requests)
+        server.budgets.answers.refresh()  # Many bytes may have been sent since the last count.
+        yield from _budget("answers", server.budgets.answers)
         times = os.times()
         yield names.CPU, (), times.user + times.system
+        yield names.SET_ASIDE_BYTES, (), self._directory.set_aside_bytes
+        yield names.DIRECTORY_LOST, (), int(bool(self._directory.lost))
+        opened = self._directory.opened
+        yield names.DESCRIPTORS, (), open_count()
+        yield names.DESCRIPTORS_MAX, (), limit()
+        yield names.OPEN_FILES, (), len(opened)
+        yield names.OPEN_FILES_MAX, (), opened.ceiling
+        yield names.DESCRIPTOR_SHORTAGES, (), opened.shortage_count
+        yield names.PRODUCERS, (), self._directory.producer_room.count
+        yield names.PRODUCERS_FORGOTTEN, (), self._directory.producer_room.forgotten_count
         groups = max(
             len(self._parts.share_partitions.counters.groups), len(self._parts.dead_letters.counts)
         )
         topics = sum(1 for _ in self._parts.topics.catalog.topics())
-        for of, count, most in (
+        for owner, count, limit_count in (
             ("share_partitions", totals.loaded, self._share_partitions_max),
             ("groups", groups, GROUPS_MAX),
             ("topics", topics, self._topics_max),
         ):
-            yield names.LEFT_OUT, (of,), max(0, count - most)
+            yield names.LEFT_OUT, (owner,), max(0, count - limit_count)
+
+
+def _budget(name: str, budget: ByteBudget[Any]) -> Iterator[Sample]:
+    labels = (name,)
+    yield names.BUDGET_USED, labels, budget.used_bytes
+    yield names.BUDGET_LIMIT, labels, budget.bytes_max
+    yield names.BUDGET_WAITS, labels, budget.waited_count
+    yield names.BUDGET_EVICTIONS, labels, budget.evicted_count
 
 
 def _dead_letters(group_id: str, counts: DeadLetterCounts) -> Iterator[Sample]:
@@ -308,7 +351,7 @@ def _dead_letters(group_id: str, counts: DeadLetterCounts) -> Iterator[Sample]:
 
 
 def _lines_of(family: Family, row: _Row) -> str:
-    """What one metric says of a share partition."""
+    """Return the lines of one metric for a share partition."""
     if family is not names.RECORDS:
         return lines(family, row.pairs, _OF_ROW[family](row))
     return "".join(

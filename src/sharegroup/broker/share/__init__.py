@@ -1,1 +1,1 @@
-"""Share partitions in use: who runs them, who keeps their state, where dead letters go."""
+"""Share partitions in use: running them, storing their state, writing their dead letters."""

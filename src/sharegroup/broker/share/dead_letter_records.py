@@ -1,16 +1,16 @@
-"""What a dead letter looks like (KIP-1191), and the original that it is a copy of.
+"""The contents of a dead letter (KIP-1191), and reading the original record that it copies.
 
     original        key   value   headers h1 h2
     dead letter     key   value   headers h1 h2 __dlq.errors.topic .partition .offset ...
 
-Key, value and headers are there where the group has its records copied, else the letter says
-only where its record is.  The names of the headers, their texts and the time (that of writing)
-are Kafka's; that the original's own headers are copied, too, is ours.  What an original says
-under those names, because it was a dead letter before, gives way: where it came from is told by
-the letter that it was.
+Key, value and headers are copied if the group is configured so; otherwise the letter only has the
+position of its record.  The names of the headers, their texts and the timestamp (that of writing)
+are Kafka's; copying the original's own headers is ours.  If the original is itself a dead letter,
+its ``__dlq`` headers are replaced, because that dead letter still has them.
 
-Letters of one share partition go into batches below the topic's ``max.message.bytes``.  One that
-is too large alone is compressed; if that is not enough, it goes without its record and says so.
+Letters of one share partition are put into batches below the topic's ``max.message.bytes``.  A
+letter that is too large alone is compressed.  If that is not enough, it is written without its
+record and has a header that says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sharegroup.core.delivery import DeadLetter, Reason
+from sharegroup.core.share_partition.delivery import DeadLetterRange, Reason
 from sharegroup.errors import (
     CorruptMessage,
     KafkaStorageError,
@@ -27,33 +27,53 @@ from sharegroup.errors import (
     UnsupportedCompressionType,
 )
 from sharegroup.ids import GroupId, TopicName
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.wire.batches import HEADER_BYTES
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.wire.batches import HEADER_BYTES, BatchHeader, Buffer, parse_header
 from sharegroup.wire.compression import NONE, ZSTD
-from sharegroup.wire.records import Headers, NewRecord, Record, decode_records, encode_batch
-
-PREFIX = "__dlq.errors."
-NOT_COPIED = "sharegroup.dlq.not.copied"
-"""Ours: why a letter has no record although the group has them copied."""
+from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
+from sharegroup.wire.record_walk import (
+    UNREADABLE,
+    Walk,
+    WalkStep,
+    body_of,
+    header_count,
+    places_of_records,
+)
+from sharegroup.wire.records import (
+    DecodedRecord,
+    Headers,
+    SimpleRecord,
+    encode_batch,
+    single_record,
+)
 
 MESSAGES: Mapping[Reason, bytes] = {
     Reason.REJECTED: b"Offset rejected by client.",
     Reason.EXHAUSTED: b"Offset delivery count exceeded the threshold.",
     Reason.UNREADABLE: b"Offset could not be read from the log.",
 }
-"""The first two are Kafka's, letter by letter; it has no third."""
+"""The first two are Kafka's exact texts; Kafka has no third."""
 
 RECORDS_MAX = 500
 """Letters of one batch: some milliseconds of work between two turns of the event loop."""
 
 BATCH_BYTES_MAX = 1024 * 1024
-"""Of more than one letter, however much the topic would take: memory is bounded by it."""
+"""The size of a batch with more than one letter, to bound memory, even if the topic allows more."""
 
 ORIGINAL_BYTES_MAX = 16 * 1024 * 1024
-"""Of a log batch, decompressed: a batch that claims to be larger would hold up everybody."""
+"""The decompressed size of a log batch; one that claims to be larger would hold the event loop."""
+
+ORIGINAL_RECORDS_MAX = 20_000
+"""Records of a log batch; their positions are found in slices and kept."""
+
+ORIGINAL_HEADERS_MAX = 10_000
+"""Headers of a record; to decode so many takes about a millisecond."""
+
+COPIES_AT_ONCE = 50
+"""Records that are decoded and copied between two turns of the event loop."""
 
 RECORD_OVERHEAD_BYTES = 36
-"""Lengths, deltas and attributes of a record take no more."""
+"""The most bytes that the lengths, deltas and attributes of a record take."""
 
 HEADER_OVERHEAD_BYTES = 10
 
@@ -62,8 +82,8 @@ NO_RECORD = "there is no record at this offset any more"
 Range = tuple[int, int]
 
 
-class Origin(NamedTuple):
-    """Whose letters these are, and where their records come from."""
+class OriginalPartition(NamedTuple):
+    """The group and the partition whose records these dead letters are for."""
 
     group_id: GroupId
     topic: TopicName
@@ -71,39 +91,72 @@ class Origin(NamedTuple):
 
 
 class Originals:
-    """Reads records to be copied; keeps one log batch, as the next offset is likely in it."""
+    """Reads records to copy; keeps one log batch, because it likely contains the next offset."""
 
-    __slots__ = ("_end", "_first", "_log", "_missing", "_records")
+    __slots__ = ("_batch", "_body", "_end", "_first", "_header", "_log", "_missing", "_places")
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._first = self._end = 0
-        self._records: dict[int, Record] = {}
+        self._batch: Buffer = b""
+        self._header: BatchHeader | None = None
+        self._body: Buffer = b""
+        self._places: dict[int, tuple[int, int]] = {}
         self._missing = NO_RECORD
 
-    def at(self, offset: int) -> Record | str:
-        """The record, or why there is none to copy."""
+    def at(self, offset: int) -> Walk[DecodedRecord | str]:
+        """Return the record at ``offset``, or a text that says why it cannot be copied."""
         if not self._first <= offset < self._end:
-            self._load(offset)
-        return self._records.get(offset, self._missing)
-
-    def _load(self, offset: int) -> None:
-        self._first, self._end = offset, offset + 1
-        self._records, self._missing = {}, NO_RECORD
+            yield from self._load(offset)
+        place = self._places.get(offset)
+        if place is None:
+            return self._missing
+        assert self._header is not None, "places are those of a batch"
         try:
-            found = self._log.batches(offset, bytes_max=1, count_max=1)
-            if not found.firsts or found.firsts[0] > offset:
-                return  # Compacted away.
-            self._first, self._end = found.firsts[0], found.ends[0]
-            data = self._log.read_range(self._first, self._end)
-            self._records = {
-                record.offset: record
-                for record in decode_records(data, decompressed_bytes_max=ORIGINAL_BYTES_MAX)
-            }
+            if (headers := header_count(self._body, place)) > ORIGINAL_HEADERS_MAX:
+                return f"it has {headers} headers, and {ORIGINAL_HEADERS_MAX} are copied at most"
+            content = self._body[place[0] : place[1]]
+            return single_record(self._batch, self._header, content)
+        except CorruptMessage as error:
+            return f"the record cannot be read: {error}"
+
+    def _load(self, offset: int) -> Walk[None]:
+        """Read the batch that contains ``offset``, and find its records."""
+        self._first, self._end = offset, offset + 1
+        self._body, self._places, self._missing = b"", {}, NO_RECORD
+        try:
+            spans = self._log.batches(offset, bytes_max=1, count_max=1)
+            if not spans.firsts or spans.firsts[0] > offset:
+                return  # The record was compacted away.
+            self._first, self._end = spans.firsts[0], spans.ends[0]
+            self._batch = self._log.read_range(self._first, self._end)
+            self._header = header = parse_header(self._batch)
+            if header.record_count > ORIGINAL_RECORDS_MAX:
+                self._missing = (
+                    f"its batch has {header.record_count} records; records of a batch are "
+                    f"only copied if it has at most {ORIGINAL_RECORDS_MAX}"
+                )
+                return
+            self._body = yield from _body(self._batch, header)
+            self._places = yield from places_of_records(self._body, header)
         except OffsetOutOfRange:
-            return  # Deleted while its letter waited.
+            return  # The record was deleted while its letter waited.
         except (CorruptMessage, KafkaStorageError, UnsupportedCompressionType) as error:
             self._missing = f"the record cannot be read: {error}"
+
+
+def _body(batch: Buffer, header: BatchHeader) -> Walk[Buffer]:
+    """Return the records of a batch, decompressed while no other large batch is."""
+    if header.codec == NONE:
+        return memoryview(batch)[HEADER_BYTES : header.size]
+    yield WalkStep.BEGIN
+    try:
+        body = yield from body_of(batch, header, bytes_max=ORIGINAL_BYTES_MAX)
+    except UNREADABLE:
+        yield WalkStep.END
+        raise
+    yield WalkStep.END
+    return body
 
 
 class LetterBatch(NamedTuple):
@@ -116,70 +169,81 @@ class LetterBatch(NamedTuple):
 
 
 def letter_batch(
-    letters: Iterable[DeadLetter],
-    origin: Origin,
+    letters: Iterable[DeadLetterRange],
+    origin: OriginalPartition,
     originals: Originals | None,
     *,
     bytes_max: int,
     wall_ms: int,
-) -> LetterBatch:
-    """The first of these letters, as many as go into one batch; one at least.
+) -> Walk[LetterBatch]:
+    """Make a batch of the first of these letters, as many as fit, but at least one.
 
-    ``originals`` is None where the group does not have its records copied.
+    ``originals`` is None if the group does not have its records copied.
     """
-    records: list[NewRecord] = []
+    records: list[SimpleRecord] = []
     ranges: list[Range] = []
-    room, missing = min(bytes_max, BATCH_BYTES_MAX) - HEADER_BYTES, 0
+    room, missing_count = min(bytes_max, BATCH_BYTES_MAX) - HEADER_BYTES, 0
     for offset, headers in _each(letters, origin):
-        original = originals.at(offset) if originals is not None else None
+        original = None if originals is None else (yield from originals.at(offset))
         record = _letter(original, headers, wall_ms)
         room -= _size_max(record)
         if records and (room < 0 or len(records) == RECORDS_MAX):
             break
         records.append(record)
-        missing += isinstance(original, str)
+        missing_count += isinstance(original, str)
         if ranges and ranges[-1][1] == offset:
             ranges[-1] = (ranges[-1][0], offset + 1)
         else:
             ranges.append((offset, offset + 1))
+        if len(records) % COPIES_AT_ONCE == 0:
+            yield WalkStep.PAUSE
     if len(records) == 1:
-        return _single(records[0], ranges[0], origin, missing=missing, bytes_max=bytes_max)
-    return LetterBatch(encode_batch(records), tuple(ranges), len(records), missing)
+        return _single(records[0], ranges[0], origin, missing=missing_count, bytes_max=bytes_max)
+    return LetterBatch(encode_batch(records), tuple(ranges), len(records), missing_count)
 
 
-def _each(letters: Iterable[DeadLetter], origin: Origin) -> Iterator[tuple[int, Headers]]:
-    """Every offset with the headers that say where it is and why it is here."""
-    topic = (PREFIX + "topic", origin.topic.encode())
-    partition = (PREFIX + "partition", b"%d" % origin.partition)
-    group = (PREFIX + "group", origin.group_id.encode())
+def _each(
+    letters: Iterable[DeadLetterRange], origin: OriginalPartition
+) -> Iterator[tuple[int, Headers]]:
+    """Yield every offset with the headers for its record's position and the reason."""
+    topic = (KAFKA_PREFIX + "topic", origin.topic.encode())
+    partition = (KAFKA_PREFIX + "partition", b"%d" % origin.partition)
+    group = (KAFKA_PREFIX + "group", origin.group_id.encode())
     for letter in letters:
-        count = (PREFIX + "delivery.count", b"%d" % letter.delivery_count)
-        message = (PREFIX + "message", MESSAGES[letter.reason])
+        count = (KAFKA_PREFIX + "delivery.count", b"%d" % letter.delivery_count)
+        message = (KAFKA_PREFIX + "message", MESSAGES[letter.reason])
         for offset in range(letter.first, letter.end):
-            where = (PREFIX + "offset", b"%d" % offset)
-            yield offset, (topic, partition, where, group, count, message)
+            position = (KAFKA_PREFIX + "offset", b"%d" % offset)
+            yield offset, (topic, partition, position, group, count, message)
 
 
-def _letter(original: Record | str | None, headers: Headers, wall_ms: int) -> NewRecord:
+def _letter(original: DecodedRecord | str | None, headers: Headers, wall_ms: int) -> SimpleRecord:
+    """Make a dead letter; ``original`` is the record to copy, why there is none, or None."""
     if original is None:
-        return NewRecord(None, None, wall_ms, headers)
+        return SimpleRecord(None, None, wall_ms, headers)
     if isinstance(original, str):
-        return NewRecord(None, None, wall_ms, (*headers, (NOT_COPIED, original.encode())))
-    kept = [one for one in original.headers if not one[0].startswith((PREFIX, NOT_COPIED))]
-    return NewRecord(original.key, original.value, wall_ms, (*kept, *headers))
+        return SimpleRecord(None, None, wall_ms, (*headers, (NOT_COPIED, original.encode())))
+    kept_headers = [
+        header
+        for header in original.headers
+        if not header[0].startswith((KAFKA_PREFIX, NOT_COPIED))
+    ]
+    return SimpleRecord(original.key, original.value, wall_ms, (*kept_headers, *headers))
 
 
 def _single(
-    record: NewRecord, where: Range, origin: Origin, *, missing: int, bytes_max: int
+    record: SimpleRecord, where: Range, origin: OriginalPartition, *, missing: int, bytes_max: int
 ) -> LetterBatch:
-    """A batch of one letter: as it is, compressed, or without its record."""
+    """Make a batch of one letter: as it is, compressed, or without its record."""
     for codec in (NONE, ZSTD):
         batch = encode_batch([record], codec=codec)
         if len(batch) <= bytes_max:
             return LetterBatch(batch, (where,), 1, missing)
-    why = f"the record is larger than max.message.bytes={bytes_max} of the dead-letter topic"
-    own = [one for one in record.headers if one[0].startswith((PREFIX, NOT_COPIED))]
-    bare = NewRecord(None, None, record.timestamp, (*own, (NOT_COPIED, why.encode())))
+    reason = f"the record is larger than max.message.bytes={bytes_max} of the dead-letter topic"
+    own_headers = [
+        header for header in record.headers if header[0].startswith((KAFKA_PREFIX, NOT_COPIED))
+    ]
+    bare = SimpleRecord(None, None, record.timestamp, (*own_headers, (NOT_COPIED, reason.encode())))
     batch = encode_batch([bare])
     if len(batch) > bytes_max:
         raise MessageTooLarge(
@@ -190,8 +254,8 @@ def _single(
     return LetterBatch(batch, (where,), 1, 1)
 
 
-def _size_max(record: NewRecord) -> int:
-    """The record takes no more bytes than this."""
+def _size_max(record: SimpleRecord) -> int:
+    """Return an upper limit of the bytes that the record takes."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         # A character takes up to four bytes.

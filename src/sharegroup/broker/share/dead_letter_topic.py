@@ -1,11 +1,12 @@
-"""Which topic takes a group's dead letters, and whether it may.
+"""Finds or creates the topic for a group's dead letters, and checks that it may take them.
 
-The group names the topic, the topic says that it takes dead letters, and the broker says which
-names are allowed and whether such topics may be made: three people have to agree (KIP-1191).
-Everything is looked up anew each time, so a change holds at once.
+Three configurations have to agree (KIP-1191).  The group names the topic, and the topic allows dead
+letters.  The broker says which names are allowed and whether such topics may be created.
+Everything is looked up each time, so a change takes effect at once.
 
-Not Kafka's: a topic is not the dead-letter topic of its own records.  Whoever rejects such a
-record gets its copy, rejects that, and so on for ever.  Nor is a topic that is compacted.
+Two rules are not Kafka's.  A topic may not be the dead-letter topic of its own records, because a
+member that rejects such a record would get its copy, and so on forever.  A compacted topic takes
+no dead letters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MADE_WITH = {
 
 
 class DeadLetterTopics:
-    """See the module's text."""
+    """Finds or creates the dead-letter topics of groups."""
 
     __slots__ = ("_config", "_settings", "_topics")
 
@@ -35,10 +36,10 @@ class DeadLetterTopics:
         self._topics = topics
 
     async def of(self, key: SharePartitionKey) -> Topic | None:
-        """The topic for letters of this share partition, made now if it may be.
+        """Return the topic for the dead letters of this share partition; create it if allowed.
 
-        None when the group wants none; InvalidConfig when somebody does not agree.  Names that
-        begin with '__', the broker's own, are refused when they are set.
+        None if the group has no dead-letter topic; InvalidConfig if a configuration does not agree.
+        Names that begin with '__', the broker's own, are refused when they are set.
         """
         name = self._settings.dead_letter_topic(key.group_id)
         if name is None:
@@ -55,7 +56,8 @@ class DeadLetterTopics:
         if self._topics.settings(topic).compaction is not None:
             raise InvalidConfig(
                 f"group {key.group_id!r}: topic {name!r} cannot take dead letters while it is "
-                "compacted, which keeps one letter of each key; set cleanup.policy=delete on it"
+                "compacted, because that keeps one dead letter of each key; set "
+                "cleanup.policy=delete on it"
             )
         if topic.topic_id == key.topic_id:
             raise InvalidConfig(

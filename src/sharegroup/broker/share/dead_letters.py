@@ -1,4 +1,5 @@
-"""Copies what failed for good to its group's dead-letter queue, then lets it be archived.
+"""Copies rejected and exhausted records to the dead-letter topic of their group, then archives
+them.
 
     share partition      dead letters                                  dead-letter topic
         │ ARCHIVING, durable ──▶ │ take the lowest that wait               │
@@ -7,16 +8,16 @@
         │                        │ ◀────────────────────────────── durable │
         │ ◀──── ARCHIVED ────────│                                         │
 
-What waits is not kept here: it is in the share partitions' own maps, bounded by their
-``runs_max``, durable, and in order.  Here are only the keys of share partitions that have some.
-One task takes them in turn, a batch of letters each time, so no group keeps another one waiting
+Waiting records are not stored here: they are in the share partitions' own maps, bounded by
+``runs_max``, durable, and in order.  This module only has the keys of their share partitions.
+One task takes these in turn, one batch of letters each time.  So no group keeps another waiting,
 and a million rejected records are many small steps.  A crash between the two writes makes a
-second copy, never none.
+second copy, but never loses one.
 
-Kafka gives up after five attempts, or at once where the configuration does not fit, and archives
-the record.  Here it waits until the letter is written, or until the group's dead-letter topic is
-unset: that is its operator giving up.  A configuration that does not fit is looked at again each
-second; a disk that fails is tried again after 1 s, 2 s, and so on up to 30 s.
+Kafka gives up after five attempts, or at once if the configuration does not fit, and archives
+the record.  Here the record waits until the letter is written, or until an operator unsets the
+group's dead-letter topic.  A configuration that does not fit is checked again each second; a
+failing disk is tried again after 1 s, 2 s, and so on up to 30 s.
 """
 
 from __future__ import annotations
@@ -29,33 +30,46 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
+from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
-from sharegroup.broker.share.dead_letter_records import LetterBatch, Origin, Originals, letter_batch
+from sharegroup.broker.record_jobs import RecordJobs
+from sharegroup.broker.share.dead_letter_records import (
+    LetterBatch,
+    OriginalPartition,
+    Originals,
+    letter_batch,
+)
 from sharegroup.broker.share.dead_letter_topic import DeadLetterTopics
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.persister import Persister
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core.delivery import DeadLetter, RecordState
-from sharegroup.core.share_state import NO_SUMMARY
+from sharegroup.core.share_partition.delivery import DeadLetterRange, RecordState
+from sharegroup.core.share_state.share_states import NO_SUMMARY
 from sharegroup.errors import InvalidConfig, KafkaError
 from sharegroup.ids import GroupId, SharePartitionKey
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.batches import stamp_append_time
+from sharegroup.wire.record_walk import finish
 
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 1_000
-"""Runs of a share partition that are looked at for one batch of letters."""
+"""Runs of a share partition that are searched for one batch of letters."""
 
 KEYS_PER_TURN = 100
-"""Share partitions that are looked at before others of this process have a turn."""
+"""Share partitions that are checked before the event loop serves others."""
 
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 30_000
-DOUBLINGS_MAX = 10
+
+GROUPS_COUNTED_MAX = 10_000
+"""With more groups, the oldest counts are dropped, because group ids may change without end."""
+
+REASONS_MAX = 16
+"""Reasons of one stall that are logged, because settings may be wrong in ever new ways."""
 
 
 @dataclass(slots=True)
@@ -63,36 +77,41 @@ class DeadLetterCounts:
     """What was done for one group since the broker started."""
 
     record_count: int = 0
-    """Letters that are durable."""
+    """Dead letters that are durable."""
     not_copied_count: int = 0
-    """Those of them without their record, though the group has records copied."""
+    """Durable dead letters without their record, although the group has records copied."""
     write_count: int = 0
     """Batches that were handed to the log."""
     failure_count: int = 0
-    """Attempts that led to nothing, whatever for."""
+    """Failed attempts, for whatever reason."""
     given_up_count: int = 0
-    """Records that were archived without a letter, the topic being unset."""
+    """Records that were archived without a letter, because the group's topic was unset."""
 
 
 @dataclass(slots=True)
 class _Stall:
     """A share partition whose letters cannot be written now."""
 
-    attempts: int = 0
-    """Failed ones in a row, of those that found the configuration fit."""
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(RETRY_MS_MIN, RETRY_MS_MAX, chance=without_jitter)
+    )
+    """Grows with failed attempts in a row that were not caused by the configuration."""
     is_waiting: bool = False
 
 
 @dataclass(slots=True)
 class _Trouble:
-    """What a group's log lines are about: one for each reason, one when it is over."""
+    """The reasons of a group's stalls that were logged, and the stalled share partitions.
+
+    There is one log line for each reason, and one when no share partition is stalled any more.
+    """
 
     keys: set[SharePartitionKey] = field(default_factory=set)
     reasons: set[str] = field(default_factory=set)
 
 
 class DeadLetters:
-    """See the module's text.  ``is_attended``: whether anybody of the group is connected."""
+    """Writes the dead letters of all groups; ``is_attended`` tells whether a group has sessions."""
 
     __slots__ = (
         "_alarm",
@@ -112,6 +131,7 @@ class DeadLetters:
         "_topics",
         "_troubles",
         "_wake",
+        "jobs",
     )
 
     def __init__(
@@ -125,6 +145,8 @@ class DeadLetters:
         persister: Persister,
         is_attended: Callable[[GroupId], bool],
     ) -> None:
+        self.jobs: RecordJobs | None = None
+        """Decompresses and walks the originals' batches; None while the broker starts."""
         self._alarm = Alarm(clock, self._try_again)
         self._clock = clock
         self._topics = topics
@@ -138,7 +160,7 @@ class DeadLetters:
         self._due: list[tuple[int, int, SharePartitionKey]] = []
         self._order = count()
         self._troubles: defaultdict[GroupId, _Trouble] = defaultdict(_Trouble)
-        self._counts: defaultdict[GroupId, DeadLetterCounts] = defaultdict(DeadLetterCounts)
+        self._counts: dict[GroupId, DeadLetterCounts] = {}
         self._wake = asyncio.Event()
         self._step = asyncio.Lock()
         self._is_stopping = False
@@ -146,31 +168,31 @@ class DeadLetters:
 
     @property
     def counts(self) -> dict[GroupId, DeadLetterCounts]:
-        """By group; of those that had a dead letter since the broker started."""
+        """The counts of each group that had a dead letter since the broker started."""
         return dict(self._counts)
 
     @property
     def pending_count(self) -> int:
-        """Share partitions that have letters to write, stalled ones included."""
+        """The number of share partitions that have letters to write, including stalled ones."""
         return len(self._ready.keys() | self._stalls.keys())
 
     @property
     def stalled_count(self) -> int:
-        """Share partitions whose letters cannot be written now."""
+        """The number of share partitions whose letters cannot be written now."""
         return len(self._stalls)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing can be done before something happens, or a second try is due."""
+        """Whether there is nothing to do until something happens or a retry is due."""
         return not self._ready and not self._step.locked()
 
     def notify(self, key: SharePartitionKey) -> None:
-        """Something of this share partition waits for its letter."""
+        """Note that records of this share partition wait for their dead letters."""
         self._ready[key] = None
         self._wake.set()
 
     async def run(self) -> None:
-        """Write letters until `stop`; first those that waited when the broker stopped."""
+        """Write letters until `stop`, beginning with those that waited when the broker stopped."""
         await self._find_waiting()
         while not self._is_stopping:
             if not self._ready:
@@ -180,13 +202,13 @@ class DeadLetters:
             key = next(iter(self._ready))
             del self._ready[key]
             if key in self._stalls and self._stalls[key].is_waiting:
-                continue  # Its next try is due some other time, and finds what is new, too.
+                continue  # Its retry is due later, and will include the new records.
             async with self._step:
                 await self._attend(key)
-            await asyncio.sleep(0)  # With an easy-going disk nothing else gives way to others.
+            await asyncio.sleep(0)  # With durability=os no await above gives way to other tasks.
 
     async def stop(self) -> None:
-        """Let the letters in hand become durable and archived, and begin no others."""
+        """Finish the letters that are being written, and begin no others."""
         self._is_stopping = True
         self._wake.set()
         self._alarm.cancel()
@@ -194,12 +216,15 @@ class DeadLetters:
             return
 
     async def _find_waiting(self) -> None:
-        """Nobody of its group may come back, and a letter that waits is written all the same."""
+        """Find records that wait for their letters since before the start.
+
+        They are written even if no member of their group comes back.
+        """
         for index, key in enumerate(self._persister.known()):
             try:
                 batches = self._persister.read(key).batches
             except KafkaError:
-                self.notify(key)  # Whoever attends to it says what is wrong.
+                self.notify(key)  # The error is reported when its turn comes.
                 continue
             if any(batch.state is RecordState.ARCHIVING for batch in batches):
                 self.notify(key)
@@ -207,10 +232,10 @@ class DeadLetters:
                 await asyncio.sleep(0)
 
     async def _attend(self, key: SharePartitionKey) -> None:
-        """One batch of letters of one share partition, and what to do with it next."""
+        """Write one batch of letters of one share partition, and decide what to do with it next."""
         try:
             goes_on = await self._write_some(key)
-        except Exception as error:  # noqa: BLE001  What syncs the disk runs beside this task.
+        except Exception as error:  # noqa: BLE001  An unexpected error must not end this task.
             self._stall(key, error)
             return
         self._over(key)
@@ -220,9 +245,9 @@ class DeadLetters:
             self._share_partitions.unload(key)
 
     async def _write_some(self, key: SharePartitionKey) -> bool:
-        """Whether there may be more."""
+        """Write one batch of letters; return whether there may be more."""
         if self._persister.summary(key) == NO_SUMMARY:
-            return False  # The group or the topic was deleted, whatever its queue is like.
+            return False  # The group or the topic was deleted.
         target = await self._targets.of(key)
         live = self._share_partitions.get(key)
         if live.last_write is not None:
@@ -238,8 +263,10 @@ class DeadLetters:
         if target is None:
             self._give_up(live, letters)
             return True
-        batch = self._batch(live, letters, target)
-        counts = self._counts[key.group_id]
+        batch = await self._batch(live, letters, target)
+        if live.fenced:
+            return True
+        counts = self._counts_of(key.group_id)
         counts.write_count += 1
         await self._append(target, key.partition, batch)
         counts.record_count += batch.record_count
@@ -247,17 +274,19 @@ class DeadLetters:
         self._share_partitions.archived(key, batch.ranges)
         return True
 
-    def _batch(
-        self, live: LiveSharePartition, letters: list[DeadLetter], target: Topic
+    async def _batch(
+        self, live: LiveSharePartition, letters: list[DeadLetterRange], target: Topic
     ) -> LetterBatch:
+        """Make a batch of letters, as many as fit."""
         copies = self._settings.copies_dead_letters(live.key.group_id)
-        return letter_batch(
+        walk = letter_batch(
             letters,
-            Origin(live.key.group_id, live.topic_name, live.key.partition),
+            OriginalPartition(live.key.group_id, live.topic_name, live.key.partition),
             Originals(live.log) if copies else None,
             bytes_max=self._topics.settings(target).message_bytes_max,
             wall_ms=self._clock.wall_ms(),
         )
+        return finish(walk) if self.jobs is None else await self.jobs.complete(walk)
 
     def _append(self, target: Topic, partition: int, batch: LetterBatch) -> Ticket:
         log_ = self._topics.log_of(target, partition % target.partition_count)
@@ -266,45 +295,46 @@ class DeadLetters:
             stamp_append_time(batch.batch, now_ms)
         return log_.append(batch.batch, now_ms=now_ms)
 
-    def _give_up(self, live: LiveSharePartition, letters: list[DeadLetter]) -> None:
-        """The group wants no letters any more: archive without."""
+    def _give_up(self, live: LiveSharePartition, letters: list[DeadLetterRange]) -> None:
+        """Archive the records without letters, because the group's topic was unset."""
         ranges = tuple((letter.first, letter.end) for letter in letters)
-        records = sum(end - first for first, end in ranges)
-        self._counts[live.key.group_id].given_up_count += records
+        record_count = sum(end - first for first, end in ranges)
+        self._counts_of(live.key.group_id).given_up_count += record_count
         log.warning(
-            "event=dead_letters_given_up %s records=%d reason='the group has no dead-letter topic "
-            "any more'",
+            "event=dead_letters_given_up %s records=%d reason='the dead-letter topic of "
+            "the group was unset'",
             live,
-            records,
+            record_count,
         )
         self._share_partitions.archived(live.key, ranges)
 
     def _stall(self, key: SharePartitionKey, error: Exception) -> None:
-        """Try again later; say why once, and where if nobody thought of it."""
+        """Schedule a retry, and log each reason once, with a traceback if it is unexpected."""
         is_config = isinstance(error, InvalidConfig)
         stall = self._stalls.setdefault(key, _Stall())
-        doublings = 0 if is_config else min(stall.attempts, DOUBLINGS_MAX)
-        delay_ms = min(RETRY_MS_MIN << doublings, RETRY_MS_MAX)
-        stall.attempts = 0 if is_config else stall.attempts + 1
+        if is_config:
+            stall.backoff.reset()
+        delay_ms = RETRY_MS_MIN if is_config else stall.backoff.next_ms()
         stall.is_waiting = True
-        self._counts[key.group_id].failure_count += 1
+        self._counts_of(key.group_id).failure_count += 1
         heapq.heappush(self._due, (self._clock.now_ms() + delay_ms, next(self._order), key))
         self._set_alarm()
         trouble = self._troubles[key.group_id]
         trouble.keys.add(key)
         reason = str(error) if is_config else type(error).__name__
-        if reason not in trouble.reasons:
+        if reason not in trouble.reasons and len(trouble.reasons) < REASONS_MAX:
             trouble.reasons.add(reason)
             log.warning(
-                "event=dead_letters_stalled group=%r error=%r action='the records wait; it is "
-                "tried again; unset errors.deadletterqueue.topic.name to archive them without'",
+                "event=dead_letters_stalled group=%r error=%r action='the records wait and the "
+                "write is retried; to archive them without dead letters, unset "
+                "errors.deadletterqueue.topic.name'",
                 key.group_id,
                 str(error),
                 exc_info=None if isinstance(error, KafkaError) else error,
             )
 
     def _over(self, key: SharePartitionKey) -> None:
-        """The share partition is not stalled, or not any more."""
+        """Note that the share partition is not stalled, or no longer."""
         if self._stalls.pop(key, None) is None:
             return
         trouble = self._troubles[key.group_id]
@@ -312,6 +342,14 @@ class DeadLetters:
         if not trouble.keys:
             del self._troubles[key.group_id]
             log.info("event=dead_letters_go_on group=%r", key.group_id)
+
+    def _counts_of(self, group_id: GroupId) -> DeadLetterCounts:
+        counts = self._counts.get(group_id)
+        if counts is None:
+            if len(self._counts) >= GROUPS_COUNTED_MAX:
+                del self._counts[next(iter(self._counts))]
+            counts = self._counts[group_id] = DeadLetterCounts()
+        return counts
 
     def _set_alarm(self) -> None:
         if self._due and not self._is_stopping:

@@ -1,94 +1,106 @@
-"""What holds for a group: its own settings, or else the broker's; kept until one changes."""
+"""The effective settings of groups: a group's own or the broker's, cached until one changes."""
 
 from __future__ import annotations
 
 import logging
 
 from sharegroup.broker.cluster.catalog import Catalog
-from sharegroup.broker.cluster.features import DEAD_LETTERS_LEVEL, SHARE_VERSION, Features
+from sharegroup.broker.cluster.features import DEAD_LETTERS_LEVEL, SHARE_VERSION, FinalizedFeatures
 from sharegroup.broker.configuration.config import GroupConfig
 from sharegroup.broker.configuration.group_config import DEFAULT_DEAD_LETTERS
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.setting_changes import capped
-from sharegroup.core.delivery import Limits
-from sharegroup.core.share_group_heartbeat import GroupLimits
+from sharegroup.core.share_group.heartbeat import ShareGroupLimits
+from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, SizeLimits
+from sharegroup.core.share_partition.delivery import SharePartitionLimits
 from sharegroup.ids import GroupId, TopicName
 
 log = logging.getLogger(__name__)
 
 GROUPS_KEPT_MAX = 10_000
-"""Beyond this many groups the memory is begun anew: a client may name groups without end."""
+"""With more groups the cache is cleared, because a client may name any number of groups."""
 
 
 class GroupSettings:
-    """See the module's text."""
+    """The effective settings of groups, cached."""
 
     __slots__ = ("_catalog", "_config", "_features", "_group_limits", "_limits", "_own")
 
-    def __init__(self, config: LiveConfig, catalog: Catalog, features: Features) -> None:
+    def __init__(self, config: LiveConfig, catalog: Catalog, features: FinalizedFeatures) -> None:
         self._config = config
         self._catalog = catalog
         self._features = features
         self._own: dict[GroupId, GroupConfig] = {}
-        self._limits: dict[GroupId, Limits] = {}
-        self._group_limits: dict[GroupId, GroupLimits] = {}
+        self._limits: dict[GroupId, SharePartitionLimits] = {}
+        self._group_limits: dict[GroupId, ShareGroupLimits] = {}
 
     def own(self, group_id: GroupId) -> GroupConfig:
-        """What the group set for itself, within the bounds that the broker has now.
+        """Return the group's own settings, within the broker's current bounds.
 
-        The broker's bounds may have moved since: then the nearest value holds, and a warning
-        says so, once for each change of either.
+        The bounds may have changed since a value was set.  Then the nearest value is used, with a
+        warning once for each change of either.
         """
-        known = self._own.get(group_id)
-        if known is None:
+        settings = self._own.get(group_id)
+        if settings is None:
             if len(self._own) >= GROUPS_KEPT_MAX:
                 self.all_changed()
             stored = self._catalog.group_config(group_id)
-            known, said = capped(stored, self._config.share_group)
-            self._own[group_id] = known
-            for name, what in said.items():
-                log.warning("event=group_setting_capped group=%r %s: %s", group_id, name, what)
-        return known
+            settings, warnings = capped(stored, self._config.share_group)
+            if _is_kept(group_id):
+                self._own[group_id] = settings
+            for name, warning in warnings.items():
+                log.warning("event=group_setting_capped group=%r %s: %s", group_id, name, warning)
+        return settings
 
-    def limits(self, group_id: GroupId) -> Limits:
-        """What concerns the group's share partitions."""
-        known = self._limits.get(group_id)
-        if known is None:
-            own, broker = self.own(group_id), self._config.share_group
-            known = self._limits[group_id] = Limits(
-                lock_ms=own.lock_ms or broker.lock_ms,
-                delivery_count_max=own.delivery_count_max or broker.delivery_count_max,
-                in_flight_max=own.in_flight_max or broker.in_flight_max,
+    def limits(self, group_id: GroupId) -> SharePartitionLimits:
+        """Return the limits of the group's share partitions."""
+        limits = self._limits.get(group_id)
+        if limits is None:
+            group, broker = self.own(group_id), self._config.share_group
+            limits = SharePartitionLimits(
+                lock_ms=group.lock_ms or broker.lock_ms,
+                delivery_count_max=group.delivery_count_max or broker.delivery_count_max,
+                in_flight_max=group.in_flight_max or broker.in_flight_max,
                 runs_max=broker.runs_max,
-                renewal=own.renewal,
+                renewal=group.renewal,
                 dead_letters=self._has_dead_letters(group_id),
             )
-        return known
+            if _is_kept(group_id):
+                self._limits[group_id] = limits
+        return limits
 
-    def group_limits(self, group_id: GroupId) -> GroupLimits:
-        """What concerns the group's membership."""
-        known = self._group_limits.get(group_id)
-        if known is None:
-            own, broker = self.own(group_id), self._config.share_group
-            interval_ms = own.assignment_interval_ms
-            known = self._group_limits[group_id] = GroupLimits(
-                session_timeout_ms=own.session_timeout_ms or broker.session_timeout_ms,
-                heartbeat_interval_ms=own.heartbeat_interval_ms or broker.heartbeat_interval_ms,
+    def group_limits(self, group_id: GroupId) -> ShareGroupLimits:
+        """Return the limits of the group's membership."""
+        limits = self._group_limits.get(group_id)
+        if limits is None:
+            group, broker = self.own(group_id), self._config.share_group
+            interval_ms = group.assignment_interval_ms
+            limits = ShareGroupLimits(
+                session_timeout_ms=group.session_timeout_ms or broker.session_timeout_ms,
+                heartbeat_interval_ms=group.heartbeat_interval_ms or broker.heartbeat_interval_ms,
                 members_max=broker.members_max,
+                sizes=SizeLimits(
+                    topic_names_max=broker.member_topics_max,
+                    all_bytes_max=broker.groups_bytes_max,
+                    all_partitions_max=broker.share_partitions_max,
+                ),
                 assignment_interval_ms=(
                     broker.assignment_interval_ms if interval_ms is None else interval_ms
                 ),
             )
-        return known
+            if _is_kept(group_id):
+                self._group_limits[group_id] = limits
+        return limits
 
     def reads_committed(self, group_id: GroupId) -> bool:
-        """Whether the group is handed records of decided transactions only."""
+        """Return whether the group gets only records of committed transactions, or of none."""
         return self.own(group_id).isolation_level == "read_committed"
 
     def dead_letter_topic(self, group_id: GroupId) -> TopicName | None:
-        """Where the group wants its dead letters; None: it wants none, or nobody writes them.
+        """Return the group's dead-letter topic; None if it has none or the broker writes none.
 
-        Also when `share.version` allows no new ones: those that wait are written all the same.
+        It is returned even if `share.version` allows no new dead letters, so waiting ones are
+        written.
         """
         if self._config.share_group.dead_letter_writer != DEFAULT_DEAD_LETTERS:
             return None
@@ -96,7 +108,7 @@ class GroupSettings:
         return TopicName(name) if name else None
 
     def _has_dead_letters(self, group_id: GroupId) -> bool:
-        """Whether new ones are written; an operator who wants them and has none is told why."""
+        """Return whether records get dead letters; warn if only `share.version` prevents them."""
         topic = self.dead_letter_topic(group_id)
         if topic is not None and not self._features.dead_letters:
             log.warning(
@@ -110,17 +122,22 @@ class GroupSettings:
         return topic is not None and self._features.dead_letters
 
     def copies_dead_letters(self, group_id: GroupId) -> bool:
-        """Whether a dead letter has what the record had, or only says where it is."""
+        """Return whether a dead letter contains a copy of the record, or only its position."""
         return self.own(group_id).dead_letter_copy
 
     def changed(self, group_id: GroupId) -> None:
-        """The group's settings are others now."""
+        """Drop the cached settings of a group, because its settings changed."""
         self._own.pop(group_id, None)
         self._limits.pop(group_id, None)
         self._group_limits.pop(group_id, None)
 
     def all_changed(self) -> None:
-        """The broker's settings, or its features, are others now."""
+        """Drop all cached settings, because the broker's settings or features changed."""
         self._own.clear()
         self._limits.clear()
         self._group_limits.clear()
+
+
+def _is_kept(group_id: GroupId) -> bool:
+    """Return whether a group may be cached: a peer may name any number of ids of 32 KB."""
+    return len(group_id) <= GROUP_ID_CHARACTERS_MAX

@@ -1,20 +1,23 @@
-"""One share partition in use: its state in memory, the log that it reads, and how it stands."""
+"""One share partition in use: its state in memory, its log, and its counters."""
 
 from __future__ import annotations
 
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import SharePartitionKey, TopicName
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.sync.tickets import Ticket
 
 
 class LiveSharePartition:
-    """One loaded share partition; ``fenced`` once it must not be used any more.
+    """One loaded share partition; ``fenced`` when it must no longer be used.
 
-    Whoever holds it over an await looks at ``fenced`` again: its successor may be loaded.
+    After an await, check ``fenced`` again, because a new object may have been loaded for its key.
     """
 
     __slots__ = (
+        "__weakref__",
+        "batch_verdicts",
+        "batches_checked",
         "crowded",
         "delivered_batches",
         "delivered_records",
@@ -26,6 +29,8 @@ class LiveSharePartition:
         "log",
         "look_count",
         "look_seconds",
+        "sound_from",
+        "sound_until",
         "starved",
         "state",
         "state_epoch",
@@ -50,19 +55,22 @@ class LiveSharePartition:
         self.log = log
         self.state_epoch = state_epoch
         self.fenced = False
-        self.full = False  # The last fetch found as many runs as may be held.
+        self.batch_verdicts: dict[int, bool] = {}  # First offset: readable?
+        self.batches_checked: set[int] = set()  # First offsets of batches that are being read.
+        self.sound_from = self.sound_until = 0  # All batches between can be delivered.
+        self.full = False  # The last fetch found the limit of runs reached.
         self.crowded = False  # The last fetch left no room: members share it equally now.
-        self.starved = False  # The last fetch found no room: whatever settles makes some.
-        self.last_write = last_write  # None: all that is known of it is durable.
-        self.timed_out_count = 0  # Records whose lock ended before anybody settled them.
-        self.look_count = 0  # How often a fetch looked for something to take,
-        self.look_seconds = 0.0  # which keeps all others out for so long.
-        self.delivered_batches = 0  # Ranges handed out, each with one delivery count,
+        self.starved = False  # The last fetch found no room: settling any record makes room.
+        self.last_write = last_write  # None if its whole state is durable.
+        self.timed_out_count = 0  # Records whose lock expired before they were settled.
+        self.look_count = 0  # Looks of fetches for records to acquire,
+        self.look_seconds = 0.0  # and their time, in which no other fetch can look.
+        self.delivered_batches = 0  # Acquired ranges, each with one delivery count,
         self.delivered_records = 0  # and the offsets in them.
-        self.expiry_ms: int | None = None  # When the broker's timer will look at the locks.
-        self.swept_ms = -(1 << 62)  # When it last did; never, at first.
+        self.expiry_ms: int | None = None  # When the timer checks the locks next; None if not set.
+        self.swept_ms = -(1 << 62)  # When it checked them last; initially never.
 
     def __str__(self) -> str:
-        """As log lines and errors name it."""
+        """Return the text that names it in log lines and errors."""
         group_id, _, partition = self.key
         return f"group={group_id!r} topic={self.topic_name!r} partition={partition}"

@@ -1,81 +1,111 @@
-"""What share partitions and groups ask of whoever keeps delivery state.
+"""The interface for storing delivery state, used by share partitions and groups.
 
     share partition ── read, write ─────────────▶ Persister ──▶ __share_group_state
     group           ── initialize, delete, list ▶
 
-The real one is `ShareCoordinator`.  Every question is one plain call: what it decides is decided
-when it returns, and a `Ticket` says when that is durable.  `NoPersister` keeps nothing, for tests
-and for measuring what durability costs (Kafka's NoOpStatePersister, and its internal setting
+The real persister is `ShareCoordinator`.  Every method is a plain call: its decision holds when it
+returns, and a `Ticket` tells when that is durable.  `NoPersister` stores nothing.  It is for tests
+and for measuring the cost of durability (Kafka's NoOpStatePersister, and its internal setting
 ``group.share.persister.class.name``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from sharegroup.core.delivery import Delta
-from sharegroup.core.share_state import NO_SUMMARY, PersistedState, StateSummary, named
-from sharegroup.errors import InvalidRequest
+from sharegroup.core.share_partition.delivery import Delta
+from sharegroup.core.share_state.share_states import NO_SUMMARY, PersistedState, StateSummary, named
+from sharegroup.errors import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownServerError,
+)
 from sharegroup.ids import SharePartitionKey, TopicId
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.sync.tickets import Ticket
 
 
 class Persister(Protocol):
-    """See the module's text.  Raises KafkaError for what cannot be kept or is fenced."""
+    """Stores the delivery state of share partitions; raises KafkaError on failure or fencing."""
 
     def initialize(
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int
     ) -> Ticket | None:
-        """Begin a share partition anew; None when it had begun just so already."""
+        """Initialize a share partition; None if it was initialized with the same values already."""
+        ...
+
+    def initialize_all(
+        self, starts: Mapping[SharePartitionKey, int], *, state_epoch: int
+    ) -> list[Ticket | None]:
+        """Initialize several share partitions at their start offsets, with few writes."""
+        ...
+
+    def partition_of(self, key: SharePartitionKey) -> int:
+        """Return the partition of the log that holds the share partition; one write goes to one."""
         ...
 
     def read(self, key: SharePartitionKey) -> PersistedState:
-        """What the share partition is made from, or why it cannot be."""
+        """Return the stored state of a share partition, or raise why it cannot be used."""
         ...
 
     def write(self, key: SharePartitionKey, state_epoch: int, delta: Delta) -> Ticket:
-        """Write what changed; the order of calls is the order in which it holds."""
+        """Write a change; the order of calls is the order of the changes."""
         ...
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """When this is durable, so is all that `read` tells of the share partition."""
+        """Return the last write; when it is durable, so is all that `read` returns."""
         ...
 
     def check_writable(self, key: SharePartitionKey) -> None:
-        """Raise KafkaStorageError while no change of this share partition could be kept."""
+        """Raise KafkaStorageError while no change of this share partition could be stored."""
         ...
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
-        """Start offset and delivery complete count, for listing offsets."""
+        """Return start offset and delivery complete count, for listing offsets."""
         ...
 
     def known(self) -> tuple[SharePartitionKey, ...]:
-        """Every share partition that is known."""
+        """Return every known share partition."""
         ...
 
     def forget_what_failed(self) -> None:
-        """Know only what is durable or on its way, before anything is decided on more."""
+        """Discard state whose write failed, before further decisions are based on it."""
         ...
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
-        """The topic's share partitions, of all groups."""
+        """Return the topic's share partitions, of all groups."""
         ...
 
     def delete(self, keys: Iterable[SharePartitionKey]) -> list[Ticket]:
-        """Forget share partitions."""
+        """Delete the state of share partitions."""
         ...
 
 
 DONE = Ticket(0, 0, done=True)
-"""What there is to wait for when nothing is written."""
+"""The ticket of an operation that writes nothing."""
+
+
+def for_clients(error: KafkaError) -> KafkaError:
+    """Return the error that a client gets for an error of the persister, as Kafka's leader does it.
+
+    State epochs and initialization only exist between brokers.  To a client, a fenced leader is not
+    the leader, and a leader whose state was never initialized is broken.
+    """
+    if isinstance(error, FencedStateEpoch | FencedLeaderEpoch):
+        return NotLeaderOrFollower(str(error))
+    if isinstance(error, InvalidRequest):
+        return UnknownServerError(str(error))
+    return error
 
 
 class NoPersister:
-    """Remembers where share partitions begin, as long as the process lives, and nothing else.
+    """Stores only the start offsets of share partitions, and only while the process lives.
 
-    A share partition that leaves memory forgets who settled what from its start offset on, and a
-    restart begins every group anew.
+    A share partition that is unloaded loses its delivery state from the start offset on.  After a
+    restart every group begins anew.
     """
 
     __slots__ = ("_summaries",)
@@ -88,6 +118,17 @@ class NoPersister:
     ) -> Ticket | None:
         self._summaries[key] = StateSummary(state_epoch, 0, start_offset, 0)
         return DONE
+
+    def initialize_all(
+        self, starts: Mapping[SharePartitionKey, int], *, state_epoch: int
+    ) -> list[Ticket | None]:
+        return [
+            self.initialize(key, state_epoch=state_epoch, start_offset=start_offset)
+            for key, start_offset in starts.items()
+        ]
+
+    def partition_of(self, key: SharePartitionKey) -> int:  # noqa: ARG002  Protocol's name.
+        return 0
 
     def read(self, key: SharePartitionKey) -> PersistedState:
         summary = self._summaries.get(key)
@@ -105,7 +146,7 @@ class NoPersister:
         return None
 
     def check_writable(self, key: SharePartitionKey) -> None:
-        """Memory always takes it."""
+        """Do nothing: memory is always writable."""
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
         return self._summaries.get(key, NO_SUMMARY)
@@ -114,7 +155,7 @@ class NoPersister:
         return tuple(self._summaries)
 
     def forget_what_failed(self) -> None:
-        """Nothing fails."""
+        """Do nothing: no write fails."""
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         return tuple(key for key in self._summaries if key.topic_id == topic_id)

@@ -1,40 +1,51 @@
-"""The share coordinator: keeps the delivery state of all share partitions durable.
+"""The share coordinator: stores the delivery state of all share partitions durably.
 
-It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``: a command gives
-records, the records are appended and replayed at once, and whoever asked is answered when they
-are durable (ADR 0005).  Share partitions live in the same process and ask it as their
-`Persister`, by plain calls.  Whoever asks over the network (ADR 0010) speaks as a leader of a
-``leader_epoch``; the share partitions here name none, so they lead in whatever epoch is the newest,
-and are loaded again when somebody else has written.
+It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``.  A command returns
+records, which are appended and replayed at once; the answer comes when they are durable (ADR 0005).
+The share partitions of this process use it as their `Persister`, by plain calls.  A client over
+the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here pass none, so
+they lead in the newest epoch, and are loaded again after such a client has written.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config import CoordinatorConfig
-from sharegroup.broker.share.share_state_records import decode, encode, needed
-from sharegroup.core.delivery import Delta
-from sharegroup.core.share_state import PersistedState, ShareStates, StateSummary, named
-from sharegroup.core.share_state_records import Records
+from sharegroup.broker.share.share_state_codec import decode, encode, needed
+from sharegroup.core.share_partition.delivery import Delta
+from sharegroup.core.share_state.records import Records, ShareStateRecord
+from sharegroup.core.share_state.share_states import (
+    PersistedState,
+    ShareStates,
+    StateSummary,
+    named,
+)
 from sharegroup.errors import UnknownTopicOrPartition
 from sharegroup.ids import SharePartitionKey, TopicId, share_state_partition
-from sharegroup.storage.tickets import Ticket
+from sharegroup.steps import Steps
+from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.small_batches import KeyedRecord
 
 log = logging.getLogger(__name__)
 
 
+WRITE_RECORDS = 256
+"""Tombstones in one batch."""
+
+LISTED_KEYS = 1_024
+"""Keys that are listed in one step, which takes about 1 ms."""
+
 PROGRESS_RECORDS = 500_000
-"""A load is logged whenever it has read so many more; each takes a few seconds."""
+"""A load logs its progress after so many records, a few seconds each."""
 
 
 class ShareCoordinator:
-    """See the module's text."""
+    """Stores the delivery state of all share partitions in ``__share_group_state``."""
 
     __slots__ = (
         "_clock",
@@ -44,6 +55,7 @@ class ShareCoordinator:
         "_states",
         "_topics",
         "load_ms",
+        "reload_count",
         "write_count",
     )
 
@@ -58,13 +70,16 @@ class ShareCoordinator:
         self._partitions: dict[SharePartitionKey, int] = {}
         self.write_count = 0
         """Batches of records that were handed to the log."""
+        self.reload_count = 0
+        """How often the topic was read; after a reload, states may be older than before."""
         self.load_ms = 0
-        """How long it took to read the topic at start."""
+        """How long the start took to read the topic."""
 
     def load(self) -> None:
-        """Read everything, then fit it to the logs as they are now.
+        """Read the topic, then fit the states to the logs as they are now.
 
-        Topics may be gone, and after the loss of power a log may end before what is said of it.
+        Topics may be deleted, and after a loss of power a log may end before offsets of a state.
+        Logs without a state are not opened: there may be thousands of logs that were never written.
         """
         begun_ms = self._clock.now_ms()
         count = self._reload()
@@ -79,6 +94,8 @@ class ShareCoordinator:
             topic = self._topics.catalog.by_id(key.topic_id)
             if topic is None:
                 self._apply(self._partition(key), self._states.delete(key))
+                continue
+            if not self._states.says_of_offsets(key):
                 continue
             log_end = self._topics.log_of(topic, key.partition).end_offset
             cut = self._states.cut(key, log_end, wall_ms=self._clock.wall_ms())
@@ -95,7 +112,7 @@ class ShareCoordinator:
     def initialize(
         self, key: SharePartitionKey, *, state_epoch: int, start_offset: int
     ) -> Ticket | None:
-        """Begin a share partition anew; None when it had begun just so already."""
+        """Initialize a share partition; None if it was initialized with the same values already."""
         partition = self._known_partition(key)
         records = self._states.initialize(
             key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=self._clock.wall_ms()
@@ -103,10 +120,32 @@ class ShareCoordinator:
         self.check_exists(key)
         return self._apply(partition, records)
 
-    def read(self, key: SharePartitionKey, *, leader_epoch: int | None = None) -> PersistedState:
-        """What the share partition is made from, or why it cannot be.
+    def initialize_all(
+        self, starts: Mapping[SharePartitionKey, int], *, state_epoch: int
+    ) -> list[Ticket | None]:
+        """Initialize several share partitions, with one write for each partition of the topic."""
+        wall_ms = self._clock.wall_ms()
+        records_by_partition: dict[int, list[ShareStateRecord]] = {}
+        for key, start_offset in starts.items():
+            partition = self._known_partition(key)
+            self.check_exists(key)
+            records = self._states.initialize(
+                key, state_epoch=state_epoch, start_offset=start_offset, wall_ms=wall_ms
+            )
+            records_by_partition.setdefault(partition, []).extend(records)
+        return [
+            self._apply(partition, tuple(records))
+            for partition, records in records_by_partition.items()
+        ]
 
-        A leader who names its epoch fences those before it from now on.
+    def partition_of(self, key: SharePartitionKey) -> int:
+        """Return the partition of the topic that holds the share partition."""
+        return self._partition(key)
+
+    def read(self, key: SharePartitionKey, *, leader_epoch: int | None = None) -> PersistedState:
+        """Return the stored state of a share partition, or raise why it cannot be used.
+
+        A leader that passes its epoch fences leaders of earlier epochs from now on.
         """
         partition = self._known_partition(key)
         records, state = self._states.read(
@@ -123,7 +162,7 @@ class ShareCoordinator:
         *,
         leader_epoch: int | None = None,
     ) -> Ticket:
-        """Write what changed; the order of calls is the order in the log."""
+        """Write a change; the order of calls is the order in the log."""
         partition = self._known_partition(key)
         records = self._states.write(
             key,
@@ -139,89 +178,96 @@ class ShareCoordinator:
         return ticket
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """When this is durable, so is all that `read` tells of the share partition."""
+        """Return the last write; when it is durable, so is all that `read` returns."""
         return self._log.last(self._partition(key))
 
     def check_writable(self, key: SharePartitionKey) -> None:
-        """Raise KafkaStorageError while no change of this share partition could be kept."""
+        """Raise KafkaStorageError while no change of this share partition could be stored."""
         self._log.check_writable(self._partition(key))
 
     def summary(self, key: SharePartitionKey) -> StateSummary:
-        """Start offset and delivery complete count, for listing offsets."""
+        """Return start offset and delivery complete count, for listing offsets."""
         self._known_partition(key)
         return self._states.read_summary(key)
 
     def known(self) -> tuple[SharePartitionKey, ...]:
-        """Every share partition that is known."""
+        """Return every known share partition."""
         return tuple(self._states)
 
     def keys_of_topic(self, topic_id: TopicId) -> tuple[SharePartitionKey, ...]:
         return self._states.keys_of_topic(topic_id)
 
     def delete(self, keys: Iterable[SharePartitionKey]) -> list[Ticket]:
-        """Forget share partitions."""
-        tickets = []
+        """Delete the state of share partitions, with few writes for each partition of the topic."""
+        records_by_partition: dict[int, list[ShareStateRecord]] = {}
         for key in keys:
             partition = self._known_partition(key)
-            ticket = self._apply(partition, self._states.delete(key))
+            records_by_partition.setdefault(partition, []).extend(self._states.delete(key))
             self._partitions.pop(key, None)
-            if ticket is not None:
-                tickets.append(ticket)
-        return tickets
+        tickets = []
+        for partition, records in records_by_partition.items():
+            for first in range(0, len(records), WRITE_RECORDS):
+                batch_records = tuple(records[first : first + WRITE_RECORDS])
+                tickets.append(self._apply(partition, batch_records))
+        return [ticket for ticket in tickets if ticket is not None]
 
     def delete_one(self, key: SharePartitionKey) -> Ticket | None:
-        """Forget a share partition of a topic that exists; None when nothing was known of it."""
+        """Delete the state of a share partition of an existing topic; None if it had no state."""
         partition = self._known_partition(key)
         records = self._states.delete(key)
         self.check_exists(key)
         return self._apply(partition, records)
 
-    def by_partition(self) -> dict[int, list[SharePartitionKey]]:
-        """Every share partition that is known, by the partition of the topic that holds it."""
+    def by_partition(self) -> Steps[dict[int, list[SharePartitionKey]]]:
+        """List the known share partitions by their partition of the topic, in steps."""
         self.forget_what_failed()
-        found: dict[int, list[SharePartitionKey]] = {}
-        for key in self._states:
-            found.setdefault(self._partition(key), []).append(key)
-        return found
+        keys_by_partition: dict[int, list[SharePartitionKey]] = {}
+        for count, key in enumerate(self._states, start=1):
+            keys_by_partition.setdefault(self._partition(key), []).append(key)
+            if count % LISTED_KEYS == 0:
+                yield
+        return keys_by_partition
 
     def snapshot(self, keys: Sequence[SharePartitionKey]) -> Ticket | None:
-        """Say again what is known of these, all of one partition; None where nothing is."""
+        """Write snapshots of share partitions of one partition of the topic; None if none has
+        state.
+        """
         partition = self._known_partition(keys[0])
         wall_ms = self._clock.wall_ms()
-        records = [one for key in keys for one in self._states.snapshot(key, wall_ms=wall_ms)]
+        records = [record for key in keys for record in self._states.snapshot(key, wall_ms=wall_ms)]
         return self._apply(partition, tuple(records))
 
     def last_of(self, partition: int) -> Ticket | None:
-        """When this is durable, so is all of this partition of the topic."""
+        """Return the last write to a partition of the topic; it is durable after all others."""
         return self._log.last(partition)
 
     def snapshot_bytes(self, key: SharePartitionKey) -> int:
-        """About what a snapshot of the share partition takes in the log."""
+        """Return the approximate size in the log of a snapshot of the share partition."""
         return self._states.snapshot_bytes(key)
 
     def is_cold(self, key: SharePartitionKey) -> bool:
-        """Whether the share partition was not snapshotted for so long that it is due."""
+        """Return whether the share partition's last snapshot is so old that a new one is due."""
         since_ms = self._clock.wall_ms() - self._config.cold_snapshot_ms
         return self._states.is_cold(key, since_ms=since_ms)
 
     def needless_before(self, keys: Iterable[SharePartitionKey], *, log_end: int) -> int:
-        """Below this offset a partition that holds these share partitions is not needed."""
+        """Return the offset below which a partition with these share partitions is not needed."""
         return self._states.needless_before(keys, log_end=log_end)
 
     def check_exists(self, key: SharePartitionKey) -> None:
-        """Raise UnknownTopicOrPartition where there is nothing that a state could be of."""
+        """Raise UnknownTopicOrPartition if the topic or the partition does not exist."""
         topic = self._topics.catalog.by_id(key.topic_id)
         if topic is None or key.partition >= topic.partition_count:
-            known = "no topic" if topic is None else f"{topic.partition_count} partitions"
-            raise UnknownTopicOrPartition(f"{named(key)}: there is {known} with this id")
+            existing = "no topic" if topic is None else f"{topic.partition_count} partitions"
+            raise UnknownTopicOrPartition(f"{named(key)}: there is {existing} with this id")
 
     def forget_what_failed(self) -> None:
-        """Know only what is durable or on its way, before anything is decided on more."""
+        """Discard state whose write failed, before further decisions are based on it."""
         if self._log.was_cut_anywhere():
             self._reload_after_failure()
 
     def _known_partition(self, key: SharePartitionKey) -> int:
-        """The partition of the topic that holds it, of which nothing is known that failed."""
+        """Return the partition of the topic; reload the states first if a write to it failed."""
         partition = self._partition(key)
         if self._log.was_cut(partition):
             self._reload_after_failure()
@@ -232,16 +278,18 @@ class ShareCoordinator:
         self._reload()
 
     def _apply(self, partition: int, records: Records) -> Ticket | None:
+        """Append records and replay them; return the ticket of the write, None without records."""
         if not records:
             return None
-        ticket = self._log.append(partition, [encode(one) for one in records])
+        ticket = self._log.append(partition, [encode(entry) for entry in records])
         self.write_count += 1
         for offset, record in enumerate(records, ticket.base_offset):
             self._states.replay(record, log_offset=offset)
         return ticket
 
     def _reload(self) -> int:
-        """Read the topic anew; the number of its records."""
+        """Read the topic anew; return the number of its records."""
+        self.reload_count += 1
         states = self._no_states()
         count = 0
 
@@ -263,8 +311,8 @@ class ShareCoordinator:
         return ShareStates(updates_per_snapshot=self._config.updates_per_snapshot)
 
     def _partition(self, key: SharePartitionKey) -> int:
-        found = self._partitions.get(key)
-        if found is None:
-            found = share_state_partition(key, self._log.partition_count)
-            self._partitions[key] = found
-        return found
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = share_state_partition(key, self._log.partition_count)
+            self._partitions[key] = partition
+        return partition

@@ -1,9 +1,8 @@
-"""What happened to records and sessions since the broker started: plain numbers, for metrics.
+"""Counts what happened to records and sessions since the broker started, for metrics.
 
-Only what cannot be seen in a `picture`, which says how things stand and not how they came so.
-A share partition's own counts lie with it (`LiveSharePartition`), and go when it leaves memory;
-a counter that begins anew is nothing unusual to whoever scrapes.  What is counted by topic and
-by group goes with the topic, and with the group.
+These counters show past events, not the current state.  A share partition's own counters are in
+`LiveSharePartition` and end when it is unloaded; metric scrapers handle counters that restart.
+Counters of a topic and of a group end with the topic, and with the group.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from sharegroup.broker.distribution import RATIOS, Distribution
-from sharegroup.core.delivery import Ack, AckBatch
-from sharegroup.ids import GroupId, TopicId, TopicPartition
+from sharegroup.core.share_partition.delivery import Ack, AckBatch
+from sharegroup.ids import GroupId, TopicId, TopicIdPartition
 
 
 class TopicCounters:
-    """Requests that named a topic, each counted once however many partitions it named."""
+    """Requests that named a topic, each counted once regardless of how many partitions it named."""
 
     __slots__ = ("acknowledge_count", "acknowledge_failed", "fetch_count", "fetch_failed")
 
@@ -30,21 +29,21 @@ class TopicCounters:
 
 
 class GroupCounters:
-    """Fetches of one group that brought records."""
+    """Measurements of a group's fetches that returned records."""
 
     __slots__ = ("fetch_ratio", "fetch_seconds")
 
     def __init__(self) -> None:
         self.fetch_ratio = Distribution(RATIOS)
-        """Of the partitions asked for, those that had records for the member."""
+        """The ratio of requested partitions that had records for the member."""
         self.fetch_seconds = Distribution()
-        """From the request to its records, waiting included."""
+        """The time from the request until its records are acquired, including the wait."""
 
 
 class ShareCounters:
-    """See the module's text.
+    """Counters of records, share fetches and share sessions of one broker.
 
-    ``exists`` says whether a topic does; ``clock`` counts seconds, only to compare them.
+    ``exists`` returns whether a topic exists; ``clock`` counts seconds, only to compare them.
     """
 
     __slots__ = (
@@ -68,64 +67,64 @@ class ShareCounters:
         self._exists = exists
         self.clock = clock
         self.acknowledged: dict[int, int] = dict.fromkeys(Ack, 0)
-        """Offsets by acknowledgement type, once that is durable; gaps and repetitions too."""
+        """Durably acknowledged offsets by acknowledgement type, including gaps and repetitions."""
         self.sessions_lost = 0
         """Sessions that ended because their connection did."""
         self.timed_out_count = 0
-        """Records whose lock ended before anybody settled them."""
+        """Records whose lock expired before they were settled."""
         self.load_seconds = Distribution()
-        """What it took to load a share partition."""
+        """The time to load a share partition."""
         self.write_seconds = Distribution()
-        """From a change of delivery state to its being durable."""
+        """The time from a change of delivery state until it is durable."""
         self.waiting_count = 0
         """Share fetches that wait for records now."""
         self.watch_count = 0
-        """What those wait for: keys that wake one of them, counted for each."""
+        """The keys that these fetches wait for, counted for each fetch."""
         self.waits_expired = 0
-        """Share fetches that waited for nothing."""
+        """Share fetches that waited and got no records."""
         self.topics: dict[TopicId, TopicCounters] = {}
         self.groups: dict[GroupId, GroupCounters] = {}
 
     def count(self, acks: Iterable[AckBatch]) -> None:
-        """These acknowledgements are durable; costs what their types cost, not their offsets."""
+        """Count durable acknowledgements; the cost grows with their types, not their offsets."""
         acknowledged = self.acknowledged
         for first, end, types in acks:
-            alike = types.count(types[0])
-            if alike == len(types):
+            equal_count = types.count(types[0])
+            if equal_count == len(types):
                 acknowledged[types[0]] += end - first
             else:
                 for ack_type, number in Counter(types).items():
                     acknowledged[ack_type] += number
 
-    def of_topics(self, partitions: Collection[TopicPartition]) -> list[TopicCounters]:
-        """The counters of each topic that these are partitions of, if it exists.
+    def of_topics(self, partitions: Collection[TopicIdPartition]) -> list[TopicCounters]:
+        """Return the counters of the topics of these partitions, without topics that do not exist.
 
-        Nobody fills the memory with topic ids of his own.
+        So a client cannot fill the memory with made-up topic ids.
         """
         if not partitions:
             return []
         ids: list[TopicId] = []
         for topic_id, _ in partitions:
-            # A topic's partitions mostly stand together; hashing an id takes longer than this.
+            # A topic's partitions are mostly adjacent; hashing an id takes longer than this check.
             if not ids or topic_id is not ids[-1]:
                 ids.append(topic_id)
         return self.of_topic_ids(set(ids) if len(ids) > 1 else ids)
 
     def of_topic_ids(self, ids: Iterable[TopicId]) -> list[TopicCounters]:
-        """The same of topics that are each named once."""
-        found = []
+        """Return the counters of the existing topics of these ids, which are unique."""
+        counters_found = []
         for topic_id in ids:
             counters = self.topics.get(topic_id)
             if counters is None:
                 if not self._exists(topic_id):
                     continue
                 counters = self.topics[topic_id] = TopicCounters()
-            found.append(counters)
-        return found
+            counters_found.append(counters)
+        return counters_found
 
     def of_group(self, group_id: GroupId) -> GroupCounters:
-        """The counters of a group that has share partitions here."""
-        found = self.groups.get(group_id)
-        if found is None:
-            found = self.groups[group_id] = GroupCounters()
-        return found
+        """Return the counters of a group that has share partitions here."""
+        counters = self.groups.get(group_id)
+        if counters is None:
+            counters = self.groups[group_id] = GroupCounters()
+        return counters

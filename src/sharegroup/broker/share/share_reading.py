@@ -1,76 +1,98 @@
-"""Reads what was acquired, around what is damaged; finds what is not for members at all.
+"""Reads acquired records, around damaged batches; leaves out batches that members must not get.
 
-A reply carries whole log batches; the acquired ranges say which of their offsets are the
-member's.  Where some batches cannot be read, the others are delivered and the records of the
-unreadable ones are named, for the caller to give back: they count as delivered and so are
-settled in the end.  One damaged batch must not keep its partition from ever going on.
+A reply contains whole log batches; the acquired ranges say which of their offsets are the
+member's.  If some batches cannot be read, the others are delivered.  The records of unreadable
+batches are returned to the caller, which releases them.  Their deliveries count, so they are
+settled in the end, and a damaged batch does not block its partition forever.
 
-A group that reads committed records only (`share.isolation.level`) is not handed the batches
-of aborted transactions, nor the markers that end a transaction: `deliverable` leaves both out,
-so core takes their offsets for holes and archives them.  Whether a batch is one of those says
-its header, so for such a group each batch is looked at twice; the page cache has it.  Other
-groups get the batches of every transaction, and the markers' offsets too, as Kafka's do:
-clients acknowledge those as gaps.
+A group that reads committed records only (`share.isolation.level`) does not get the batches of
+aborted transactions, nor control batches.  `deliverable` leaves both out, so core treats their
+offsets as holes and archives them.  The batch header tells which batches these are, so each batch
+is read twice for such a group; the page cache has it.  Other groups get the batches of every
+transaction, and the offsets of control batches too, as in Kafka: clients acknowledge those as gaps.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.delivery import Acquired, LogBatches, Wanted
+from sharegroup.core.share_partition.delivery import (
+    Acquired,
+    AcquireRequest,
+    LogBatches,
+    SharePartitionLimits,
+)
 from sharegroup.errors import CorruptMessage, KafkaError, KafkaStorageError
-from sharegroup.storage.boundaries import BatchSpans
+from sharegroup.storage.segment.boundaries import BatchSpans
 from sharegroup.wire.batches import BatchHeader, parse_header, scan
 
 log = logging.getLogger(__name__)
 
 LOG_BATCHES_MAX = 2_000
-"""Log batches that one look of a fetch finds; each takes at least one offset."""
+"""Log batches that one look of a fetch finds; each has at least one offset."""
+
+SKIPPED_BYTES_MIN = 16 * 1024
+"""Batches between acquired ranges are skipped from this size on; smaller ones are read along."""
 
 READ_AHEAD_BYTES_MIN = 128 * 1024
-"""Less is read and checked in 20 us, and to arrange for it ahead costs as much."""
+"""Less is read and checked in 20 us; arranging to read it ahead would cost as much."""
 
 
-class Fetched(NamedTuple):
-    """Records for one member: whole log batches, and which of their offsets are locked for it."""
+class FetchedRecords(NamedTuple):
+    """Records for one member: whole log batches, and the offset ranges acquired for it."""
 
     records: bytes
     acquired: tuple[Acquired, ...]
 
 
 class ReadAcquired(NamedTuple):
-    """What of the acquired ranges could be read, and what could not, and why not."""
+    """The acquired ranges that could be read, those that could not, and the first error."""
 
-    fetched: Fetched
+    fetched: FetchedRecords
     unreadable: tuple[Acquired, ...] = ()
     error: KafkaError | None = None
 
 
 def log_batches(
-    live: LiveSharePartition, wanted: Wanted, *, position: int, end: int, bytes_max: int
+    live: LiveSharePartition, wanted: AcquireRequest, *, position: int, end: int, bytes_max: int
 ) -> BatchSpans:
-    """The log batches from ``position`` on, below ``end``, in which to look for records.
+    """Return the log batches from ``position`` on, below ``end``, in which to look for records.
 
-    Where nobody has been yet, as many offsets as records are wanted are nearly always enough, and
-    to look at a single batch takes a tenth of looking at hundreds.  Only a hole can be as long.
+    Beyond the end offset, as many offsets as records are wanted are nearly always enough, and
+    looking at a single batch takes a tenth of the time of hundreds.  Only a hole can be as long.
+
+    Below the end offset, available records may lie far apart.  If as many batches as records are
+    wanted hold too few of them, more batches are looked at.
     """
     count_max = min(wanted.records_max, LOG_BATCHES_MAX)
-    if position == live.state.end_offset:
-        near = min(end, position + wanted.records_max)
-        found = live.log.batches(position, end=near, bytes_max=bytes_max, count_max=count_max)
-        if found.firsts:
-            return found
-    return live.log.batches(position, end=end, bytes_max=bytes_max, count_max=count_max)
+    state = live.state
+    if position == state.end_offset:
+        near_end = min(end, position + wanted.records_max)
+        spans = live.log.batches(position, end=near_end, bytes_max=bytes_max, count_max=count_max)
+        if spans.firsts:
+            return spans
+    spans = live.log.batches(position, end=end, bytes_max=bytes_max, count_max=count_max)
+    if position < state.end_offset and len(spans) == count_max < LOG_BATCHES_MAX:
+        takeable_count = state.takeable_count(
+            position, spans.ends[-1], count_max=wanted.records_max
+        )
+        if takeable_count < wanted.records_max:
+            return live.log.batches(
+                position, end=end, bytes_max=bytes_max, count_max=LOG_BATCHES_MAX
+            )
+    return spans
 
 
 def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -> LogBatches:
-    """Of the batches found at ``position``, those that hold records of committed transactions.
+    """Return the batches found at ``position`` that hold records of committed transactions.
 
-    What cannot be read is left in: `read_acquired` says so to somebody.
+    Unreadable batches are left in, because `read_acquired` reports them.
     """
     first, end = found.firsts[0], found.ends[-1]
     aborted = live.log.aborted_transactions(first, end)
@@ -86,7 +108,7 @@ def deliverable(live: LiveSharePartition, found: BatchSpans, *, position: int) -
 
 
 def _is_withheld(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...]) -> bool:
-    """Whether the batch ends a transaction, or belongs to one that was aborted."""
+    """Return whether the batch ends a transaction, or belongs to an aborted one."""
     return header.is_control or (
         header.is_transactional
         and any(
@@ -97,48 +119,70 @@ def _is_withheld(header: BatchHeader, aborted: tuple[tuple[int, int, int], ...])
 
 
 def _headers(live: LiveSharePartition, found: BatchSpans) -> Iterator[BatchHeader]:
-    """The headers of the batches that can be read; the log may begin in the middle of one."""
+    """Yield the headers of the readable batches; the log may begin in the middle of the first."""
     start = live.log.start_offset
     try:
-        everything = live.log.read_range(max(found.firsts[0], start), found.ends[-1])
+        records = live.log.read_range(max(found.firsts[0], start), found.ends[-1])
     except (CorruptMessage, KafkaStorageError):
         for first, end in zip(found.firsts, found.ends, strict=True):
-            # The one who gets it will be told; until then it stays where it is.
+            # The error is reported when the batch is delivered; until then it stays in place.
             with suppress(CorruptMessage, KafkaStorageError):
                 yield parse_header(live.log.read_range(max(first, start), end))
     else:
-        for _, header in scan(everything):
+        for _, header in scan(records):
             yield header
 
 
 def read_acquired(
     live: LiveSharePartition, ranges: tuple[Acquired, ...], found: BatchSpans
 ) -> ReadAcquired:
-    """The log batches, out of those ``found``, that cover ``ranges``."""
+    """Read the log batches, out of those ``found``, that cover ``ranges``."""
     first, end = ranges[0].first, ranges[-1].end
     try:
-        records = live.log.read_range(first, end)
+        if len(ranges) == 1:
+            records = live.log.read_range(first, end)
+        else:
+            parts = [live.log.read_range(*part) for part in _parts(ranges, found)]
+            records = parts[0] if len(parts) == 1 else b"".join(parts)
     except (CorruptMessage, KafkaStorageError):
         return _read_around(live, ranges, found)
     if end == live.state.end_offset and len(records) >= READ_AHEAD_BYTES_MIN:
-        # The next look finds most likely as many records, behind these.
+        # The next look will most likely find as many records, behind these.
         live.log.expect_read(end, end + end - first)
-    return ReadAcquired(Fetched(records, ranges))
+    return ReadAcquired(FetchedRecords(records, ranges))
+
+
+def _parts(ranges: tuple[Acquired, ...], found: BatchSpans) -> list[tuple[int, int]]:
+    """Return the offset ranges to read, without longer stretches of batches between ``ranges``."""
+    parts: list[tuple[int, int]] = []
+    batch_bytes = found.total_bytes // len(found)
+    for first, end, _ in ranges:
+        if parts:
+            part_first, part_end = parts[-1]
+            if part_end != first:
+                batches = bisect_right(found.firsts, first) - bisect_left(found.ends, part_end) - 2
+                if batches * batch_bytes >= SKIPPED_BYTES_MIN:
+                    parts.append((first, end))
+                    continue
+            parts[-1] = (part_first, end)
+        else:
+            parts.append((first, end))
+    return parts
 
 
 def _read_around(
     live: LiveSharePartition, ranges: tuple[Acquired, ...], found: BatchSpans
 ) -> ReadAcquired:
-    """Batch by batch, which is slow and finds what is damaged."""
+    """Read batch by batch, which is slow but finds the damaged ones."""
     readable: list[Acquired] = []
     unreadable: list[Acquired] = []
     chunks: list[bytes] = []
     first_error: KafkaError | None = None
     for first, end in zip(found.firsts, found.ends, strict=True):
         inside = [
-            Acquired(max(one.first, first), min(one.end, end), one.delivery_count)
-            for one in ranges
-            if one.first < end and first < one.end
+            Acquired(max(acquired.first, first), min(acquired.end, end), acquired.delivery_count)
+            for acquired in ranges
+            if acquired.first < end and first < acquired.end
         ]
         if not inside:
             continue
@@ -150,5 +194,18 @@ def _read_around(
             unreadable += inside
         else:
             readable += inside
-    fetched = Fetched(b"".join(chunks), tuple(readable))
+    fetched = FetchedRecords(b"".join(chunks), tuple(readable))
     return ReadAcquired(fetched, tuple(unreadable), first_error)
+
+
+def limits_of_one(
+    live: LiveSharePartition, limits: SharePartitionLimits, sharers: int
+) -> SharePartitionLimits:
+    """Return the limits of one fetch: all room, or an equal part while room is short."""
+    if not live.crowded or sharers <= 1:
+        return limits
+    part = max(1, limits.in_flight_max // sharers)
+    acquired_count = live.state.snapshot().acquired_count
+    if acquired_count <= part:
+        return limits  # Few records are still acquired.
+    return replace(limits, in_flight_max=min(limits.in_flight_max, acquired_count + part))

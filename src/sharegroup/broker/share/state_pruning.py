@@ -1,23 +1,23 @@
-"""Keeps ``__share_group_state`` small: what a snapshot has made superfluous goes.
+"""Keeps ``__share_group_state`` small: deletes the records that snapshots have made superfluous.
 
-A share partition needs its last snapshot and what came after, so a partition of the topic needs
-nothing before the oldest of the last snapshots in it.
+A share partition needs its last snapshot and the records after it, so a partition of the topic
+needs nothing before the oldest of its last snapshots.
 
     a snapshot | b snapshot | a a a a | a snapshot | a a          needed from b's snapshot on
                  ^ cold                                            b again, and the rest can go
 
-Two jobs see to it, as in Kafka, where the beginning is deleted and where share partitions that
-hold it back because nobody writes them are snapshotted again.  Kafka stops the second for good
-once every share partition has lain cold; here it asks each time whether half of the records would
-go.
+There are two jobs, as in Kafka.  One deletes the beginning of each partition.  The other snapshots
+share partitions again that hold the deletion back because they are not written.  Kafka stops the
+second for good once every share partition has been cold; here it checks each time whether half of
+the records could be deleted.
 
-Deleting frees whole segments.  A partition of the topic of which more than half is superfluous
-is therefore *moved*: a new segment begins, all that live in it are snapshotted into it, and
-when that is durable the older segments go (ADR 0012).  Every move is paid for by the bytes that
-were written since the last.  After a `prune` a partition of the topic has at most twice its live
-snapshots and `SPARE_BYTES`.
+Only whole segments can be deleted.  So a partition of the topic of which more than half is
+superfluous is *moved*: a new segment begins, all live share partitions are snapshotted into it,
+and when that is durable the older segments are deleted (ADR 0012).  The bytes written since the
+last move pay for each move.  After a `prune` a partition of the topic has at most twice the size of
+its live snapshots plus `SPARE_BYTES`.
 
-Nothing is deleted before what replaces it is on disk; whatever fails is done the next time.
+Nothing is deleted before its replacement is on disk; failed work is done the next time.
 """
 
 from __future__ import annotations
@@ -34,16 +34,19 @@ from sharegroup.broker.configuration.config import CoordinatorConfig
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey
-from sharegroup.storage.partition_log import PartitionLog
-from sharegroup.storage.tickets import Ticket
+from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
 SPARE_BYTES = 32 * 1024
-"""A partition of the topic may be so much larger than twice its snapshots: about 300 updates."""
+"""The size that a partition may have beyond twice its snapshots: about 300 updates."""
 
 SNAPSHOT_BATCH_BYTES = 256 * 1024
-"""Snapshots of about so many bytes are written in one turn of the event loop."""
+"""The approximate bytes of snapshots that are written in one turn of the event loop."""
+
+SNAPSHOT_BATCH_KEYS = 128
+"""The most share partitions that are snapshotted in one turn; it takes about 3 ms."""
 
 
 class _Prunable(NamedTuple):
@@ -57,7 +60,7 @@ class _Prunable(NamedTuple):
 
 
 class StatePruning:
-    """See the module's text."""
+    """Deletes superfluous records of the share-state topic, and writes snapshots to allow it."""
 
     __slots__ = (
         "_checkpoint",
@@ -79,7 +82,7 @@ class StatePruning:
         is_on: Callable[[], bool],
         checkpoint: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """``checkpoint`` brings to disk what was written, where nothing else does; or None."""
+        """``checkpoint`` brings written records to disk if nothing else does; otherwise None."""
         self._coordinator = coordinator
         self._topics = topics
         self._clock = clock
@@ -87,17 +90,18 @@ class StatePruning:
         self._is_on = is_on
         self._checkpoint = checkpoint
         self.last_pruned: dict[int, int] = {}
-        """By partition, the offset that it was last pruned to."""
+        """The offset that each partition was last pruned to."""
 
     async def run(self) -> None:
-        """Do both jobs at their intervals, until cancelled."""
+        """Run both jobs at their intervals, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._every(self._config.prune_interval_ms, self.prune))
             tasks.create_task(self._every(self._config.cold_snapshot_ms, self.snapshot_cold))
 
     async def snapshot_cold(self) -> None:
-        """Snapshot what lies cold wherever that lets half of the records go."""
-        for partition, keys in self._coordinator.by_partition().items():
+        """Snapshot cold share partitions wherever that lets half of the records be deleted."""
+        for partition, keys in (await self._listed()).items():
+            await asyncio.sleep(0)
             log_ = self._log(partition)
             needed_from = self._coordinator.needless_before(keys, log_end=log_.end_offset)
             if log_.end_offset - needed_from <= 2 * len(keys):
@@ -109,20 +113,21 @@ class StatePruning:
                 _log_failed("cold_snapshots", partition, error)
 
     async def prune(self) -> None:
-        """Delete what nobody needs any more, in every partition of the topic."""
-        for partition, keys in self._coordinator.by_partition().items():
+        """Delete the superfluous records of every partition of the topic."""
+        for partition, keys in (await self._listed()).items():
+            await asyncio.sleep(0)
             try:
                 await self._move(partition, keys)
             except KafkaError as error:
                 _log_failed("move", partition, error)
-        found = self._prunable()
-        if self._checkpoint is not None and found:
+        prunables = await self._prunable()
+        if self._checkpoint is not None and prunables:
             await self._checkpoint()
-        for one in found:
+        for prunable in prunables:
             try:
-                await self._delete(one)
+                await self._delete(prunable)
             except KafkaError as error:
-                _log_failed("prune", one.partition, error)
+                _log_failed("prune", prunable.partition, error)
 
     async def _every(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -131,62 +136,86 @@ class StatePruning:
                 await job()
 
     async def _move(self, partition: int, keys: Sequence[SharePartitionKey]) -> None:
-        """Write all that lives to a new segment, where more than half is superfluous."""
+        """Write all live share partitions to a new segment if more than half is superfluous."""
         log_ = self._log(partition)
         live_bytes = sum(map(self._coordinator.snapshot_bytes, keys))
         if log_.size > 2 * live_bytes + SPARE_BYTES:
             log_.roll()
             await self._snapshot(keys)
 
-    def _prunable(self) -> list[_Prunable]:
-        """What can go, in one plain call: whoever comes later, comes behind the end."""
+    async def _listed(self) -> dict[int, list[SharePartitionKey]]:
+        """List the share partitions of each partition of the topic; there may be 20,000."""
+        listing = self._coordinator.by_partition()
+        while True:
+            try:
+                next(listing)
+            except StopIteration as end:
+                listed: dict[int, list[SharePartitionKey]] = end.value
+                return listed
+            await asyncio.sleep(0)
+
+    async def _prunable(self) -> list[_Prunable]:
+        """Find what can be deleted, one partition of the topic after the other.
+
+        The end offsets are noted before the listing, so new share partitions have their records
+        above them.  If a write failed meanwhile, the states were reloaded and may be older, so
+        nothing is returned until the next time.
+        """
         topic = self._topics.catalog.topic(SHARE_GROUP_STATE)
-        living = self._coordinator.by_partition()
-        found = []
-        for partition in range(topic.partition_count):
-            if not self._topics.is_touched(topic, partition):
-                continue
-            log_ = self._log(partition)
-            end = log_.end_offset
-            offset = self._coordinator.needless_before(living.get(partition, ()), log_end=end)
+        ends = {
+            partition: self._log(partition).end_offset
+            for partition in range(topic.partition_count)
+            if self._topics.is_touched(topic, partition)
+        }
+        reload_count = self._coordinator.reload_count
+        living = await self._listed()
+        prunables = []
+        for partition, end in ends.items():
+            await asyncio.sleep(0)
+            if self._coordinator.reload_count != reload_count:
+                return []
+            needless = self._coordinator.needless_before(living.get(partition, ()), log_end=end)
+            log_, offset = self._log(partition), min(needless, end)
             if offset > log_.start_offset:
                 last = self._coordinator.last_of(partition)
-                found.append(_Prunable(partition, log_, offset, end, last))
-        return found
+                prunables.append(_Prunable(partition, log_, offset, log_.end_offset, last))
+        return prunables
 
     async def _snapshot(self, keys: Sequence[SharePartitionKey]) -> None:
-        """In slices, so that nobody waits long."""
-        for some in self._slices(keys):
-            self._coordinator.snapshot(some)
+        """Snapshot share partitions in slices, so that no request waits long."""
+        for slice_keys in self._slices(keys):
+            self._coordinator.snapshot(slice_keys)
             await asyncio.sleep(0)
 
     def _slices(self, keys: Sequence[SharePartitionKey]) -> Iterator[list[SharePartitionKey]]:
-        some: list[SharePartitionKey] = []
+        """Divide share partitions into slices by the size of their snapshots."""
+        slice_keys: list[SharePartitionKey] = []
         size = 0
         for key in keys:
-            some.append(key)
+            slice_keys.append(key)
             size += self._coordinator.snapshot_bytes(key)
-            if size >= SNAPSHOT_BATCH_BYTES:
-                yield some
-                some, size = [], 0
-        if some:
-            yield some
+            if size >= SNAPSHOT_BATCH_BYTES or len(slice_keys) == SNAPSHOT_BATCH_KEYS:
+                yield slice_keys
+                slice_keys, size = [], 0
+        if slice_keys:
+            yield slice_keys
 
-    async def _delete(self, one: _Prunable) -> None:
+    async def _delete(self, prunable: _Prunable) -> None:
+        """Delete the superfluous segments of one partition if their replacement is durable."""
         if self._checkpoint is None:
-            if one.last is not None:
-                await one.last
-        elif one.log.recovery_point < one.end:
-            return  # The checkpoint failed, and has said so.
-        size = one.log.size
-        await one.log.delete_before(one.offset)
-        self.last_pruned[one.partition] = one.offset
+            if prunable.last is not None:
+                await prunable.last
+        elif prunable.log.recovery_point < prunable.end:
+            return  # The checkpoint failed, and has logged that.
+        size = prunable.log.size
+        await prunable.log.delete_before(prunable.offset)
+        self.last_pruned[prunable.partition] = prunable.offset
         log.info(
             "event=state_pruned partition=%d to=%d bytes_before=%d bytes=%d",
-            one.partition,
-            one.offset,
+            prunable.partition,
+            prunable.offset,
             size,
-            one.log.size,
+            prunable.log.size,
         )
 
     def _log(self, partition: int) -> PartitionLog:
@@ -194,5 +223,5 @@ class StatePruning:
 
 
 def _log_failed(job: str, partition: int, error: KafkaError) -> None:
-    """The disk; the next run tries again, and until then there is only more to read at start."""
+    """Log a disk error; the next run tries again, and until then a start has more to read."""
     log.warning("event=%s_failed partition=%d error=%r", job, partition, str(error))

@@ -1,8 +1,8 @@
-"""Records as Kafka's console consumers print them, by the properties of their formatter.
+"""Prints records as Kafka's console consumers do, by the properties of their formatter.
 
     Partition:0 <tab> Offset:5 <tab> Delivery:1 <tab> h1:v1,h2:v2 <tab> key <tab> value
 
-Each part is there if its property asks for it; without any, a line is the value.
+A part is printed if its property is true. By default, only the value is printed.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ ELSEWHERE = {
     "value.deserializer": "--format '%v{hex} ...'",
     "headers.deserializer": "--format '%h{%k=%v{hex} } ...'",
 }
-"""Properties of Kafka's that mean nothing here, and what to use instead."""
+"""Kafka's properties that are not supported here, and what to use instead."""
 
 
 def kafka_writer(properties: Mapping[str, str]) -> RowWriter:
-    """A function that writes rows as the properties say; FormatError for an unknown one."""
+    """Return a function that formats rows as the properties say.
+
+    Raises FormatError for an unknown or unsupported property.
+    """
     for name in properties:
         if name in ELSEWHERE:
             raise FormatError(f"formatter property {name}: use {ELSEWHERE[name]}")
         if name not in (*SWITCHES, *TEXTS):
-            known = ", ".join((*SWITCHES, *TEXTS))
-            raise FormatError(f"there is no formatter property {name}; known: {known}")
-    wanted = frozenset(
+            known_names = ", ".join((*SWITCHES, *TEXTS))
+            raise FormatError(f"there is no formatter property {name}; known: {known_names}")
+    parts_wanted = frozenset(
         name
         for name in SWITCHES
         if properties.get(name, str(name == "print.value")).strip().lower() == "true"
@@ -52,8 +55,8 @@ def kafka_writer(properties: Mapping[str, str]) -> RowWriter:
     texts = {name: unescape(properties.get(name, default)) for name, default in TEXTS.items()}
 
     def write(row: Row) -> bytes:
-        parts = _parts(row, wanted, texts)
-        # Kafka ends a line behind whatever part is its last.
+        parts = _parts(row, parts_wanted, texts)
+        # Like Kafka, ends the line after the last part that is printed.
         return texts["key.separator"].join(parts) + texts["line.separator"] if parts else b""
 
     return write

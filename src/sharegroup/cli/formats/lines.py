@@ -1,10 +1,11 @@
-"""Lines as Kafka's console producer reads them: headers, key and value behind separators.
+"""Reads lines as Kafka's console producer does: headers, key and value with separators.
 
     h1:v1,h2:v2 <tab> key <tab> value
-    '-headers-'      '---- only if they are asked for ----'
+    '-headers-'      '-key-'
+    '- only with parse.headers and parse.key -'
 
-The names of the properties, their defaults and what is refused are those of its
-``LineMessageReader``; only that bytes are bytes here, whatever they mean.
+The names of the properties, their defaults and the refused combinations are those of Kafka's
+``LineMessageReader``. Unlike there, keys and values may be any bytes, which are not decoded.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sharegroup.cli.formats.reading import Header, NewRecord
+from sharegroup.cli.formats.reading import NewRecord
 from sharegroup.cli.formats.template import FormatError, RecordFormatError, unescape
+from sharegroup.client.records import Header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineForm:
-    """What is in a line and what stands between; see the module's text."""
+    """The parts of a line and the separators between them, as Kafka's reader properties say.
+
+    Raises FormatError if a separator is empty or equal to another one or to the null marker.
+    """
 
     parse_key: bool = False
     key_separator: bytes = b"\t"
@@ -45,17 +50,17 @@ class LineForm:
             raise FormatError(f"{', '.join(separators)} must differ")
 
     def parse(self, line: bytes) -> NewRecord:
-        """The record of one line."""
-        rest, headers, key = line, None, None
+        """Return the record of one line; RecordFormatError if a separator is missing."""
+        unparsed, headers, key = line, None, None
         if self.parse_headers:
-            headers, rest = self._split(rest, self.headers_delimiter, "headers.delimiter")
+            headers, unparsed = self._split(unparsed, self.headers_delimiter, "headers.delimiter")
         if self.parse_key:
-            key, rest = self._split(rest, self.key_separator, "key.separator")
-        return NewRecord(self._or_null(key), self._or_null(rest), self._headers(headers))
+            key, unparsed = self._split(unparsed, self.key_separator, "key.separator")
+        return NewRecord(self._or_null(key), self._or_null(unparsed), self._headers(headers))
 
     def _split(self, text: bytes, separator: bytes, name: str) -> tuple[bytes | None, bytes]:
-        head, found, tail = text.partition(separator)
-        if found:
+        head, separator_found, tail = text.partition(separator)
+        if separator_found:
             return head, tail
         if self.ignore_error:
             return None, text
@@ -84,7 +89,7 @@ class LineForm:
 
 
 def line_form(properties: Mapping[str, str]) -> LineForm:
-    """A form from Kafka's reader properties; FormatError for one that there is none of."""
+    """Return the form that Kafka's reader properties describe; FormatError if one is unknown."""
     values: dict[str, Any] = {}
     for name, text in properties.items():
         if name not in PROPERTIES:

@@ -1,8 +1,8 @@
-"""Records from bytes that come in pieces: by a template, as JSON lines, or as Kafka's lines.
+"""Readers that parse records from chunks of bytes: by a template, as JSON lines, as Kafka's lines.
 
-A reader is fed what comes and gives back the records that are whole by then; `finish` says
-that nothing more comes.  All three are safe for any bytes: nothing is decoded that the form
-does not ask to be decoded, and a line ends with its ``\\n`` alone.
+`Reader.feed` takes the next chunk and yields the records that are complete by then.
+`Reader.finish` tells the reader that the input has ended. All readers accept any bytes: they
+decode only parts that the format says to decode, and only ``\\n`` ends a line.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from sharegroup.cli.formats.template import (
     Verb,
 )
 from sharegroup.cli.formats.writing import NULL_LENGTH, compact_json, json_bytes, refuse_constant
+from sharegroup.client.records import Header
 
 RECORD_BYTES_MAX = 128 * 1024 * 1024
-"""Input without a record's end is given up after so much; no broker takes such a record."""
+"""A longer record is an error, because no broker accepts such a record."""
 
 PARTITION_MAX = 2**31 - 1
 TIMESTAMP_MAX = 2**63 - 1
 
-Header = tuple[str, bytes | None]
-
 
 class NewRecord(NamedTuple):
-    """A record that was read; None for partition and time leaves them to the producer."""
+    """A record that was read; the producer chooses a partition or timestamp that is None."""
 
     key: bytes | None
     value: bytes | None
@@ -45,19 +44,19 @@ class NewRecord(NamedTuple):
 
 
 class Reader(Protocol):
-    """See the module's text."""
+    """Parses records from chunks of bytes."""
 
-    def feed(self, some: bytes) -> Iterator[NewRecord]:
-        """The records that are whole now that ``some`` has come."""
+    def feed(self, chunk: bytes) -> Iterator[NewRecord]:
+        """Take the next chunk and yield the records that are complete now."""
         ...
 
     def finish(self) -> Iterator[NewRecord]:
-        """What is left when the input has ended; RecordFormatError if it is no record."""
+        """Yield the records left at the end of the input; RecordFormatError for a part of one."""
         ...
 
 
 class LineReader:
-    """One record on each line, taken apart by ``parse``; the last may lack its line's end."""
+    """Reads one record per line with ``parse``; the last line may lack its newline."""
 
     __slots__ = ("_number", "_parse", "_rest")
 
@@ -66,8 +65,8 @@ class LineReader:
         self._rest = bytearray()
         self._number = 0
 
-    def feed(self, some: bytes) -> Iterator[NewRecord]:
-        head, newline, tail = some.rpartition(b"\n")
+    def feed(self, chunk: bytes) -> Iterator[NewRecord]:
+        head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             self._rest += head
             lines = bytes(self._rest).split(b"\n")
@@ -95,9 +94,9 @@ class LineReader:
 
 
 def json_record(line: bytes) -> NewRecord:
-    """A record as `writing.as_json` writes it; what says where it was is left aside.
+    """Parse a record in the format of `writing.as_json`, ignoring its topic and offset.
 
-    ``key`` and ``value`` may be any JSON: what is no text is kept as JSON.
+    ``key`` and ``value`` may be any JSON. Values that are not strings are kept as JSON.
     """
     try:
         document = json.loads(line, parse_constant=refuse_constant)
@@ -111,7 +110,7 @@ def json_record(line: bytes) -> NewRecord:
     return NewRecord(
         _taken(document, "key"),
         _taken(document, "value"),
-        tuple(_json_header(one) for one in headers),
+        tuple(_json_header(header) for header in headers),
         _number_up_to(PARTITION_MAX, document, "partition"),
         _number_up_to(TIMESTAMP_MAX, document, "timestamp"),
     )
@@ -156,23 +155,23 @@ def _kind(document: object) -> str:
 
 
 class TemplateReader:
-    """Records one after another in the form of a template, with nothing between them.
+    """Reads consecutive records in the format of a template, without separators between them.
 
-    A part without a length before it goes up to the literal text behind it.
+    A part without a length before it ends at the literal text after it.
     """
 
     __slots__ = ("_count", "_null", "_rest", "_template")
 
     def __init__(self, template: Template, *, null: bytes | None = None) -> None:
-        """FormatError for a template that can be written and not read."""
+        """Create a reader; FormatError for a template that can only write records."""
         check_readable(template)
         self._template = template
         self._null = null
         self._rest = bytearray()
         self._count = 0
 
-    def feed(self, some: bytes) -> Iterator[NewRecord]:
-        self._rest += some
+    def feed(self, chunk: bytes) -> Iterator[NewRecord]:
+        self._rest += chunk
         yield from self._records(at_end=False)
         if len(self._rest) > RECORD_BYTES_MAX:
             raise RecordFormatError(
@@ -183,7 +182,7 @@ class TemplateReader:
         yield from self._records(at_end=True)
         last = self._template[-1]
         if self._rest and isinstance(last, bytes) and last.endswith(b"\n"):
-            self._rest += b"\n"  # Which the last line of a file may lack.
+            self._rest += b"\n"  # The last line of a file may lack its newline.
             yield from self._records(at_end=True)
         if self._rest:
             raise RecordFormatError(f"record {self._count + 1}: the input ends in the middle of it")
@@ -208,7 +207,7 @@ class TemplateReader:
 
 
 def check_readable(template: Template) -> None:
-    """FormatError unless each part of the template says where it ends."""
+    """Raise FormatError unless the end of each part of the template can be found in the input."""
     if not any(isinstance(piece, Verb) for piece in template):
         raise FormatError("a format to read records needs a verb such as %v")
     _check_ends(template, at_end=True)
@@ -244,11 +243,11 @@ def _check_ends(template: Template, *, at_end: bool) -> None:
 
 
 class _MoreNeeded(Exception):
-    """The record goes on behind what has come so far."""
+    """The input so far ends inside of a record."""
 
 
 class _Attempt:
-    """One try to read one record from ``position`` on."""
+    """One attempt to read one record from ``position`` on; it advances ``position``."""
 
     __slots__ = ("_at_end", "_input", "_null", "position")
 
@@ -261,47 +260,47 @@ class _Attempt:
         self.position = position
 
     def record(self, template: Template) -> NewRecord | None:
-        """The record, or None when more must come first."""
+        """Return the record, or None if its end has not arrived yet."""
         try:
-            found = self._parts(template)
+            parts = self._parts(template)
         except _MoreNeeded:
             return None
         return NewRecord(
-            found.get("k"),
-            found.get("v"),
-            tuple(found.get("h", ())),
-            _number_up_to(PARTITION_MAX, found, "p"),
-            _number_up_to(TIMESTAMP_MAX, found, "d"),
+            parts.get("k"),
+            parts.get("v"),
+            tuple(parts.get("h", ())),
+            _number_up_to(PARTITION_MAX, parts, "p"),
+            _number_up_to(TIMESTAMP_MAX, parts, "d"),
         )
 
     def _parts(self, template: Template) -> dict[str, Any]:
-        """What was read, by the names of the verbs."""
-        found: dict[str, Any] = {}
+        """Return the parts of the record by the names of their verbs."""
+        parts: dict[str, Any] = {}
         for index, piece in enumerate(template):
             if isinstance(piece, bytes):
                 self._literal(piece)
             elif piece.name in BYTES:
                 following = template[index + 1] if index + 1 < len(template) else None
-                raw = self._raw(found.get(piece.name.upper()), following)
-                found[piece.name] = self._decoded(raw, piece)
+                raw = self._raw(parts.get(piece.name.upper()), following)
+                parts[piece.name] = self._decoded(raw, piece)
             elif piece.name == HEADERS:
-                found["h"] = self._headers(piece.inner, found["H"])
+                parts["h"] = self._headers(piece.inner, parts["H"])
             else:
-                found[piece.name] = self._number(piece)
-        return found
+                parts[piece.name] = self._number(piece)
+        return parts
 
     def _take(self, size: int) -> bytes:
         end = self.position + size
         if end > len(self._input):
             raise _MoreNeeded
-        some = bytes(self._input[self.position : end])
+        content = bytes(self._input[self.position : end])
         self.position = end
-        return some
+        return content
 
     def _literal(self, expected: bytes) -> None:
-        some = self._take(len(expected))
-        if some != expected:
-            raise RecordFormatError(f"expected {expected!r}, found {some!r}")
+        content = self._take(len(expected))
+        if content != expected:
+            raise RecordFormatError(f"expected {expected!r}, found {content!r}")
 
     def _raw(self, length: int | None, following: bytes | Verb | None) -> bytes | None:
         if length is not None:
@@ -356,9 +355,9 @@ class _Attempt:
     def _headers(self, inner: Template, count: int) -> Sequence[Header]:
         headers = []
         for _ in range(count):
-            found = self._parts(inner)
+            parts = self._parts(inner)
             try:
-                headers.append(((found.get("k") or b"").decode(), found.get("v")))
+                headers.append(((parts.get("k") or b"").decode(), parts.get("v")))
             except UnicodeDecodeError as error:
                 raise RecordFormatError(f"a header's name is no UTF-8: {error}") from error
         return headers

@@ -3,16 +3,16 @@ r"""The language of ``--format``: literal text with verbs for the parts of a rec
     %t topic        %T its length        %p partition            %o offset
     %k key          %K its length        %d timestamp            %i number of the record
     %v value        %V its length        %c delivery count
-    %h{...} headers %H how many          %l lock's deadline      %L milliseconds until then
+    %h{...} headers %H their number      %l lock deadline        %L milliseconds until then
 
     %v{hex} %v{base64} %v{string} %v{json}       bytes: k, v, and both inside of %h{...}
     %o{hex} %o{big32} %o{little16} ...           numbers, as 8, 16, 32 or 64 bits
-    %d{rfc3339} %d{%Y-%m-%d}                     times, also as numbers: milliseconds since 1970
+    %d{rfc3339} %d{%Y-%m-%d}                     times; as numbers: milliseconds since 1970
 
     \n \t \r \0 \\ \xHH  %% %{ %}                characters
 
-``string`` is a JSON string, ``json`` a JSON document on one line.  Lengths before what they
-measure make a format that carries any bytes: ``%K{big32}%k%V{big32}%v``; null has length -1.
+``string`` is a JSON string, ``json`` a JSON document on one line. A format with the length of
+each part before it can carry any bytes: ``%K{big32}%k%V{big32}%v``. Null has length -1.
 
 The same template writes records (`writing`) and reads them (`reading`).
 """
@@ -38,7 +38,7 @@ SIZES = {
     for order in ("big", "little")
     for bits in (8, 16, 32, 64)
 }  # fmt: skip
-"""Modifiers for numbers as bytes: how many, in which order."""
+"""Modifiers for numbers as bytes, with the number of bytes and the byte order."""
 NUMBER_MODIFIERS = ("", "hex", *SIZES)
 TIME_MODIFIERS = ("rfc3339", *NUMBER_MODIFIERS)
 
@@ -47,15 +47,15 @@ _HEX_BYTE = re.compile(r"[0-9a-fA-F]{2}")
 
 
 class FormatError(ValueError):
-    """A template that means nothing; the text says where and why."""
+    """A template or an option of a format is invalid; the message says where and why."""
 
 
 class RecordFormatError(Exception):
-    """A record that can't be written, or input that can't be read, in the way that was asked."""
+    """A record cannot be written in the chosen format, or input cannot be read in it."""
 
 
 class Verb(NamedTuple):
-    """``%name{modifier}``; ``inner`` is what stands in the braces of ``%h{...}``."""
+    """A verb ``%name{modifier}``; ``inner`` is the template in the braces of ``%h{...}``."""
 
     name: str
     modifier: str = ""
@@ -63,11 +63,11 @@ class Verb(NamedTuple):
 
 
 Template = tuple[bytes | Verb, ...]
-"""Literal bytes and verbs, in order."""
+"""The pieces of a format in order: literal bytes and verbs."""
 
 
 def parse_template(text: str) -> Template:
-    """The pieces of a ``--format``; raises FormatError."""
+    """Parse the text of a ``--format``; FormatError if it is invalid."""
     pieces, end = _pieces(text, 0, allowed=VERBS)
     if end < len(text):
         raise FormatError(_at(text, end, "a '}' that closes nothing; write %} for the character"))
@@ -75,12 +75,12 @@ def parse_template(text: str) -> Template:
 
 
 def unescape(text: str) -> bytes:
-    r"""The bytes of a separator as it is typed: ``\t`` is a tab."""
+    r"""Return the bytes of a text with escapes: ``\t`` is a tab. Raises FormatError."""
     content, position = bytearray(), 0
     while position < len(text):
         if text[position] == "\\":
-            some, position = _escape(text, position)
-            content += some
+            character, position = _escape(text, position)
+            content += character
         else:
             content += os.fsencode(text[position])
             position += 1
@@ -88,13 +88,13 @@ def unescape(text: str) -> bytes:
 
 
 def _pieces(text: str, position: int, *, allowed: str) -> tuple[Template, int]:
-    """The pieces from ``position`` to the end, or to the brace that closes them."""
+    """Parse pieces from ``position`` to the end or a closing brace; return them and the end."""
     pieces: list[bytes | Verb] = []
     literal = bytearray()
     while position < len(text) and text[position] != "}":
         if text[position] == "\\":
-            some, position = _escape(text, position)
-            literal += some
+            character, position = _escape(text, position)
+            literal += character
         elif text[position] != "%":
             literal += os.fsencode(text[position])
             position += 1
@@ -111,8 +111,8 @@ def _pieces(text: str, position: int, *, allowed: str) -> tuple[Template, int]:
 def _verb(text: str, start: int, *, allowed: str) -> tuple[Verb, int]:
     name = text[start + 1 : start + 2]
     if not name or name not in allowed:
-        known = " ".join(f"%{one}" for one in allowed)
-        raise FormatError(_at(text, start, f"%{name} is none of {known}"))
+        known_verbs = " ".join(f"%{verb_name}" for verb_name in allowed)
+        raise FormatError(_at(text, start, f"%{name} is none of {known_verbs}"))
     position = start + 2
     if text[position : position + 1] != "{":
         if name == HEADERS:
@@ -131,17 +131,20 @@ def _verb(text: str, start: int, *, allowed: str) -> tuple[Verb, int]:
 
 
 def _check_modifier(text: str, start: int, name: str, modifier: str) -> None:
-    known: tuple[str, ...] = ("",)
+    known_modifiers: tuple[str, ...] = ("",)
     if name in BYTES:
-        known = BYTES_MODIFIERS
+        known_modifiers = BYTES_MODIFIERS
     elif name in NUMBERS:
-        known = NUMBER_MODIFIERS
+        known_modifiers = NUMBER_MODIFIERS
     elif name in TIMES and not modifier.startswith("%"):
-        known = TIME_MODIFIERS
+        known_modifiers = TIME_MODIFIERS
     elif name in TIMES:
         return
-    if modifier not in known:
-        choice = ", ".join(one for one in known if one) or "none"
+    if modifier not in known_modifiers:
+        choice = (
+            ", ".join(known_modifier for known_modifier in known_modifiers if known_modifier)
+            or "none"
+        )
         raise FormatError(_at(text, start, f"%{name}{{{modifier}}}: expected {choice}"))
 
 

@@ -1,7 +1,7 @@
-"""Records as bytes, in the way of a ``--format``, of ``--json``, or of Kafka's formatter.
+"""Formats records as bytes: by a ``--format``, as ``--json``, or escaped for a terminal.
 
-A record that has no such form (bytes that are no JSON, where JSON was asked for) raises
-`RecordFormatError`; the caller decides what becomes of the record.
+A record that the format cannot express (such as bytes that are not JSON, for a JSON format)
+raises `RecordFormatError`. The caller decides what to do with the record.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -25,17 +25,18 @@ from sharegroup.cli.formats.template import (
     Template,
     Verb,
 )
+from sharegroup.client.records import Header
+from sharegroup.escaping import escaped
+from sharegroup.wire.schema import EPOCH
 
-Header = tuple[str, bytes | None]
 Part = Callable[[Any], bytes]
-"""One piece of a record, or of a header, as bytes."""
+"""A function that returns one piece of a record or of a header as bytes."""
 
 NULL_LENGTH = -1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(NamedTuple):
-    """One record as formats see it; times are milliseconds since 1970."""
+    """One record as input of the formats; times are in milliseconds since 1970."""
 
     topic: str
     partition: int
@@ -74,31 +75,31 @@ _BYTES_OF = {"k": attrgetter("key"), "v": attrgetter("value")}
 
 
 def template_writer(template: Template, *, null: bytes = b"") -> RowWriter:
-    """A function that writes rows as the template says; ``null`` stands for null."""
+    """Return a function that formats rows by a template; ``null`` is written for null."""
     parts = [_part(piece, null) for piece in template]
     return lambda row: b"".join([part(row) for part in parts])
 
 
 def json_writer() -> RowWriter:
-    """A function that writes rows as JSON, one on a line; see `as_json`."""
+    """Return a function that formats each row as a line of JSON; see `as_json`."""
     return lambda row: json_line(as_json(row))
 
 
 def json_line(document: object) -> bytes:
-    """A document as compact JSON with a line's end, in UTF-8."""
+    """Return a document as compact JSON in UTF-8, with a newline."""
     return json_bytes(document) + b"\n"
 
 
 def json_bytes(document: object) -> bytes:
-    """The same without the line's end."""
+    """Return a document as compact JSON in UTF-8, without a newline."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """A row as JSON has it; deliveries have their count and deadline besides.
+    """Return a row as a JSON document, for deliveries with delivery count and lock deadline.
 
-    Bytes that are UTF-8 stand there as text; others in base64, under a name that says so:
-    ``value_base64`` in place of ``value``.  ``sharegroup produce --json`` reads it back.
+    Bytes that are UTF-8 become text. Others become base64 under another name:
+    ``value_base64`` in place of ``value``. ``sharegroup produce --json`` reads the document.
     """
     document: dict[str, Any] = {
         "topic": row.topic,
@@ -167,7 +168,7 @@ def _content(get: Callable[[Any], bytes | None], modifier: str, null: bytes, row
 
 
 def compact_json(content: bytes) -> bytes:
-    """A JSON document on one line; RecordFormatError if it is none."""
+    """Return a JSON document on one line; RecordFormatError if ``content`` is not JSON."""
     try:
         return json_bytes(json.loads(content, parse_constant=refuse_constant))
     except (ValueError, RecursionError) as error:
@@ -175,7 +176,7 @@ def compact_json(content: bytes) -> bytes:
 
 
 def refuse_constant(name: str) -> None:
-    """For `json.loads`: no NaN and no Infinity, which JSON does not have."""
+    """Refuse NaN and Infinity in `json.loads`, because JSON does not have them."""
     raise ValueError(f"{name} is Python's, not JSON's")
 
 
@@ -201,13 +202,31 @@ def _time(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
         raise RecordFormatError(f"{get(row)} ms since 1970 are no date") from error
 
 
+def with_escaped_names(write: RowWriter) -> RowWriter:
+    """Return a writer for a terminal: it escapes keys, and names and contents of headers."""
+
+    def write_escaped(row: Row) -> bytes:
+        headers = tuple(
+            (escaped(name), None if content is None else _escaped_bytes(content))
+            for name, content in row.headers
+        )
+        key = None if row.key is None else _escaped_bytes(row.key)
+        return write(row._replace(key=key, headers=headers))
+
+    return write_escaped
+
+
+def _escaped_bytes(content: bytes) -> bytes:
+    return escaped(content.decode(errors="backslashreplace")).encode()
+
+
 def rfc3339(milliseconds: int) -> str:
-    """A time since 1970 as text, in UTC; OverflowError when that is no date."""
+    """Format milliseconds since 1970 as text in UTC; OverflowError outside the dates."""
     return _moment(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _moment(milliseconds: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=milliseconds)
+    return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def _headers(write: Callable[[Any], bytes], row: Row) -> bytes:

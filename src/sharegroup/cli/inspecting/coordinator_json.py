@@ -1,9 +1,9 @@
-"""Records of coordinators as JSON, in the shape of Kafka's own formatters.
+"""Converts records of coordinators to JSON, in the format of Kafka's formatters.
 
     {"key":{"type":0,"data":{"groupId":...}},"value":{"version":0,"data":{...}}}
 
-Names are the schemas', in camel case; ids are in Kafka's base64; a tagged field that has its
-default is left out; a value of null takes back what the key says.
+Names are those of the schemas, in camel case. Ids are in Kafka's base64. A tagged field with its
+default value is omitted. A null value deletes the key: the record is a tombstone.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ INTERNAL_TOPICS: Mapping[str, RecordClasses] = {
     "__consumer_offsets": {**CONSUMER_GROUP_RECORDS, **SHARE_GROUP_RECORDS},
     "__share_group_state": SHARE_STATE_RECORDS,
 }
-"""What the records of an internal topic are made of."""
+"""The record classes of each internal topic."""
 
 
 def coordinator_json(
     classes: RecordClasses, key: bytes | None, value: bytes | None
 ) -> dict[str, Any]:
-    """``key`` and ``value`` as Kafka's formatters print them.
+    """Return ``key`` and ``value`` in the format of Kafka's formatters.
 
-    What is not known here (other types of groups, newer versions) stays readable for those
-    who know it: ``data`` is then the bytes, in base64, and ``unknown`` says why.
+    For an unknown record (other types of groups, newer versions), ``data`` has the bytes in
+    base64, so that another program can read them, and ``unknown`` says why.
     """
     if key is None or len(key) < PREFIX_BYTES:
         return {"unknown": "no key with a type", **_raw(None, key, value)}
@@ -59,9 +59,9 @@ def coordinator_json(
 
 
 def message_json(message: Any) -> Any:
-    """A message of the schemas, or a field of one, as JSON."""
+    """Return a message of the schemas, or a field of a message, as a JSON document."""
     if isinstance(message, tuple):
-        return [message_json(one) for one in message]
+        return [message_json(element) for element in message]
     if isinstance(message, UUID):
         return topic_id_text(TopicId(message))
     if message is None or isinstance(message, str | int):
@@ -87,7 +87,7 @@ def _prefix(content: bytes) -> int:
 
 
 def _base64(content: bytes) -> str:
-    """What stands behind the type or version."""
+    """Return the bytes after the type or version, in base64."""
     return base64.b64encode(content[PREFIX_BYTES:]).decode()
 
 

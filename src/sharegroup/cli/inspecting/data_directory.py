@@ -1,10 +1,10 @@
-"""Finding the logs of a data directory: ours, or Apache Kafka's, without a broker.
+"""Finds the logs of a data directory of sharegroup or of Apache Kafka, without a broker.
 
     ours     <topic id>-<partition>/     the topics' names are in catalog.journal
     Kafka    <topic name>-<partition>/   the topic's id is in partition.metadata
 
-Everything is opened for reading and nothing else: no lock is taken, nothing is repaired.  A
-running broker may write meanwhile, so what is found is what was there when it was looked at.
+All files are opened only for reading: it takes no lock and repairs nothing. A running broker may
+write meanwhile, so each file is read as it is at that moment.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sharegroup.broker.cluster.catalog import Catalog, decode_event
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, decode_event
 from sharegroup.errors import KafkaError
 from sharegroup.ids import topic_id_text
-from sharegroup.storage.folders import partition_of
-from sharegroup.storage.journal import whole_payloads
-from sharegroup.storage.log_directory import RECOVERY_POINTS_FILE, START_OFFSETS_FILE
+from sharegroup.storage.directory.journal import whole_payloads
+from sharegroup.storage.disk.folders import partition_of
+from sharegroup.storage.disk.metadata_files import PARTITION_METADATA_FILE
+from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE, START_OFFSETS_FILE
 
-CATALOG_FILE = "catalog.journal"
-PARTITION_METADATA_FILE = "partition.metadata"
 LOG_SUFFIX = ".log"
 
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
@@ -37,22 +36,25 @@ class FoundLog:
 
     folder: Path
     topic: str
-    """The name, or the id of a topic that the catalog does not name (deleted, or damaged)."""
+    """The topic's name; its id if the catalog has no name (topic deleted, catalog damaged)."""
     topic_id: str
     partition: int
     start_offset: int
-    """Records before this were deleted."""
+    """The log start offset: records below it were deleted."""
     recovery_point: int
-    """Below this the log was on disk for sure; 0 when nobody wrote it down."""
+    """The offset below which the log is known to be on disk; 0 without a checkpoint."""
 
     def segments(self) -> list[tuple[int, Path]]:
-        """Base offset and file of every segment, oldest first."""
+        """Return the base offset and the file of every segment, oldest first."""
         names = sorted(path for path in self.folder.iterdir() if _SEGMENT.fullmatch(path.name))
         return [(int(path.stem), path) for path in names]
 
 
 def find_logs(directory: Path, *, warn: Callable[[str], None]) -> list[FoundLog]:
-    """The logs in a data directory, by topic and partition; or the one, if it is its folder."""
+    """Return the logs in a data directory, sorted by topic and partition.
+
+    If ``directory`` is the folder of one partition, return only its log.
+    """
     if _is_log(directory):
         folders, directory = [directory], directory.absolute().parent
     else:
@@ -60,21 +62,24 @@ def find_logs(directory: Path, *, warn: Callable[[str], None]) -> list[FoundLog]
     names = topic_names(directory, warn=warn)
     starts = _checkpoint(directory / START_OFFSETS_FILE)
     points = _checkpoint(directory / RECOVERY_POINTS_FILE)
-    found = []
+    logs = []
     for folder in folders:
         match = _FOLDER.fullmatch(folder.absolute().name)
         if match is None:
-            continue  # Being deleted, or moved: no log any more.
+            continue  # The folder is being deleted or was moved, so it is not a log any more.
         topic_id = _topic_id(folder)
         key = match["topic"], int(match["partition"])
         start, point = starts.get(key, 0), points.get(key, 0)
         name = names.get(topic_id, match["topic"])
-        found.append(FoundLog(folder, name, topic_id, key[1], start, point))
-    return sorted(found, key=lambda log: (log.topic, log.partition))
+        logs.append(FoundLog(folder, name, topic_id, key[1], start, point))
+    return sorted(logs, key=lambda log: (log.topic, log.partition))
 
 
 def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str, str]:
-    """Names of topics by their ids, as far as our catalog can be read; none where there is none."""
+    """Return names of topics by their ids from the readable part of our catalog, if there is one.
+
+    Warns of damage in the catalog.
+    """
     path = directory / CATALOG_FILE
     if not path.is_file():
         return {}
@@ -97,18 +102,21 @@ def _is_log(folder: Path) -> bool:
 
 
 def _topic_id(folder: Path) -> str:
-    ours = partition_of(folder.absolute().name)
-    if ours is not None and not (folder / PARTITION_METADATA_FILE).is_file():
-        return topic_id_text(ours.topic_id)
+    partition = partition_of(folder.absolute().name)
+    if partition is not None and not (folder / PARTITION_METADATA_FILE).is_file():
+        return topic_id_text(partition.topic_id)
     try:
-        found = _TOPIC_ID.search((folder / PARTITION_METADATA_FILE).read_text())
+        match = _TOPIC_ID.search((folder / PARTITION_METADATA_FILE).read_text())
     except FileNotFoundError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
-    """Offsets by topic (name or id, as in the folders' names) and partition; none if damaged."""
+    """Read a checkpoint: offsets by topic (name or id, as in folder names) and partition.
+
+    Damaged lines are skipped.
+    """
     try:
         lines = path.read_text("ascii", "replace").splitlines()[2:]
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""Walking through one segment file, over damage if there is some.
+"""Reads the batches of one segment file, and continues after damage.
 
     |  batch  |  batch  | xxxxxxx |  batch  |  ba
     0                   |         |         '- torn: the file ends in the middle
                         |         '- found again where a whole batch begins
-                        '- damaged: the checksum does not hold, or this is no header
+                        '- damaged: the checksum is wrong, or there is no header
 
-After damage a batch is looked for where the damaged header says that it ends, and then at the
-positions in the segment's index, which are beginnings of batches.
+After damage, the next batch is searched for at the end that the damaged header says, and then at
+the positions in the segment's index, where batches begin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage
-from sharegroup.storage.index_file import OFFSET_ENTRY
+from sharegroup.storage.segment.index_file import OFFSET_ENTRY
 from sharegroup.wire.batches import (
     CHECKED_AT,
     HEADER_BYTES,
@@ -28,21 +28,21 @@ from sharegroup.wire.batches import (
     BatchHeader,
     parse_header,
 )
-from sharegroup.wire.records import Record, batch_records
+from sharegroup.wire.records import DecodedRecord, batch_records
 
 CHUNK_BYTES = 1024 * 1024
-"""Checksums are made in pieces: a damaged length may speak of gigabytes."""
+"""Checksums are computed in chunks of this size, because a damaged length may be gigabytes."""
 
 
 class FoundBatch(NamedTuple):
-    """A whole batch, and where it lies."""
+    """A whole batch: its position in the file and its header."""
 
     position: int
     header: BatchHeader
 
 
 class Damage(NamedTuple):
-    """Bytes from ``position`` to ``end`` that are no whole batch."""
+    """Bytes from ``position`` to ``end`` that are not a whole batch."""
 
     position: int
     end: int
@@ -50,11 +50,11 @@ class Damage(NamedTuple):
     """The first offset that may be lost."""
     reason: str
     reaches_end: bool
-    """Nothing readable follows: where writing stopped, or the rest is lost."""
+    """Whether no batch follows in the file: writing stopped here, or the rest is lost."""
 
 
 class SegmentFile:
-    """A segment's log file, open for reading, as long as it was when it was opened."""
+    """A segment's log file, open for reading; `size` is its size at the time of opening."""
 
     __slots__ = ("_base_offset", "_fd", "_path", "size")
 
@@ -68,37 +68,37 @@ class SegmentFile:
         os.close(self._fd)
 
     def walk(self) -> Iterator[FoundBatch | Damage]:
-        """All of the file, from its beginning."""
+        """Yield the batches and the damage of the whole file, in order."""
         position, offset = 0, self._base_offset
         while position < self.size:
-            found = self._batch_at(position, offset)
-            if isinstance(found, FoundBatch):
-                yield found
-                position, offset = position + found.header.size, found.header.end_offset
+            batch = self._batch_at(position, offset)
+            if isinstance(batch, FoundBatch):
+                yield batch
+                position, offset = position + batch.header.size, batch.header.end_offset
             else:
-                damage = self._damage(position, offset, found)
+                damage = self._damage(position, offset, batch)
                 yield damage
                 position = damage.end
 
-    def records(self, batch: FoundBatch) -> list[Record]:
-        """The records of a batch; CorruptMessage if whoever wrote it wrote nonsense."""
+    def records(self, batch: FoundBatch) -> list[DecodedRecord]:
+        """Return the records of a batch; CorruptMessage if their encoding is invalid."""
         data = os.pread(self._fd, batch.header.size, batch.position)
         if len(data) < batch.header.size:
             raise CorruptMessage(f"{self._path.name} was cut while it was read")
         return batch_records(data, 0, batch.header)
 
     def _batch_at(self, position: int, offset: int) -> FoundBatch | str:
-        """The batch at ``position``, or why there is none."""
-        left = self.size - position
-        if left < HEADER_BYTES:
-            return f"{left} bytes are less than a header"
+        """Return the batch at ``position``, or the reason why there is none."""
+        bytes_left = self.size - position
+        if bytes_left < HEADER_BYTES:
+            return f"{bytes_left} bytes are less than a header"
         header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
         if header.magic != MAGIC or header.length < LENGTH_MIN or header.last_offset_delta < 0:
             return "no batch header"
         if header.base_offset < offset:
             return f"base offset {header.base_offset} where {offset} or more was expected"
-        if header.size > left:
-            return f"a batch of {header.size} bytes, {left} are there"
+        if header.size > bytes_left:
+            return f"a batch of {header.size} bytes, {bytes_left} are there"
         if not self._checksum_holds(position, header):
             return "the checksum does not hold"
         return FoundBatch(position, header)
@@ -119,7 +119,7 @@ class SegmentFile:
         return Damage(position, self.size, offset, reason, reaches_end=True)
 
     def _candidates(self, position: int) -> Iterator[int]:
-        """Positions behind ``position`` where a batch may begin."""
+        """Yield positions after ``position`` where a batch may begin."""
         if self.size - position >= HEADER_BYTES:
             header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
             if header.length >= LENGTH_MIN and position + header.size < self.size:
@@ -127,7 +127,7 @@ class SegmentFile:
         index = self._path.with_suffix(".index")
         if index.is_file():
             data = index.read_bytes()
-            whole = data[: len(data) - len(data) % OFFSET_ENTRY.size]
-            for _, indexed in OFFSET_ENTRY.iter_unpack(whole):
+            entries = data[: len(data) - len(data) % OFFSET_ENTRY.size]
+            for _, indexed in OFFSET_ENTRY.iter_unpack(entries):
                 if position < indexed < self.size:
                     yield indexed

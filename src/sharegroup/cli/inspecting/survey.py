@@ -1,4 +1,4 @@
-"""What is in the segments of the logs that were asked for, piece by piece."""
+"""Describes segments, batches and records of selected logs, as rows and JSON documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sharegroup.cli.inspecting.data_directory import FoundLog
 from sharegroup.cli.inspecting.segment_file import Damage, FoundBatch, SegmentFile
 from sharegroup.wire.batches import NO_PRODUCER_ID, BatchHeader
 from sharegroup.wire.compression import CODECS
-from sharegroup.wire.records import Record
+from sharegroup.wire.records import DecodedRecord
 
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
 OFFSET_MAX = 2**63 - 1
 
 
-class Wanted(NamedTuple):
-    """Which part of a data directory: all, where nothing is named; offsets ``[first, end)``."""
+class LogSelection(NamedTuple):
+    """A selection of topics, partitions and offsets ``[first, end)``; empty sets select all."""
 
     topics: frozenset[str] = frozenset()
     partitions: frozenset[int] = frozenset()
@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
     end: int = OFFSET_MAX
 
     def logs(self, found: Iterable[FoundLog]) -> list[FoundLog]:
-        """Those among the logs whose topic (by name or id) and partition are wanted."""
+        """Return the logs with a selected topic (by name or id) and partition."""
         return [
             log
             for log in found
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """One segment of a log and its file; ``is_last`` is the one that is written to."""
+    """One segment of a log and its file; a broker appends to the one with ``is_last``."""
 
     log: FoundLog
     base_offset: int
@@ -49,19 +49,19 @@ class Segment(NamedTuple):
     is_last: bool
 
 
-def segments(log: FoundLog, wanted: Wanted) -> Iterator[Segment]:
-    """The segments that hold wanted offsets, oldest first."""
-    found = log.segments()
-    ends = [following for _, (following, _) in pairwise(found)]
-    for (base_offset, path), end in zip(found, [*ends, OFFSET_MAX], strict=True):
-        if wanted.overlaps(base_offset, end):
+def segments(log: FoundLog, selection: LogSelection) -> Iterator[Segment]:
+    """Yield the segments with selected offsets, oldest first."""
+    offsets_and_paths = log.segments()
+    ends = [following for _, (following, _) in pairwise(offsets_and_paths)]
+    for (base_offset, path), end in zip(offsets_and_paths, [*ends, OFFSET_MAX], strict=True):
+        if selection.overlaps(base_offset, end):
             yield Segment(log, base_offset, path, end == OFFSET_MAX)
 
 
 def segment_row(
-    segment: Segment, pieces: Iterable[FoundBatch | Damage], size: int, wanted: Wanted
+    segment: Segment, pieces: Iterable[FoundBatch | Damage], size: int, selection: LogSelection
 ) -> dict[str, Any]:
-    """One line about a segment, from all of its pieces."""
+    """Return the row of a segment, computed from all its batches and damage."""
     batches, records, codecs = 0, 0, set()
     first_offset = end_offset = first_time = last_time = None
     state = "ok"
@@ -70,7 +70,7 @@ def segment_row(
             state = state_of(segment, piece) if state != "damaged" else state
             continue
         header = piece.header
-        if not wanted.overlaps(header.base_offset, header.end_offset):
+        if not selection.overlaps(header.base_offset, header.end_offset):
             continue
         batches, records = batches + 1, records + header.record_count
         codecs.add(CODEC_NAMES.get(header.codec, str(header.codec)))
@@ -95,7 +95,7 @@ def segment_row(
 
 
 def batch_row(segment: Segment, batch: FoundBatch) -> dict[str, Any]:
-    """One line about a batch, with the facts of Kafka's ``kafka-dump-log``."""
+    """Return the row of a batch, with the facts that ``kafka-dump-log`` prints."""
     header = batch.header
     by_producer = header.producer_id != NO_PRODUCER_ID
     return {
@@ -120,8 +120,8 @@ def batch_row(segment: Segment, batch: FoundBatch) -> dict[str, Any]:
     }
 
 
-def record_document(log: FoundLog, header: BatchHeader, record: Record) -> dict[str, Any]:
-    """One record as JSON: of an internal topic what it means, of another what it holds."""
+def record_document(log: FoundLog, header: BatchHeader, record: DecodedRecord) -> dict[str, Any]:
+    """Return a record as a JSON document; records of internal topics are decoded."""
     time = record.timestamp
     row = Row(
         topic=log.topic,
@@ -144,27 +144,30 @@ def record_document(log: FoundLog, header: BatchHeader, record: Record) -> dict[
 
 
 def state_of(segment: Segment, damage: Damage) -> str:
-    """``torn`` where a crash, or a broker at this moment, stopped writing; else ``damaged``."""
+    """Return ``torn`` for an incomplete write at the end of a log, otherwise ``damaged``.
+
+    A crash may have torn the write, or a broker is writing at this moment.
+    """
     may_be_cut = segment.is_last and damage.reaches_end
     return "torn" if may_be_cut and damage.offset >= segment.log.recovery_point else "damaged"
 
 
 def damage_text(segment: Segment, damage: Damage) -> str:
-    """Where damage begins, what it is, and what follows from it, for a person."""
-    where = (
+    """Return a message with the position, the reason and the consequence of damage."""
+    location = (
         f"topic {segment.log.topic!r} partition {segment.log.partition}, {segment.path.name} "
         f"from byte {damage.position}, offset {damage.offset}: {damage.reason}"
     )
     if state_of(segment, damage) == "torn":
         return (
-            f"{where}; the last {damage.end - damage.position} bytes are being written, or a "
+            f"{location}; the last {damage.end - damage.position} bytes are being written, or a "
             "crash tore them and the broker's next start cuts them off"
         )
     if damage.reaches_end:
-        return f"{where}; nothing readable follows in this segment: restore it from a copy"
-    return f"{where}; readable again from byte {damage.end}"
+        return f"{location}; nothing readable follows in this segment: restore it from a copy"
+    return f"{location}; readable again from byte {damage.end}"
 
 
 def open_segment(segment: Segment) -> SegmentFile:
-    """The segment's file; the caller closes it."""
+    """Open the file of a segment; the caller closes it."""
     return SegmentFile(segment.path, segment.base_offset)

@@ -1,12 +1,12 @@
-"""Share consumers that take so many records together: one here, or each in a process of its own.
+"""Share consumers that take a number of records together: one here, or several processes.
 
     parent    spawn ---> all ready ---> start ................... results, one from each
     consumer         join                | poll, count, poll, ... |
                                          '- together they take `count` records -'
 
-Python has one thread that computes in each process, so consumers that shall share the work of
-two processors are processes.  They share one number: how many records all of them have taken.
-Latency is from a record's timestamp to its delivery, by the clocks of the two machines.
+A Python process runs one thread at a time, so consumers that use two processors need two
+processes. They share one counter: the number of records that all of them have taken.
+Latency is the time from a record's timestamp to its delivery, by the clocks of two machines.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from typing import Any, Protocol
 
 import click
 
-from sharegroup.cli.asking import line_of
+from sharegroup.cli.cluster_access import line_of
 from sharegroup.cli.measuring.figures import Flow, consuming_line
+from sharegroup.cli.output import complain
 from sharegroup.cli.running import Stop, run
-from sharegroup.client.records import Record
-from sharegroup.client.share_consumer import ShareConsumer
-from sharegroup.errors import KafkaError
+from sharegroup.client.share.record import Record
+from sharegroup.client.share.share_consumer import ShareConsumer
+from sharegroup.errors import KafkaError, UnreadableBatch
 
 POLL_SECONDS = 0.1
 READY_SECONDS_MAX = 60.0
@@ -37,7 +38,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Total(Protocol):
-    """How many records all consumers have taken."""
+    """The shared counter of the records that all consumers have taken."""
 
     value: int
 
@@ -45,7 +46,7 @@ class Total(Protocol):
 
 
 class OwnTotal:
-    """The number of a consumer that is alone."""
+    """The counter of a single consumer, which needs no lock."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -56,21 +57,21 @@ class OwnTotal:
 
 @dataclass(frozen=True, slots=True)
 class ConsumePlan:
-    """What to take, and how to get in; it goes to another process, so it is plain."""
+    """The task of a consumer; it has plain values only, because it is sent to a process."""
 
     topic: str
     count: int
     idle_ms: int
-    """Nothing for so long is the end."""
+    """A consumer ends after this time without a record."""
     interval_ms: int
     detailed: bool
     client_options: Mapping[str, Any] = field(repr=False)
-    """Of each ShareConsumer; there may be passwords among them."""
+    """The options of each ShareConsumer. They may contain passwords, so repr hides them."""
 
 
 @dataclass(slots=True)
 class Consumed:
-    """What one consumer took; ``last_ms`` is when its last record came, by the wall clock."""
+    """The result of one consumer; ``last_ms`` is the wall-clock time of its last record."""
 
     client_id: str
     flow: Flow = field(default_factory=Flow)
@@ -78,7 +79,7 @@ class Consumed:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     error: str = ""
     stopped: int = 0
-    """The exit code of the signal that ended it, if one did."""
+    """The exit code of the signal that ended the consumer; 0 without a signal."""
 
 
 async def consume(
@@ -89,7 +90,7 @@ async def consume(
     index: int = 1,
     started: Callable[[], object] = lambda: None,
 ) -> Consumed:
-    """Take records until all consumers together have enough, or none comes any more."""
+    """Take records until all consumers together have enough, or none arrives in time."""
     consumer = ShareConsumer(plan.topic, **plan.client_options)
     consumed = Consumed(plan.client_options["client_id"])
     started()
@@ -97,7 +98,11 @@ async def consume(
     idle_since = time.monotonic()
     try:
         while total.value < plan.count and not stop.is_set():
-            records = await consumer.poll(POLL_SECONDS)
+            try:
+                records = await consumer.poll(POLL_SECONDS)
+            except UnreadableBatch as error:
+                complain(f"rejected: {line_of(error)}")
+                continue
             if not records:
                 if time.monotonic() - idle_since > plan.idle_ms / 1000:
                     break
@@ -117,20 +122,20 @@ async def consume(
 
 
 def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consumed]]:
-    """Run ``count`` consumers; when they began, by the wall clock, and what each took."""
-    context = multiprocessing.get_context("spawn")  # A fork would take the event loop along.
+    """Run ``count`` consumers; return their start time (wall clock, ms) and their results."""
+    context = multiprocessing.get_context("spawn")  # A fork would copy the event loop.
     total = context.Value("q", 0)
     barrier = context.Barrier(count + 1)
     pipes, children = [], []
     for index in range(1, count + 1):
-        ours, theirs = context.Pipe(duplex=False)
-        # Each has a client id of its own.
+        parent_end, child_end = context.Pipe(duplex=False)
+        # Each consumer has its own client id.
         own = {**plan.client_options, "client_id": f"{plan.client_options['client_id']}-{index}"}
-        arguments = (replace(plan, client_options=own), index, total, barrier, theirs)
+        arguments = (replace(plan, client_options=own), index, total, barrier, child_end)
         child = context.Process(target=_child, args=arguments, daemon=True)
         child.start()
-        theirs.close()  # Or its end would not be noticed.
-        pipes.append(ours)
+        child_end.close()  # With a copy open here, `recv` would not notice the end of the child.
+        pipes.append(parent_end)
         children.append(child)
     stopped: list[int] = []
 
@@ -147,7 +152,7 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
         results[0].stopped = 128 + stopped[0] if stopped else 0
         return start_ms, results
     finally:
-        total.value = plan.count  # Whatever happened, nobody needs to go on.
+        total.value = plan.count  # Ends all consumers, also after an error here.
         for child in children:
             child.join(READY_SECONDS_MAX)
         for number, handler in handlers.items():
@@ -155,7 +160,7 @@ def consume_in_processes(plan: ConsumePlan, count: int) -> tuple[int, list[Consu
 
 
 def _begin(barrier: Barrier) -> int:
-    """Let all consumers begin; when that was, by the wall clock."""
+    """Let all consumers begin; return the time of the start (wall clock, ms)."""
     try:
         barrier.wait(READY_SECONDS_MAX)
     except threading.BrokenBarrierError as error:
@@ -185,23 +190,23 @@ def _result(pipe: Connection, index: int) -> Consumed:
 
 
 def _count(flow: Flow, records: list[Record], now_ms: int) -> None:
-    # The hot loop of a perf test: what it does not need, it must not cost.
-    add, size, again = flow.latencies.add, 0, 0
+    # The hot loop of a perf test: its cost would lower the measured throughput.
+    add, size, redelivered = flow.latencies.add, 0, 0
     for record in records:
         if record.value is not None:
             size += len(record.value)
         if record.key is not None:
             size += len(record.key)
         if record.delivery_count > 1:
-            again += 1
+            redelivered += 1
         add(max(0, now_ms - record.timestamp_ms))
     flow.records += len(records)
     flow.bytes += size
-    flow.redelivered += again
+    flow.redelivered += redelivered
 
 
 class _Progress:
-    """Prints how one consumer does, every few seconds."""
+    """Prints a line with the progress of one consumer at every reporting interval."""
 
     def __init__(self, plan: ConsumePlan, index: int) -> None:
         self._plan = plan

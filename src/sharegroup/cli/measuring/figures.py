@@ -1,8 +1,8 @@
-"""What was measured, and the lines in which Kafka's perf tools say it.
+"""Measured figures, and their lines in the format of Kafka's perf tools.
 
-Their scripts are parsed by position, so the lines are theirs to the digit; what they do not
-have (redelivered records, percentiles of a consumer) stands behind, or in ``--json``.
-MB is 1,048,576 bytes there, and here.
+Scripts parse these lines by position, so the format is exactly Kafka's. Figures that Kafka does
+not have (redelivered records, percentiles of a consumer) follow at the end, or in ``--json``.
+As in Kafka, MB is 1,048,576 bytes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ CONSUMER_HEADER = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, "
     "fetch.time.ms, redelivered.nMsg, latency.p50.ms, latency.p99.ms"
 )
-"""Kafka's columns, then ours."""
+"""The header line of a consumer: Kafka's columns, then ours."""
 
 
 class Latencies:
-    """Durations in whole milliseconds: as many entries as there are different ones."""
+    """Counts of durations in whole milliseconds, with one entry for each distinct duration."""
 
     __slots__ = ("_counts",)
 
@@ -36,11 +36,14 @@ class Latencies:
         self._counts[ms] += 1
 
     def update(self, other: Latencies) -> None:
-        """Take in what another has counted."""
+        """Add the counts of another object."""
         self._counts.update(other._counts)
 
     def percentile(self, part: float) -> int:
-        """The smallest duration with more than ``part`` of all below or at it; 0 of nothing."""
+        """Return the smallest duration such that more than ``part`` of all are at or below it.
+
+        Returns 0 if there are no durations.
+        """
         rank, passed = int(part * len(self)), 0
         for ms in sorted(self._counts):
             passed += self._counts[ms]
@@ -60,7 +63,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Flow:
-    """Records that went by, in one consumer, one producer, or all of them."""
+    """Counts and latencies of the records of one client, or of several together."""
 
     records: int = 0
     bytes: int = 0
@@ -75,7 +78,7 @@ class Flow:
 
 
 def produced_line(flow: Flow, elapsed_ms: int, *, steady: bool = False) -> str:
-    """The producer's last line."""
+    """Return the producer's last line, about the whole run or its steady state."""
     seconds, latencies = _seconds(elapsed_ms), flow.latencies
     p50, p95, p99, p999 = (latencies.percentile(part) for part in (0.5, 0.95, 0.99, 0.999))
     kind = " steady state" if steady else ""
@@ -88,7 +91,7 @@ def produced_line(flow: Flow, elapsed_ms: int, *, steady: bool = False) -> str:
 
 
 def producing_line(flow: Flow, elapsed_ms: int) -> str:
-    """The producer's line about the last few seconds."""
+    """Return the producer's line about one reporting interval."""
     seconds = _seconds(elapsed_ms)
     return (
         f"{flow.records} records sent, {flow.records / seconds:.1f} records/sec "
@@ -98,7 +101,7 @@ def producing_line(flow: Flow, elapsed_ms: int) -> str:
 
 
 def consumed_columns(flow: Flow, start_ms: int, end_ms: int) -> str:
-    """Kafka's columns of a consumer or a group."""
+    """Return Kafka's columns for a consumer or a group."""
     seconds = _seconds(end_ms - start_ms)
     return (
         f"{clock(start_ms)}, {clock(end_ms)}, {flow.bytes / MIB:.4f}, "
@@ -108,7 +111,7 @@ def consumed_columns(flow: Flow, start_ms: int, end_ms: int) -> str:
 
 
 def consumed_line(flow: Flow, start_ms: int, end_ms: int) -> str:
-    """The last line of a consumer's run: `CONSUMER_HEADER`."""
+    """Return the last line of a consumer's run, with the columns of `CONSUMER_HEADER`."""
     latencies = flow.latencies
     return (
         f"{consumed_columns(flow, start_ms, end_ms)}, {flow.redelivered}, "
@@ -117,7 +120,7 @@ def consumed_line(flow: Flow, start_ms: int, end_ms: int) -> str:
 
 
 def consuming_line(total: Flow, recent: Flow, start_ms: int, end_ms: int, index: int) -> str:
-    """A consumer's line about the last few seconds."""
+    """Return a consumer's line about one reporting interval."""
     seconds = _seconds(end_ms - start_ms)
     return (
         f"{clock(start_ms)}, {clock(end_ms)}, {total.bytes / MIB:.4f}, "
@@ -127,7 +130,7 @@ def consuming_line(total: Flow, recent: Flow, start_ms: int, end_ms: int, index:
 
 
 def as_json(flow: Flow, elapsed_ms: int) -> dict[str, Any]:
-    """The same for programs; latencies in ms."""
+    """Return the figures of a flow as a JSON document; latencies are in ms."""
     seconds, latencies = _seconds(elapsed_ms), flow.latencies
     return {
         "records": flow.records,
@@ -147,16 +150,18 @@ def as_json(flow: Flow, elapsed_ms: int) -> dict[str, Any]:
 
 
 def metric_lines(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A client's metrics, aligned, as Kafka's tools print them."""
-    named = {
-        f"{group}:{name}": value for group, one in metrics.items() for name, value in one.items()
+    """Return a client's metrics as aligned lines, in the format of Kafka's tools."""
+    values_by_name = {
+        f"{group}:{name}": value
+        for group, values in metrics.items()
+        for name, value in values.items()
     }
-    width = max(map(len, named), default=0)
-    return [f"{name:{width}} : {value:.3f}" for name, value in sorted(named.items())]
+    width = max(map(len, values_by_name), default=0)
+    return [f"{name:{width}} : {value:.3f}" for name, value in sorted(values_by_name.items())]
 
 
 def clock(wall_ms: int) -> str:
-    """Local time as Kafka's tools write it, milliseconds behind a colon."""
+    """Format a time as Kafka's tools do: local time, with milliseconds after a colon."""
     local = datetime.fromtimestamp(wall_ms // 1000, tz=UTC).astimezone()
     return f"{local:%Y-%m-%d %H:%M:%S}:{wall_ms % 1000:03d}"
 

@@ -1,4 +1,4 @@
-"""What a perf producer sends: keys and values, the same ones for the same seed."""
+"""Keys and values that a perf producer sends; the same seed gives the same ones."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 POOL_BYTES = 16 * 1024 * 1024
 POOL_RECORDS_MAX = 10_000
-"""Random values are made before the clock starts: making them costs more than sending them.
-So many different ones are sent round and round."""
+"""Maximum number of distinct random values; a run sends them repeatedly in turn.
+
+They are made before the clock starts, because making a value costs more than sending it.
+"""
 
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -19,22 +21,28 @@ KeyOf = Callable[[int], bytes | None]
 
 
 class Keys(NamedTuple):
-    """How keys are spread: ``none``, ``range`` (round and round) or ``random``, below a number."""
+    """The distribution of keys: ``none``, ``range`` (in turn) or ``random``; from 0 to below.
+
+    ``below`` is the number of distinct keys.
+    """
 
     distribution: str = "none"
     below: int = 0
 
 
 def random_values(size: int, *, count: int, seed: int) -> ValueOf:
-    """Values of ``size`` capital letters, by the number of the record."""
-    chance = random.Random(seed)  # noqa: S311  The same in every run, on purpose.
+    """Return a function from a record's number to a value of ``size`` random capital letters."""
+    chance = random.Random(seed)  # noqa: S311  All runs with the same seed send the same values.
     pool_size = max(1, min(count, POOL_RECORDS_MAX, POOL_BYTES // max(size, 1)))
     pool = [bytes(chance.choices(LETTERS, k=size)) for _ in range(pool_size)]
     return _round_and_round(pool)
 
 
 def values_from_file(path: Path, *, delimiter: bytes, seed: int) -> ValueOf:
-    """The values that stand in a file, in an order that chance has made."""
+    """Return a function from a record's number to a value of the file, in random order.
+
+    Raises ValueError if the file has no values.
+    """
     values = [value for value in path.read_bytes().split(delimiter) if value]
     if not values:
         raise ValueError(f"{path} has no value in it")
@@ -43,12 +51,12 @@ def values_from_file(path: Path, *, delimiter: bytes, seed: int) -> ValueOf:
 
 
 def monotonic_values() -> ValueOf:
-    """The number of the record, as text."""
+    """Return a function that gives the number of a record as text."""
     return lambda number: b"%d" % number
 
 
 def keys(spread: Keys, *, seed: int) -> KeyOf:
-    """Keys by the number of the record."""
+    """Return a function from a record's number to its key, or None."""
     match spread.distribution:
         case "range":
             return lambda number: b"%d" % (number % spread.below)

@@ -1,8 +1,8 @@
-"""One producer that sends so many records, as fast as it can or as it may.
+"""One producer that sends a number of records, as fast as possible or at a given rate.
 
-The latency of a record is the time from its send to its acknowledgement.  A task waits for
-each record that is timed; of a million records 20,000 are, evenly spread, because a task for
-each would cost more than sending it.
+The latency of a record is the time from its send to its acknowledgement. A task waits for each
+record that is timed. At most about 20,000 records are timed, evenly spread, because a task for
+each record would cost more than sending it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from sharegroup.cli.measuring.figures import Flow, producing_line
 from sharegroup.cli.measuring.payloads import KeyOf, ValueOf
 from sharegroup.cli.running import Stop
-from sharegroup.client.producer import Delivery, Producer
+from sharegroup.client.produce.producer import Producer, SendFuture
 from sharegroup.errors import KafkaError
 
 TIMED_MAX = 20_000
 SETTLE_EVERY = 256
-"""Outcomes are looked at after so many sends."""
+"""Outcomes are counted after this number of sends."""
 
 PAUSE_SECONDS_MIN = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class ProducePlan:
-    """What to send, and how fast; ``records_per_second`` of 0 or less is as fast as it goes."""
+    """What to send, and how fast; ``records_per_second`` of 0 or less means without a limit."""
 
     topic: str
     count: int
@@ -42,7 +42,7 @@ class ProducePlan:
 
 @dataclass(slots=True)
 class Produced:
-    """What became of it; ``steady`` is without the warm-up."""
+    """The result of a run; ``steady`` and ``steady_ms`` exclude the warm-up."""
 
     flow: Flow = field(default_factory=Flow)
     steady: Flow = field(default_factory=Flow)
@@ -50,13 +50,13 @@ class Produced:
     steady_ms: int = 0
     failed: int = 0
     error: KafkaError | None = None
-    """The first one."""
+    """The first error; None if there was none."""
     stopped: int = 0
-    """The exit code of the signal that ended it, if one did."""
+    """The exit code of the signal that ended the run; 0 without a signal."""
 
 
 class Producing:
-    """Runs a plan with one producer."""
+    """Sends the records of a plan with one producer, and measures them."""
 
     def __init__(self, producer: Producer, plan: ProducePlan, say: Callable[[str], None]) -> None:
         self._producer = producer
@@ -65,11 +65,11 @@ class Producing:
         self._produced = Produced()
         self._window = Flow()
         self._window_began = time.monotonic()
-        self._outstanding: deque[tuple[int, int, Delivery]] = deque()
+        self._outstanding: deque[tuple[int, int, SendFuture]] = deque()
         self._timers: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: Stop) -> Produced:
-        """Send everything and wait for it; ``stop`` ends the sending early."""
+        """Send all records and wait for their outcomes; ``stop`` ends the sending early."""
         plan, produced = self._plan, self._produced
         timed_every = max(1, plan.count // TIMED_MAX)
         began = steady_began = self._window_began = time.monotonic()
@@ -96,28 +96,28 @@ class Producing:
         plan = self._plan
         key, value = plan.key_of(number), plan.value_of(number)
         began = time.monotonic()
-        delivery = await self._producer.send(plan.topic, value, key=key)
-        self._outstanding.append((number, len(value), delivery))
+        future = await self._producer.send(plan.topic, value, key=key)
+        self._outstanding.append((number, len(value), future))
         if timed:
-            task = asyncio.create_task(self._time(number, delivery, began))
+            task = asyncio.create_task(self._time(number, future, began))
             self._timers.add(task)
             task.add_done_callback(self._timers.discard)
 
-    async def _time(self, number: int, delivery: Delivery, began: float) -> None:
+    async def _time(self, number: int, future: SendFuture, began: float) -> None:
         try:
-            await delivery
+            await future
         except KafkaError:
-            return  # Counted where all outcomes are.
+            return  # `_settle` counts the failure.
         ms = round((time.monotonic() - began) * 1000)
         for flow in self._flows(number):
             flow.latencies.add(ms)
 
     def _settle(self) -> None:
-        """Count what has an outcome by now; say how it goes, from time to time."""
+        """Count the records with an outcome by now; print a line at each reporting interval."""
         while self._outstanding and self._outstanding[0][2].done():
-            number, size, delivery = self._outstanding.popleft()
+            number, size, future = self._outstanding.popleft()
             try:
-                delivery.result()
+                future.result()
             except KafkaError as error:
                 self._produced.failed += 1
                 self._produced.error = self._produced.error or error
@@ -131,14 +131,14 @@ class Producing:
             self._window, self._window_began = Flow(), time.monotonic()
 
     def _flows(self, number: int) -> tuple[Flow, ...]:
-        """Where a record counts."""
+        """Return the flows that a record counts in: not the steady one during the warm-up."""
         produced = self._produced
         if number < self._plan.warmup:
             return produced.flow, self._window
         return produced.flow, self._window, produced.steady
 
     async def _keep_pace(self, sent: int, began: float, stop: Stop) -> bool:
-        """Whether it had to wait before the next record is due."""
+        """Wait until the next record is due, or ``stop``; return whether it had to wait."""
         rate = self._plan.records_per_second
         early = began + sent / rate - time.monotonic() if rate > 0 else 0.0
         if early < PAUSE_SECONDS_MIN:

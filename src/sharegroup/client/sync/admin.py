@@ -1,20 +1,22 @@
-"""AdminClient without an event loop."""
+"""Blocking AdminClient, for programs without an event loop."""
 
 from __future__ import annotations
 
 from typing import Unpack
 
-from sharegroup.client import admin
-from sharegroup.client.config import ClientOptions
+from sharegroup.client.admin import admin_client as admin
+from sharegroup.client.settings.client_config import ClientOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking
 
 
 class AdminClient(BlockingClient[admin.AdminClient]):
-    """Administers a cluster; see `sharegroup.client.AdminClient`, method by method.
+    """Manages topics, configs, groups and offsets of a Kafka cluster, with blocking methods.
+
+    The methods are those of `sharegroup.client.AdminClient`.
 
     Example::
 
-        with AdminClient(bootstrap_servers=bootstrap) as admin:
+        with AdminClient(bootstrap_servers=bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", num_partitions=3)])
             print(admin.list_topics())
     """
@@ -23,11 +25,16 @@ class AdminClient(BlockingClient[admin.AdminClient]):
         client = admin.AdminClient(**options)
         super().__init__(client, client.client_id)
 
+    @property
+    def principal(self) -> str | None:
+        """The user as ACLs name it (``User:name``); None if only the broker knows the name."""
+        return self._client.principal
+
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
         self.close()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._open:
             self._end(self._client.close())
 

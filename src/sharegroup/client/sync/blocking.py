@@ -1,7 +1,7 @@
-"""What the blocking clients have in common: each wraps the asyncio client of its name.
+"""Common parts of the blocking clients; each wraps the asyncio client of the same name.
 
-A method of the asyncio client becomes one of the blocking client in a line; signature, types
-and documentation are the asyncio method's own:
+One line makes a blocking method from a method of the asyncio client, with the same signature,
+types and documentation:
 
     create_topics = blocking(client.AdminClient.create_topics)
 """
@@ -13,14 +13,14 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from sharegroup.client.sync.loop_thread import LOOP_THREAD
+from sharegroup.client.loop_thread import LOOP_THREAD
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Measured(Protocol):
-    """Any of the asyncio clients."""
+    """Any of the asyncio clients, all of which have metrics."""
 
     def metrics(self) -> dict[str, dict[str, float]]: ...
 
@@ -29,11 +29,11 @@ Client = TypeVar("Client", bound=Measured)
 
 
 class BlockingClient(Generic[Client]):
-    """Holds an asyncio client and the thread that it runs in."""
+    """Base class that runs an asyncio client in the shared event loop thread."""
 
     def __init__(self, client: Client, client_id: str) -> None:
         self.client_id = client_id
-        """As the brokers know this client."""
+        """The client id in the brokers' logs and metrics."""
         self._client = client
         self._open = True
         LOOP_THREAD.enter()
@@ -42,12 +42,12 @@ class BlockingClient(Generic[Client]):
         return self
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """What this client counted and measured, by Kafka's groups and names."""
+        """The current value of every metric, by Kafka's metric group and name."""
         with LOOP_THREAD.lock:
             return self._client.metrics()
 
     def _end(self, closing: Coroutine[Any, Any, R]) -> R:
-        """Close the asyncio client, and let go of the thread; once."""
+        """Close the asyncio client and leave the loop thread; only the first call leaves it."""
         try:
             return LOOP_THREAD.run(closing)
         finally:
@@ -59,7 +59,7 @@ class BlockingClient(Generic[Client]):
 def blocking(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingClient[Client], P], R]:
-    """The coroutine method as one that waits for its result."""
+    """Turn a coroutine method of the asyncio client into a method that waits for its result."""
 
     @functools.wraps(method)
     def call(self: BlockingClient[Client], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,7 +71,7 @@ def blocking(
 def plain(
     method: Callable[Concatenate[Client, P], R],
 ) -> Callable[Concatenate[BlockingClient[Client], P], R]:
-    """The method that never awaits, called here and now."""
+    """Wrap a plain method of the asyncio client, which runs in the calling thread."""
 
     @functools.wraps(method)
     def call(self: BlockingClient[Client], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""Producer without an event loop."""
+"""Blocking Producer, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -6,41 +6,46 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from sharegroup.client import producer
-from sharegroup.client.config import ProducerOptions
-from sharegroup.client.producer import CLOSE_SECONDS
+from sharegroup.client.loop_thread import LOOP_THREAD
+from sharegroup.client.produce import producer
+from sharegroup.client.produce.producer import CLOSE_SECONDS
 from sharegroup.client.records import Header, RecordMetadata
+from sharegroup.client.settings.client_config import ProducerOptions
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking
-from sharegroup.client.sync.loop_thread import LOOP_THREAD
 
 
-class Delivery:
-    """The outcome of one `send`."""
+class SendFuture:
+    """A future for the RecordMetadata of one sent record: `result` waits for it."""
 
-    __slots__ = ("_delivery",)
+    __slots__ = ("_future",)
 
-    def __init__(self, delivery: producer.Delivery) -> None:
-        self._delivery = delivery
+    def __init__(self, future: producer.SendFuture) -> None:
+        self._future = future
 
     def done(self) -> bool:
         """Whether the outcome is known."""
-        return self._delivery.done()
+        return self._future.done()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait for the outcome; TimeoutError when it is not known after ``timeout`` seconds."""
-        if self._delivery.done():
-            return self._delivery.result()
-        return LOOP_THREAD.run(_outcome(self._delivery, timeout))
+        """Wait for the outcome and return the RecordMetadata, or raise the record's error.
+
+        Raises TimeoutError if the outcome is not known after ``timeout`` seconds.
+        """
+        if self._future.done():
+            return self._future.result()
+        return LOOP_THREAD.run(_outcome(self._future, timeout))
 
 
 class Producer(BlockingClient[producer.Producer]):
-    """Sends records; see `sharegroup.client.Producer`.
+    """Sends records to topics, with blocking methods.
+
+    The methods are those of `sharegroup.client.Producer`.
 
     Example::
 
-        with Producer(bootstrap_servers=bootstrap) as producer:
-            delivery = producer.send("orders", b"one apple", key=b"customer-7")
-            print(delivery.result().offset)
+        with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            future = producer.send("orders", b"one apple", key=b"customer-7")
+            print(future.result().offset)
     """
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -51,7 +56,7 @@ class Producer(BlockingClient[producer.Producer]):
         self.close()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Flush for up to ``timeout`` seconds; what is left then fails with NetworkException."""
+        """Flush for up to ``timeout`` seconds; records left then fail with NetworkException."""
         if self._open:
             self._end(self._client.close(timeout))
 
@@ -64,26 +69,29 @@ class Producer(BlockingClient[producer.Producer]):
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Delivery:
-        """Queue one record; returns as soon as it has a place, waits while there is none."""
+    ) -> SendFuture:
+        """Queue one record, waiting for buffer space if necessary, and return its SendFuture.
+
+        Timeouts and order are those of `sharegroup.client.Producer.send`.
+        """
         with LOOP_THREAD.lock:
-            delivery = self._client.send_now(
+            future = self._client.send_now(
                 topic, value, key=key, headers=headers, partition=partition,
                 timestamp_ms=timestamp_ms,
             )  # fmt: skip
         LOOP_THREAD.wake()
-        if delivery is None:  # Its topic is not known yet, or there is no room.
+        if future is None:  # The topic's metadata is unknown, or the buffer has no room.
             waiting = self._client.send(
                 topic, value, key=key, headers=headers, partition=partition,
                 timestamp_ms=timestamp_ms,
             )  # fmt: skip
-            delivery = LOOP_THREAD.run(waiting)
-        return Delivery(delivery)
+            future = LOOP_THREAD.run(waiting)
+        return SendFuture(future)
 
     send_and_wait = blocking(producer.Producer.send_and_wait)
     flush = blocking(producer.Producer.flush)
 
 
-async def _outcome(delivery: producer.Delivery, seconds: float | None) -> RecordMetadata:
+async def _outcome(future: producer.SendFuture, seconds: float | None) -> RecordMetadata:
     async with asyncio.timeout(seconds):
-        return await delivery
+        return await future

@@ -1,29 +1,29 @@
-"""ShareConsumer without an event loop: heartbeats and fetches go on while the program works."""
+"""Blocking ShareConsumer; heartbeats and fetches continue while the program works."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Unpack
 
-from sharegroup.client import share_consumer
-from sharegroup.client.consumer_config import ShareConsumerOptions
-from sharegroup.client.outcomes import AcknowledgementCallback
+from sharegroup.client.loop_thread import LOOP_THREAD
 from sharegroup.client.records import (
     AcknowledgementResult,
     AcknowledgeType,
     CloseReport,
-    Record,
     TopicPartition,
-    UnreadableRecord,
 )
-from sharegroup.client.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS
+from sharegroup.client.settings.consumer_config import ShareConsumerOptions
+from sharegroup.client.share import share_consumer
+from sharegroup.client.share.flow import Flow
+from sharegroup.client.share.outcomes import AcknowledgementCallback
+from sharegroup.client.share.record import Record, UnreadableRecord
+from sharegroup.client.share.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS, topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
-from sharegroup.client.sync.loop_thread import LOOP_THREAD
 from sharegroup.errors import KafkaError
 
 
 class _Record(Record):
-    """A record whose methods may be called from any thread: see `loop_thread`."""
+    """A record whose methods may be called from any thread, under the lock of `loop_thread`."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _Record(Record):
 
 
 class _UnreadableRecord(UnreadableRecord):
-    """The same for a record that could not be read."""
+    """A record that could not be deserialized, with methods for any thread."""
 
     __slots__ = ()
     accept, release, reject = _Record.accept, _Record.release, _Record.reject
@@ -54,15 +54,16 @@ class _UnreadableRecord(UnreadableRecord):
 
 
 class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
-    """Consumes records of topics; see `sharegroup.client.ShareConsumer`, method by method.
+    """Consumes records of topics as a member of a share group, with blocking methods.
 
-    Records may be settled in any thread; one thread polls.
+    The methods are those of `sharegroup.client.ShareConsumer`.  One thread may poll; records may
+    be settled in any thread.
 
     Example::
 
         with ShareConsumer(
             "orders",
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=bootstrap_servers,
             group_id="billing",
             share_acknowledgement_mode="explicit",
         ) as consumer:
@@ -79,19 +80,42 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         self._polled: list[Record] = []
 
     def __exit__(self, kind: ExceptionType, error: BaseException | None, trace: Trace) -> None:
-        # Records in hand when an exception passes were hardly all processed: not accepted.
+        # After an exception the records of the last poll are probably not all processed, so
+        # implicit mode must not accept them.
         self.close(accept_open=error is None)
 
     def close(self, timeout: float = CLOSE_SECONDS, *, accept_open: bool = True) -> CloseReport:
-        """Send what is settled, give back what is not, leave the group; within ``timeout``."""
+        """Send outstanding acknowledgements, release unsettled records and leave the group.
+
+        Closing takes at most ``timeout`` seconds; `CloseReport.error` says if it is incomplete.
+        In implicit mode ``accept_open=False`` releases the records of the last poll instead of
+        accepting them.
+        """
         if not self._open:
             return CloseReport()
         report = self._end(self._client.close(timeout, accept_open=accept_open))
         self._call_back()
         return report
 
+    def subscribe(self, *topics: str | Iterable[str]) -> None:
+        """Subscribe to these topics instead of the topics subscribed to before.
+
+        The topics may also be given as one list.  Without topics, and with an empty list, this is
+        the same as `unsubscribe`, as in Kafka's own client.
+        """
+        names = topic_names(topics)
+        if not names:
+            self.unsubscribe()
+            return
+        with LOOP_THREAD.lock:
+            self._client.subscribe(*names)
+        LOOP_THREAD.wake()
+
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
-        """Records as soon as there are some, or none after ``timeout`` seconds."""
+        """Return records as soon as there are any, or an empty list after ``timeout`` seconds.
+
+        At most ``max_records`` are returned (default: ``max_poll_records``).
+        """
         if not self._polled:
             LOOP_THREAD.run(self._poll(timeout, max_records))
         records, self._polled = self._polled, []
@@ -99,34 +123,40 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
         return records
 
     def __iter__(self) -> Iterator[Record]:
-        """Records one by one, for ever; each poll's as `poll` returns them."""
+        """Yield records one by one, without end, as ``async for`` does in the asyncio client."""
         while True:
             yield from self.poll(ITERATION_SECONDS, self._client._iteration_size())
 
     def commit(
         self, timeout: float | None = None, *, wait: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Send what is settled and wait for what becomes of it, by partition."""
+        """Send outstanding acknowledgements and return their outcome by partition.
+
+        None means durable; `sharegroup.client.ShareConsumer.commit` explains the errors.
+        """
         results = LOOP_THREAD.run(self._client.commit(timeout, wait=wait))
         self._call_back()
         return results
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """Have every outcome reported, in the thread that polls, commits or closes."""
+        """Set the function that is called with every outcome; None removes it.
+
+        It runs in the thread that polls, commits or closes.
+        """
         self._callback = callback
         with LOOP_THREAD.lock:
-            # Outcomes that nobody hears of by callback are part of what `commit` returns.
+            # Without a callback the asyncio client keeps the outcomes for the next `commit`.
             remember = None if callback is None else self._outcomes.append
             self._client.set_acknowledgement_commit_callback(remember)
 
     @property
     def group_id(self) -> str:
-        """The share group."""
+        """The id of the share group."""
         return self._client.group_id
 
     @property
     def member_id(self) -> str:
-        """The id that this member chose for itself."""
+        """The member id, which this client generated."""
         return self._client.member_id
 
     @property
@@ -137,40 +167,48 @@ class ShareConsumer(BlockingClient[share_consumer.ShareConsumer]):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the coordinator assigned to this member, as far as known."""
+        """The partitions that the group coordinator assigned, as of the last heartbeat.
+
+        Partitions of topics whose names are not in the metadata yet are left out.
+        """
         with LOOP_THREAD.lock:
             return self._client.assignment
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay locked for this member; None before the first fetch."""
+        """The group's lock duration in milliseconds; None before the first fetch."""
         return self._client.acquisition_lock_timeout_ms
 
     @property
     def in_flight(self) -> int:
-        """How many records are handed out and not settled."""
+        """The number of records that are handed out and not settled."""
         with LOOP_THREAD.lock:
             return self._client.in_flight
+
+    @property
+    def flow(self) -> Flow:
+        """The numbers of records that are requested, waiting and in flight, at this moment."""
+        with LOOP_THREAD.lock:
+            return self._client.flow
 
     start = blocking(share_consumer.ShareConsumer.start)
     unsubscribe = blocking(share_consumer.ShareConsumer.unsubscribe)
     poll_arrow = blocking(share_consumer.ShareConsumer.poll_arrow)
-    subscribe = plain(share_consumer.ShareConsumer.subscribe)
     acknowledge = plain(share_consumer.ShareConsumer.acknowledge)
     accept = plain(share_consumer.ShareConsumer.accept)
     release = plain(share_consumer.ShareConsumer.release)
     reject = plain(share_consumer.ShareConsumer.reject)
     renew = plain(share_consumer.ShareConsumer.renew)
     acknowledge_offset = plain(share_consumer.ShareConsumer.acknowledge_offset)
-    commit_async = plain(share_consumer.ShareConsumer.commit_async)
     wakeup = plain(share_consumer.ShareConsumer.wakeup)
 
     async def _poll(self, timeout: float, max_records: int | None) -> None:  # noqa: ASYNC109
-        # Kept until they are handed out: an interrupt in between must not lose them, because
-        # in implicit mode the next poll would accept them.
+        # The records are kept until they are returned.  If an interrupt lost them, the next
+        # poll would accept them in implicit mode.
         records = await self._client.poll(timeout, max_records)
         for record in records:
-            # The layout is the same; made as what they are, they would cost asyncio users time.
+            # Both classes have the same layout.  Choosing the class when records are decoded
+            # would cost time in the asyncio client.
             record.__class__ = _UnreadableRecord if type(record) is UnreadableRecord else _Record
         self._polled = records
 

@@ -1,8 +1,8 @@
-"""Records that could not be done: written, looked at, sent back, and given up.
+"""Dead letters: records that could not be processed.
 
-    burier       a worker writes them        queue      they are read, in bulk
-    redrive      they go back                purge      they are deleted
+    burier       writes them in a worker     queue      reads them in bulk
+    redrive      sends them back             purge      deletes them
 
-What writes and what reads them meet only in the headers (`headers`, `letter`): the reading half
-also takes the letters that a broker wrote (KIP-1191), and needs no application to be loaded.
+The writing and the reading modules share only the format of the headers (`headers`, `letter`).
+The reading modules need no application, and also read letters that a broker wrote (KIP-1191).
 """

@@ -1,8 +1,10 @@
-"""Writes a record to the dead letters; who called rejects it when that is durable, not before.
+"""Writes records to the dead-letter topic of a route.
 
-A group whose letters the broker writes (`BrokerDeadLetter`), or that has none, needs no writing:
-the reject alone is the burial.  A write that fails is the caller's to repeat, under the record's
-lock, so that nothing is lost while a topic is missing or full.
+The caller rejects a record after its dead letter is durable.  If a write fails, the caller repeats
+it under the record's lock, so no record is lost while the topic cannot be written.
+
+If the broker writes the letters (`BrokerDeadLetter`), or if there are none, nothing is written and
+the caller only rejects.
 """
 
 from __future__ import annotations
@@ -10,33 +12,36 @@ from __future__ import annotations
 from sharegroup.worker.dead_letters.headers import Buried, letter_headers
 from sharegroup.worker.dead_letters.topics import letters_topic
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.ports import Clock, Delivery, Outbox, Written
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.ports import DeliveredRecord, Outbox, WorkerClock, WrittenRecord
 
 
 class Burier:
-    """The dead letters of one route."""
+    """Writes the dead letters of one route."""
 
     __slots__ = ("_by", "_clock", "_outbox", "topic")
 
-    def __init__(self, outbox: Outbox, clock: Clock, route: Route, member_id: str) -> None:
+    def __init__(self, outbox: Outbox, clock: WorkerClock, route: Route, member_id: str) -> None:
         self._outbox = outbox
         self._clock = clock
-        self._by = Buried(route.group, route.shape.name, member_id)
+        self._by = Buried(route.group, route.shape.name, member_id, route.redaction)
         self.topic = letters_topic(route)
-        """Where it writes; None: nowhere."""
+        """The topic that it writes to; None if the worker writes no letters for this route."""
 
-    async def bury(self, delivery: Delivery, step: Bury, *, shrunk: bool = False) -> Written | None:
-        """Where the letter lies, durable; None when there is none to write.  Raises KafkaError.
+    async def bury(
+        self, delivery: DeliveredRecord, step: Bury, *, shrunk: bool = False
+    ) -> WrittenRecord | None:
+        """Write the dead letter and return where it was written, once it is durable.
 
-        ``shrunk`` leaves out traceback and history, for a letter that was too large with them.
+        Returns None if the worker writes no letters for this route.  Raises KafkaError.
+        ``shrunk`` omits traceback and history, for a letter that is too large with them.
         """
         if self.topic is None:
             return None
         headers = letter_headers(
             delivery, step, self._by, now_ms=self._clock.wall_ms(), shrunk=shrunk
         )
-        # Its time is that of writing: one of last year would be deleted at once.
+        # Without the record's timestamp, so that retention does not delete an old record's letter.
         return await self._outbox.send(
             self.topic, delivery.value, key=delivery.key, headers=headers
         )

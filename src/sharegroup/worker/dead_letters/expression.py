@@ -1,15 +1,16 @@
-"""``--where 'total < 0 and customer.country == "DE"'``: a question about a JSON value.
+"""Filter expressions on JSON values: ``--where 'total < 0 and customer.country == "DE"'``.
 
-The grammar is a small part of Python's, read by Python's own parser and run by nothing but the
-functions below: names, attributes, subscripts, constants, lists, comparisons, ``in``, ``and``,
-``or``, ``not``.  No call, no arithmetic, no loop: whatever is asked costs about what it is long.
+The grammar is a small part of Python's: names, attributes, subscripts, constants, lists,
+comparisons, ``in``, ``and``, ``or``, ``not``.  Python's parser reads it, and only the functions
+below evaluate it.  Without calls, arithmetic and loops, the cost is limited by the length of the
+expression.
 
     total, customer.country, items[0].sku, tags["odd name"]     fields; _ is the whole value
     == != < <= > >= in, not in                                  also chained: 0 < total <= 9
     "text"  1.5  True  None  ["DE", "FR"]                       true, false, null work as well
 
-It is total: a field that is not there is None, and an order between things that have none is
-false, so that one odd letter among many never ends a run.
+Evaluation never fails, so an unusual letter does not end a run.  A missing field is None, and a
+comparison of values that have no order is false.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 Evaluate = Callable[[Any], Any]
 
 
-def _within(one: Any, many: Any) -> bool:
-    if isinstance(many, str):
-        return isinstance(one, str) and one in many
-    if isinstance(many, Mapping):
-        return isinstance(one, str) and one in many
-    return isinstance(many, list) and one in many
+def _within(member: Any, container: Any) -> bool:
+    if isinstance(container, str):
+        return isinstance(member, str) and member in container
+    if isinstance(container, Mapping):
+        return isinstance(member, str) and member in container
+    return isinstance(container, list) and member in container
 
 
 COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -43,18 +44,18 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
     ast.In: _within,
-    ast.NotIn: lambda one, many: not _within(one, many),
+    ast.NotIn: lambda member, container: not _within(member, container),
     ast.Is: operator.eq,
     ast.IsNot: operator.ne,
 }
 
 
 class ExpressionError(ValueError):
-    """It is none: what of it, and what may stand there."""
+    """A text is not a valid expression; the message says which part, and what is allowed."""
 
 
 class Expression:
-    """See the module's text; ``holds`` takes a record's value as bytes."""
+    """A compiled filter expression on a record's value."""
 
     __slots__ = ("_evaluate", "text")
 
@@ -69,7 +70,7 @@ class Expression:
         self.text = text
 
     def holds(self, value: bytes | None) -> bool:
-        """Whether it is true of this value; false of one that is not JSON."""
+        """Whether the expression is true for this value; False if the value is not JSON."""
         if value is None:
             return False
         try:
@@ -80,7 +81,7 @@ class Expression:
 
 
 def _compiled(node: ast.expr) -> Evaluate:
-    """A function of the document, for one node and all below it."""
+    """Compile a node and its children to a function of the document."""
     match node:
         case ast.Constant(value=constant) if constant is None or isinstance(
             constant, bool | int | float | str
@@ -102,16 +103,16 @@ def _compiled(node: ast.expr) -> Evaluate:
             negated = _compiled(inner)
             return lambda document: not negated(document)
         case ast.BoolOp(op=junction, values=values):
-            parts = [_compiled(one) for one in values]
+            parts = [_compiled(operand) for operand in values]
             every = all if isinstance(junction, ast.And) else any
             return lambda document: every(part(document) for part in parts)
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            each = [_compiled(one) for one in items]
-            return lambda document: [one(document) for one in each]
+            elements = [_compiled(operand) for operand in items]
+            return lambda document: [operand(document) for operand in elements]
         case ast.Compare(left=left, ops=ops, comparators=comparators):
-            return _comparison([_compiled(one) for one in (left, *comparators)], ops)
+            return _comparison([_compiled(operand) for operand in (left, *comparators)], ops)
     raise ValueError(
-        f"{ast.unparse(node)!r} is not offered: only fields, constants, comparisons, "
+        f"{ast.unparse(node)!r} is not supported: only fields, constants, comparisons, "
         "in, and, or, not"
     )
 
@@ -126,7 +127,7 @@ def _name(name: str) -> Evaluate:
 
 
 def _part(inner: Evaluate, key: str | int) -> Evaluate:
-    """A field of an object, or an item of a list; None when there is none."""
+    """Access a field of an object or an item of a list; None if it is missing."""
 
     def get(document: Any) -> Any:
         whole = inner(document)
@@ -145,10 +146,10 @@ def _comparison(sides: Sequence[Evaluate], ops: Sequence[ast.cmpop]) -> Evaluate
         values = [side(document) for side in sides]
         try:
             return all(
-                step(one, other)
-                for step, one, other in zip(steps, values, values[1:], strict=False)
+                step(left, right)
+                for step, left, right in zip(steps, values, values[1:], strict=False)
             )
-        except TypeError:  # Of things that have no order, none is the smaller.
+        except TypeError:  # The values have no order.
             return False
 
     return compare

@@ -1,33 +1,31 @@
-"""The headers that make a record a dead letter, in the order in which they stand.
+"""The headers of a dead letter, in the order in which they are written.
 
-    the application's own          as they came, byte for byte, doubles and order too
-    __sharegroup.origin. ...       the story: where it came from, what was tried, how often it
-                                   was sent back (`records.story_headers`)
-    __sharegroup.dead. ...         why it is here, in full
-    __dlq.errors. ...              the same in Kafka's words (KIP-1191), for tools that know no more
+    the application's own          unchanged, in their order, with duplicates
+    __sharegroup.origin. ...       the story: origin, attempts and number of redrives
+                                   (`records.story_headers`)
+    __sharegroup.dead. ...         the full reason
+    __dlq.errors. ...              the reason in Kafka's headers (KIP-1191), for other tools
 
-All are text in UTF-8.  `letter` reads them, and also a letter that a broker wrote, which has the
-last part alone.
+The worker's headers are text in UTF-8.  `letter` reads them.  It also reads letters that a broker
+wrote, which have only the last part.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.worker.decisions.messages import class_name, message_of
+from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX
+from sharegroup.worker.decisions.messages import class_name, message_of, trace_of
 from sharegroup.worker.decisions.reasons import REASONS
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.ports import Delivery, Header
-from sharegroup.worker.records.story import NEW, Origin, Story, origin_of
+from sharegroup.worker.ports import DeliveredRecord, Header
+from sharegroup.worker.records.story import NEW, RecordOrigin, Story, origin_of
 from sharegroup.worker.records.story_headers import own_headers, story_headers
+from sharegroup.worker.redaction import Redaction
 
-KAFKA = "__dlq.errors."
 DEAD = "__sharegroup.dead."
-NOT_COPIED = "sharegroup.dlq.not.copied"
-"""In letters of our broker: why the record itself is missing."""
 
 DEAD_NAMES = (
     "id", "reason", "error.class", "error.message", "error.traceback", "handler", "group",
@@ -38,29 +36,30 @@ KAFKA_NAMES = ("topic", "partition", "offset", "group", "delivery.count", "messa
 MESSAGE_CHARACTERS_MAX = 4_000
 TRACEBACK_BYTES_MAX = 16 * 1024
 CUT = "...\n"
-"""In front of a traceback whose beginning was left out: its end says what was raised."""
+"""Prefix of a traceback whose beginning was cut; its end names the exception."""
 
 
 class Buried(NamedTuple):
-    """Who buries, for whom."""
+    """Group, handler and member that a letter names, and the redaction of its texts."""
 
     group: str
     handler: str
     member: str
+    redaction: Redaction | None = None
 
 
-def dead_id(group: str, delivery: Delivery, story: Story) -> str:
-    """The name of one death of one record: the same when its letter is written twice."""
+def dead_id(group: str, delivery: DeliveredRecord, story: Story) -> str:
+    """An id of one failure of one record; the same if its letter is written twice."""
     place = origin_of(delivery, story)
-    if place.offset < 0:  # It was sent with a delay, and never lay in its topic.
+    if place.offset < 0:  # Sent with a delay, so it was never in its topic.
         place = origin_of(delivery, NEW)
     return f"{group}/{place.topic}/{place.partition}/{place.offset}/{story.redrives}"
 
 
 def letter_headers(
-    delivery: Delivery, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
+    delivery: DeliveredRecord, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
 ) -> tuple[Header, ...]:
-    """All headers of the letter of this delivery; ``shrunk``: without traceback and history."""
+    """All headers of the dead letter; ``shrunk`` omits traceback and history."""
     origin = origin_of(delivery, step.story)
     story = replace(step.story, due_ms=None, attempts=() if shrunk else step.story.attempts)
     return (
@@ -72,16 +71,16 @@ def letter_headers(
 
 
 def _ours(
-    delivery: Delivery, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
+    delivery: DeliveredRecord, step: Bury, by: Buried, *, now_ms: int, shrunk: bool
 ) -> Iterator[Header]:
     attempts = step.story.attempts
     yield _text("id", dead_id(by.group, delivery, step.story))
     yield _text("reason", step.reason)
     if step.error is not None:
         yield _text("error.class", class_name(step.error))
-        yield _text("error.message", message_of(step.error, MESSAGE_CHARACTERS_MAX))
+        yield _text("error.message", message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction))
         if not shrunk:
-            yield _text("error.traceback", traceback_text(step.error))
+            yield _text("error.traceback", traceback_text(step.error, by.redaction))
     yield _text("handler", by.handler)
     yield _text("group", by.group)
     yield _text("member", by.member)
@@ -89,12 +88,14 @@ def _ours(
     yield _text("last.failure", str(attempts[-1].at_ms if attempts else now_ms))
 
 
-def _kafkas(delivery: Delivery, step: Bury, by: Buried, origin: Origin) -> Iterator[Header]:
-    """As a broker would write them, save that the message says more."""
-    message = REASONS.get(step.reason, step.reason)
+def _kafkas(
+    delivery: DeliveredRecord, step: Bury, by: Buried, origin: RecordOrigin
+) -> Iterator[Header]:
+    """The headers that a broker would write (KIP-1191), with a more detailed message."""
+    message = REASONS[step.reason]
     if step.error is not None:
-        said = message_of(step.error, MESSAGE_CHARACTERS_MAX)
-        message = f"{message} {class_name(step.error)}: {said}"
+        details = message_of(step.error, MESSAGE_CHARACTERS_MAX, by.redaction)
+        message = f"{message} {class_name(step.error)}: {details}"
     for name, text in (
         ("topic", origin.topic),
         ("partition", str(origin.partition)),
@@ -103,23 +104,19 @@ def _kafkas(delivery: Delivery, step: Bury, by: Buried, origin: Origin) -> Itera
         ("delivery.count", str(delivery.delivery_count)),
         ("message", message),
     ):
-        yield KAFKA + name, encoded(text)
+        yield KAFKA_PREFIX + name, encoded(text)
 
 
-def traceback_text(error: BaseException) -> str:
-    """The traceback with all causes; of a long one the end, which is nearest to what happened."""
-    try:
-        lines = traceback.format_exception(error)
-    except Exception as broken:  # noqa: BLE001  An application's exception may do anything.
-        return f"(its traceback can't be had: {type(broken).__qualname__})\n"
-    whole = "".join(lines).encode(errors="backslashreplace")
+def traceback_text(error: BaseException, redaction: Redaction | None = None) -> str:
+    """The traceback with all causes; a long one is cut to its end, where the error is."""
+    whole = trace_of(error, redaction).encode(errors="backslashreplace")
     if len(whole) <= TRACEBACK_BYTES_MAX:
         return whole.decode()
     return CUT + whole[-TRACEBACK_BYTES_MAX:].decode(errors="ignore")
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; what has no form in it, a lone surrogate of an odd file name, is written out."""
+    """Encode as UTF-8; lone surrogates, as from odd file names, become escape sequences."""
     return text.encode(errors="backslashreplace")
 
 

@@ -1,20 +1,19 @@
-"""What was sent back already: a topic beside the dead letters that remembers it.
+"""The ledger: a topic that records which dead letters were redriven.
 
     orders.dead              0   1   2   3   4   5   6   7
     orders.dead.redriven         [1,3)       [5,6)              one record for each chunk
 
-A redrive with a filter takes letters out of the middle, so an offset that says "all below" can't
-tell what is done; ranges can.  A range is written when the copies of its letters are durable, so
-a redrive that was interrupted repeats at most the chunk that was under way, and one that is
-started again finds the rest.  The topic is the history of redrives besides: who looks into it
-sees when, how many, and where to.
+A redrive with a filter takes letters from the middle of a partition, so one offset cannot describe
+which letters are done.  The ledger has ranges instead.  A range is written once the copies of its
+letters are durable.  An interrupted redrive therefore repeats at most the chunk in progress, and a
+restarted one continues with the other letters.  The topic also is the history of redrives: when,
+how many letters, and to which topics.
 
-A range speaks of offsets, and offsets of a topic that was deleted and made again mean other
-letters: the topic's id stands beside it.  What is said of letters that are gone themselves is
-deleted at the beginning of the next redrive, so the ledger is never older than the letters.
+If a topic is deleted and created again, its offsets mean other letters.  So each entry has the
+topic id.  The next redrive deletes entries whose letters are deleted.
 
-Two redrives of the same letters at the same time don't see each other's ranges: the one that
-comes second sends again what the first had not noted when it began.
+Concurrent redrives of the same letters do not see each other's ranges.  The later one repeats the
+letters that the earlier one had not recorded when the later one started.
 """
 
 from __future__ import annotations
@@ -25,26 +24,37 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from sharegroup.client.admin_topics import create_topics, delete_records, describe_topics
-from sharegroup.client.admin_types import NewTopic, TopicDescription
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.offset_set import EMPTY, OffsetSet, Range
-from sharegroup.client.producer import Producer
+from sharegroup.client.admin.topics import (
+    create_topics,
+    delete_records,
+    describe_cluster,
+    describe_topics,
+)
+from sharegroup.client.admin.types import NewTopic, TopicDescription
+from sharegroup.client.fetch.record_reading import PartitionRange, partition_ranges, read_records
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.produce.producer import Producer
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range
 from sharegroup.errors import (
     InvalidRecord,
     KafkaError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from sharegroup.worker.dead_letters.log_reading import Span, read, spans_of
+from sharegroup.worker.declarations.replication import (
+    MIN_INSYNC,
+    NOT_DECLARED,
+    min_insync_of,
+    replicas_of,
+)
 
 SUFFIX = ".redriven"
 CONFIGS: Mapping[str, str] = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
 class Entry(NamedTuple):
-    """One record of the ledger."""
+    """One record of the ledger: redriven offset ranges of one partition."""
 
     topic_id: str
     partition: int
@@ -52,7 +62,7 @@ class Entry(NamedTuple):
 
 
 class Ledger:
-    """The ranges of one topic of dead letters."""
+    """The redriven offset ranges of one dead-letter topic."""
 
     __slots__ = ("_done", "_topic_id", "topic")
 
@@ -62,36 +72,40 @@ class Ledger:
         self._done: dict[int, OffsetSet] = {}
 
     async def load(self, cluster: Cluster) -> list[Entry]:
-        """Read all that is noted; its records, in order."""
+        """Read the whole ledger and return its entries in order."""
         entries: list[Entry] = []
         try:
-            (span,) = await self._spans(cluster)
+            (log_range,) = await self._ranges(cluster)
         except UnknownTopicOrPartition:
-            return entries  # Nothing was ever sent back.
+            return entries  # Nothing was redriven yet.
         ranges: dict[int, list[Range]] = defaultdict(list)
-        async for records in read(cluster, span):
+        async for records in read_records(cluster, log_range):
             for record in records:
                 try:
                     entry = parsed(record.value)
                 except ValueError as error:
                     raise InvalidRecord(
-                        f"topic {self.topic!r} offset {record.offset}: {error}; who else writes "
-                        "there? Nothing is sent back while it is not known what was"
+                        f"topic {self.topic!r} offset {record.offset}: {error}; another program "
+                        "may have written it. Nothing is sent back, because it is unknown which "
+                        "dead letters were sent back before"
                     ) from error
                 entries.append(entry)
                 if entry.topic_id == self._topic_id:
                     ranges[entry.partition] += entry.ranges
-        self._done = {partition: OffsetSet.of(some) for partition, some in ranges.items()}
+        self._done = {partition: OffsetSet.of(done) for partition, done in ranges.items()}
         return entries
 
     def done(self, partition: int, first: int, end: int) -> Collection[int]:
-        """The offsets in [first, end) whose letters were sent back."""
+        """The offsets in [first, end) whose letters were redriven."""
         known = self._done.get(partition, EMPTY).between(first, end)
         return {offset for low, high in known for offset in range(low, high)}
 
     async def create(self, cluster: Cluster) -> None:
-        """Make the topic if there is none."""
-        new = NewTopic(self.topic, num_partitions=1, configs=CONFIGS)
+        """Create the topic if it is missing, with the default replicas of a worker's topics."""
+        brokers = (await describe_cluster(cluster, include_fenced=True)).nodes
+        replicas = replicas_of(NOT_DECLARED, max(1, len(brokers)))
+        configs = {**CONFIGS, MIN_INSYNC: str(min_insync_of(NOT_DECLARED, replicas))}
+        new = NewTopic(self.topic, 1, replicas, configs)
         created = (await create_topics(cluster, [new], validate_only=False))[self.topic]
         if created is not None and not isinstance(created, TopicAlreadyExists):
             raise created
@@ -99,20 +113,23 @@ class Ledger:
     async def prune(
         self, cluster: Cluster, entries: Collection[Entry], firsts: Mapping[int, int]
     ) -> None:
-        """Delete the oldest records that speak of nothing that is left; ``firsts``: what is."""
+        """Delete the oldest entries whose letters are deleted.
+
+        ``firsts`` has the log start offset of each partition of the letters.
+        """
         if not entries:
-            return  # Just made, maybe: not every broker knows of it yet.
-        (span,) = await self._spans(cluster)
-        before = span.first
+            return  # It may just have been created, and brokers may not know it yet.
+        (log_range,) = await self._ranges(cluster)
+        before = log_range.first
         for entry in entries:
             start = firsts.get(entry.partition, 0)
             gone = all(end <= start for _, end in entry.ranges)
             if entry.topic_id == self._topic_id and not gone:
                 break
             before += 1
-        if before > span.first:
-            results = await delete_records(cluster, {span.where: before})
-            failed = results[span.where]
+        if before > log_range.first:
+            results = await delete_records(cluster, {log_range.where: before})
+            failed = results[log_range.where]
             if isinstance(failed, KafkaError):
                 raise failed
 
@@ -124,7 +141,7 @@ class Ledger:
         *,
         facts: Mapping[str, Any],
     ) -> None:
-        """Remember, durably, that these ascending offsets were sent back."""
+        """Record durably that the letters at these ascending offsets were redriven."""
         ranges = tuple(runs_of(offsets))
         document = {
             **facts,
@@ -136,36 +153,36 @@ class Ledger:
         await producer.send_and_wait(self.topic, value, partition=0)
         self._done[partition] = self._done.get(partition, EMPTY) | OffsetSet.of(ranges)
 
-    async def _spans(self, cluster: Cluster) -> list[Span]:
+    async def _ranges(self, cluster: Cluster) -> list[PartitionRange]:
         described = (await describe_topics(cluster, [self.topic]))[self.topic]
         if not isinstance(described, TopicDescription):
             raise described
         return [
-            one for one in await spans_of(cluster, self.topic)
-            if one.where == TopicPartition(self.topic, 0)
+            log_range for log_range in await partition_ranges(cluster, self.topic)
+            if log_range.where == TopicPartition(self.topic, 0)
         ]  # fmt: skip
 
 
 def runs_of(offsets: Iterable[int]) -> Iterable[Range]:
-    """Ascending offsets as ranges."""
-    some = list(offsets)
-    if not some:
+    """Convert ascending offsets to half-open ranges."""
+    ascending = list(offsets)
+    if not ascending:
         return
-    first = some[0]
-    for one, other in pairwise(some):
-        if other != one + 1:
-            yield first, one + 1
-            first = other
-    yield first, some[-1] + 1
+    first = ascending[0]
+    for offset, next_offset in pairwise(ascending):
+        if next_offset != offset + 1:
+            yield first, offset + 1
+            first = next_offset
+    yield first, ascending[-1] + 1
 
 
 def parsed(value: bytes | None) -> Entry:
-    """A record of the ledger; ValueError says what is wrong with one that is none."""
+    """Parse the value of a ledger record; raises ValueError if it is not an entry."""
     try:
         document = json.loads(value or b"")
         ranges = tuple((int(first), int(end)) for first, end in document["ranges"])
         return Entry(str(document["topic_id"]), int(document["partition"]), ranges)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"expected a record of what was sent back, found {value!r:.200}: {error!r}"
+            f"expected an entry of the redrive ledger, found {value!r:.200}: {error!r}"
         ) from error

@@ -1,12 +1,12 @@
-"""A dead letter, read back: ours, or one that a broker wrote (KIP-1191).
+"""Dead letters as they are read, written by a worker or by a broker (KIP-1191).
 
-The two differ in what they know.  A worker says everything (`headers`).  A broker knows the
-place, the group, the count of deliveries and one of three sentences; Apache Kafka 4.4 leaves the
-record's own headers out, and key and value as well unless the group is set to have them copied.
-What is missing then is with the record itself, as long as its log keeps it (`originals`).
+A worker's letter has all information (`headers`).  A broker's letter has the record's place, the
+group, the delivery count and one of three messages.  Apache Kafka 4.4 omits the record's own
+headers, and also key and value unless the group is configured to copy them.  The missing parts can
+be read from the record's log as long as it retains the record (`originals`).
 
-Names may stand there twice when a letter is itself the record of a letter.  The last one counts,
-and only that one is taken off when the record is sent back: the others are the application's.
+If the record of a letter is itself a letter, header names occur twice.  The last occurrence counts,
+and a redrive removes only that one, because the others belong to the application.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from sharegroup.wire.records import Record
-from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA, KAFKA_NAMES, NOT_COPIED
-from sharegroup.worker.decisions.reasons import OF_THE_BROKER, UNKNOWN
+from sharegroup.wire.dead_letter_headers import KAFKA_PREFIX, NOT_COPIED
+from sharegroup.wire.records import DecodedRecord
+from sharegroup.worker.dead_letters.headers import DEAD, DEAD_NAMES, KAFKA_NAMES
+from sharegroup.worker.decisions.reasons import OF_THE_BROKER, DeadLetterReason
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import Origin, Story
+from sharegroup.worker.records.story import RecordOrigin, Story
 from sharegroup.worker.records.story_headers import (
+    NUMBER_MAX,
     ORIGIN,
     PREFIX,
     REDRIVES,
@@ -31,29 +33,31 @@ from sharegroup.worker.records.story_headers import (
 )
 
 NO_TIME = -1
+NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 DEAD_REASON = DEAD + "reason"
 DEAD_GROUP = DEAD + "group"
 DEAD_ID = DEAD + "id"
-KAFKA_GROUP = KAFKA + "group"
+KAFKA_GROUP = KAFKA_PREFIX + "group"
 ORIGIN_NAMES = frozenset(ORIGIN)
 TOLD = STORY.union(
-    (DEAD + name for name in DEAD_NAMES), (KAFKA + name for name in KAFKA_NAMES), (NOT_COPIED,)
+    (DEAD + name for name in DEAD_NAMES),
+    (KAFKA_PREFIX + name for name in KAFKA_NAMES),
+    (NOT_COPIED,),
 )
-"""Every name that a letter adds to its record's."""
+"""All header names that a letter adds to those of its record."""
 
 
 class Death(NamedTuple):
-    """Why a record is a dead letter; empty texts where the letter does not say."""
+    """Why a record is a dead letter.  Texts that the letter does not have are empty."""
 
-    reason: str
-    """One of `decisions.reasons`."""
+    reason: DeadLetterReason
     group: str
     message: str
-    """In the words of `__dlq.errors.message`."""
+    """The content of the header `__dlq.errors.message`."""
     delivery_count: int | None
     by_broker: bool
     not_copied: str = ""
-    """Why the broker's letter has no record although it should."""
+    """Why the broker did not copy the record although the group is configured for it."""
     error_class: str = ""
     error_message: str = ""
     traceback: str = ""
@@ -63,7 +67,7 @@ class Death(NamedTuple):
 
 
 class Letter:
-    """One dead letter; what is told in its headers is read when somebody asks."""
+    """One dead letter.  Its headers are parsed when they are first used."""
 
     __slots__ = (
         "_death", "_story", "all_headers", "found", "headers", "key", "offset", "partition",
@@ -74,33 +78,33 @@ class Letter:
         self,
         topic: str,
         partition: int,
-        record: Record,
+        record: DecodedRecord,
         *,
         headers: Sequence[Header],
         told: Mapping[str, bytes | None],
     ) -> None:
         self.topic = topic
-        """Topic, partition, offset and time are the letter's own; the record's are in the story."""
+        """Topic, partition, offset and time of the letter; those of the record are in `story`."""
         self.partition = partition
         self.offset = record.offset
         self.timestamp_ms = time_of(record)
         self.key = record.key
         self.value = record.value
         self.headers = headers
-        """The application's own."""
+        """The application's headers."""
         self.all_headers: Sequence[Header] = record.headers
         self.told = told
-        """The others, by name, as they are."""
+        """The other headers by name, not parsed."""
         self.tells_story = bool(told.get(DEAD_REASON)) and told.keys() >= ORIGIN_NAMES
-        """Whether the headers of a worker's story are there, in whatever form."""
+        """Whether the headers of a worker's story are present, valid or not."""
         self.found = False
-        """Whether the record was found where it came from, and is in here."""
+        """Whether the letter was completed with the record from its original topic."""
         self._story: Story | None = None
         self._death: Death | None = None
 
     @property
     def story(self) -> Story:
-        """Where the record came from and what was tried; no origin: no letter says so."""
+        """The record's origin and attempts; its origin is None if the letter has none."""
         if self._story is None:
             story = story_of(self.all_headers)
             if story.origin is None:
@@ -110,36 +114,36 @@ class Letter:
 
     @property
     def death(self) -> Death:
-        """Why it is here."""
+        """Why the record is a dead letter."""
         if self._death is None:
             self._death = _death(self.told)
         return self._death
 
     @property
     def group(self) -> str:
-        """Who gave it up; empty: it does not say."""
+        """The share group of the record; empty if the letter does not have it."""
         told = self.told
         return _text(told.get(DEAD_GROUP) or told.get(KAFKA_GROUP))
 
     @property
     def has_origin(self) -> bool:
-        """Whether it says where its record came from."""
+        """Whether the letter has the origin of its record."""
         return self.tells_story or self.story.origin is not None
 
     @property
     def redrives(self) -> int:
-        """How often its record was sent back before."""
+        """How often its record was redriven before."""
         told = self.told.get(REDRIVES)
         return 0 if told is None else self.story.redrives
 
     @property
     def by_worker(self) -> bool:
-        """Whether a worker wrote it, with all that it knew."""
+        """Whether a worker wrote the letter."""
         return bool(self.told.get(DEAD_REASON))
 
     @property
     def lacks_its_record(self) -> bool:
-        """Whether only the original can say what its headers were, and maybe key and value."""
+        """Whether the record's headers, and maybe key and value, are only in its original topic."""
         if self.tells_story or self.found or self.by_worker:
             return False
         bare = not self.headers or NOT_COPIED in self.told
@@ -147,28 +151,28 @@ class Letter:
 
     @property
     def has_payload(self) -> bool:
-        """Whether there is anything of the record in it."""
+        """Whether the letter has the record's key or value."""
         return self.key is not None or self.value is not None
 
     @property
     def redrive_id(self) -> str:
-        """The same for each copy that is sent back of this letter, or of its double."""
+        """The id of all copies that redrives send of this letter, or of a duplicate of it."""
         told = self.told.get(DEAD_ID)
         usable = told and len(told) <= TEXT_BYTES_MAX // 2
         return _text(told) if usable else f"{self.topic}/{self.partition}/{self.offset}"
 
-    def with_record(self, record: Record) -> Letter:
-        """The same letter with the record itself, which was found where it came from."""
+    def with_record(self, record: DecodedRecord) -> Letter:
+        """A copy of this letter, completed with the record from its original topic."""
         origin = self.story.origin
-        assert origin is not None, "what was found was looked for somewhere"
+        assert origin is not None, "a letter whose record was found has an origin"
         whole = Letter(
             self.topic, self.partition, record, headers=own_headers(record.headers), told=self.told
         )
         whole.offset, whole.timestamp_ms = self.offset, self.timestamp_ms
         whole.all_headers = (*record.headers, *self.all_headers)
-        known = story_of(record.headers)
-        where = known.origin or origin._replace(timestamp_ms=time_of(record))
-        whole._story = replace(known, origin=where)
+        story = story_of(record.headers)
+        record_origin = story.origin or origin._replace(timestamp_ms=time_of(record))
+        whole._story = replace(story, origin=record_origin)
         whole.found = True
         return whole
 
@@ -179,34 +183,34 @@ class Letter:
         )
 
 
-def letter_of(topic: str, partition: int, record: Record) -> Letter:
-    """The letter that this record is; anything may be asked of a stranger, nothing raises."""
-    # The hot path of a redrive: the headers of a letter are its record's, and then ours.
-    every = record.headers
-    for first, (name, _) in enumerate(every):
+def letter_of(topic: str, partition: int, record: DecodedRecord) -> Letter:
+    """Read a record as a dead letter; never raises, whatever the record contains."""
+    # The hot path of a redrive: first the record's headers, then only those of the letter.
+    headers = record.headers
+    for first, (name, _) in enumerate(headers):
         if name in TOLD:
-            ours = every[first:]
+            ours = headers[first:]
             told = dict(ours)
             if len(told) == len(ours) and told.keys() <= TOLD:
-                return Letter(topic, partition, record, headers=tuple(every[:first]), told=told)
+                return Letter(topic, partition, record, headers=tuple(headers[:first]), told=told)
             break
-    told, own = _sorted(every)
+    told, own = _sorted(headers)
     return Letter(topic, partition, record, headers=own, told=told)
 
 
-def time_of(record: Record) -> int:
-    """Milliseconds since 1970; NO_TIME of a record whose producer set none."""
+def time_of(record: DecodedRecord) -> int:
+    """The timestamp in milliseconds since 1970; NO_TIME if the record has none."""
     return NO_TIME if record.timestamp is None else record.timestamp
 
 
 def _sorted(headers: Sequence[Header]) -> tuple[dict[str, bytes | None], tuple[Header, ...]]:
-    """What is said of the letter, by name, and the application's own headers."""
+    """Split headers into those of the letter, by name, and those of the application."""
     told: dict[str, bytes | None] = {}
     own: list[Header] = []
     for name, content in reversed(headers):
         if name.startswith(PREFIX):
             told.setdefault(name, content)
-        elif (name.startswith(KAFKA) or name == NOT_COPIED) and name not in told:
+        elif (name.startswith(KAFKA_PREFIX) or name == NOT_COPIED) and name not in told:
             told[name] = content
         else:
             own.append((name, content))
@@ -218,29 +222,29 @@ def _death(told: Mapping[str, bytes | None]) -> Death:
     def text(name: str) -> str:
         return _text(told.get(name))
 
-    message = text(KAFKA + "message")
+    message = text(KAFKA_PREFIX + "message")
     group = text(DEAD_GROUP) or text(KAFKA_GROUP)
-    count = _number(text(KAFKA + "delivery.count"))
+    count = _number(text(KAFKA_PREFIX + "delivery.count"))
     if not told.get(DEAD_REASON):
-        reason = OF_THE_BROKER.get(message, UNKNOWN)
-        by_broker = KAFKA + "topic" in told
+        reason = OF_THE_BROKER.get(message, DeadLetterReason.UNKNOWN)
+        by_broker = KAFKA_PREFIX + "topic" in told
         return Death(reason, group, message, count, by_broker, not_copied=text(NOT_COPIED))
     return Death(
-        text(DEAD_REASON), group, message, count, by_broker=False,
+        DeadLetterReason.of(text(DEAD_REASON)), group, message, count, by_broker=False,
         error_class=text(DEAD + "error.class"), error_message=text(DEAD + "error.message"),
         traceback=text(DEAD + "error.traceback"), handler=text(DEAD + "handler"),
         member=text(DEAD + "member"), id=text(DEAD_ID),
     )  # fmt: skip
 
 
-def _source(told: Mapping[str, bytes | None]) -> Origin | None:
-    """Where a broker says that the record is; None when it does not, or not in numbers."""
-    topic = _text(told.get(KAFKA + "topic"))
-    partition = _number(_text(told.get(KAFKA + "partition")))
-    offset = _number(_text(told.get(KAFKA + "offset")))
+def _source(told: Mapping[str, bytes | None]) -> RecordOrigin | None:
+    """The record's place by a broker's headers; None if they are missing or not numbers."""
+    topic = _text(told.get(KAFKA_PREFIX + "topic"))
+    partition = _number(_text(told.get(KAFKA_PREFIX + "partition")))
+    offset = _number(_text(told.get(KAFKA_PREFIX + "offset")))
     if not topic or partition is None or offset is None:
         return None
-    return Origin(topic, partition, offset, NO_TIME)
+    return RecordOrigin(topic, partition, offset, NO_TIME)
 
 
 def _text(content: bytes | None) -> str:
@@ -248,4 +252,7 @@ def _text(content: bytes | None) -> str:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+    if not text.isascii() or not text.isdecimal() or len(text) > NUMBER_DIGITS_MAX:
+        return None
+    number = int(text)
+    return number if number <= NUMBER_MAX else None

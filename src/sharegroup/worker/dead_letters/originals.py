@@ -1,8 +1,8 @@
-"""What a broker's letters leave out, found again in the topics that the records came from.
+"""Completes letters of a broker with their records, read from the topics they came from.
 
-Apache Kafka's letter has no headers of its record, and key and value only where the group has
-them copied (KIP-1191).  The record is still where it was for as long as its topic keeps it.  One
-that was appended after its letter is not it: the topic was deleted and made again.
+A letter of Apache Kafka has no headers of its record, and key and value only if the group is
+configured to copy them (KIP-1191).  The record can be read as long as its topic retains it.  A
+record that is newer than its letter is a different one: the topic was deleted and created again.
 """
 
 from __future__ import annotations
@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from sharegroup.client.admin_topics import describe_topics
-from sharegroup.client.admin_types import TopicDescription
-from sharegroup.client.cluster import Cluster
+from sharegroup.client.admin.topics import describe_topics
+from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.fetch.record_reading import PartitionRange, read_records
+from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
-from sharegroup.wire.records import Record
+from sharegroup.errors import KafkaError
+from sharegroup.wire.records import DecodedRecord
 from sharegroup.worker.dead_letters.letter import Letter, time_of
-from sharegroup.worker.dead_letters.log_reading import Span, read
 
 HOLE_OFFSETS_MAX = 1_000
-"""Offsets that lie closer together than this are read in one go."""
+"""Offsets that are at most this far apart are read together."""
 
 
 async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]:
-    """The same letters, with their records where these were found; `lacks_its_record` else."""
+    """The letters, completed with their records; without one, `lacks_its_record` stays true."""
     wanted: dict[TopicPartition, set[int]] = defaultdict(set)
     for letter in letters:
         if letter.lacks_its_record:
-            assert letter.story.origin is not None, "what lacks its record says where it is"
+            assert letter.story.origin is not None, "a letter that lacks its record has an origin"
             origin = letter.story.origin
             wanted[TopicPartition(origin.topic, origin.partition)].add(origin.offset)
     if not wanted:
@@ -38,19 +39,26 @@ async def completed(cluster: Cluster, letters: Sequence[Letter]) -> list[Letter]
 
 async def _found(
     cluster: Cluster, wanted: dict[TopicPartition, set[int]]
-) -> dict[tuple[str, int, int], Record]:
-    described = await describe_topics(cluster, {where.topic for where in wanted})
-    found: dict[tuple[str, int, int], Record] = {}
-    for where, offsets in wanted.items():
-        topic = described[where.topic]
-        if not isinstance(topic, TopicDescription) or where.partition >= topic.partition_count:
-            continue  # Its topic is gone, and all records with it.
+) -> dict[tuple[str, int, int], DecodedRecord]:
+    described = await describe_topics(cluster, {partition.topic for partition in wanted})
+    found: dict[tuple[str, int, int], DecodedRecord] = {}
+    for partition, offsets in wanted.items():
+        topic = described[partition.topic]
+        if not isinstance(topic, TopicDescription) or partition.partition >= topic.partition_count:
+            continue  # The topic is deleted, so its records are lost.
         for first, end in _close_together(offsets):
-            async for records in read(cluster, Span(where, first, end)):
+            # A record in a batch that cannot be decoded counts as not found.
+            async for records in read_records(
+                cluster, PartitionRange(partition, first, end), unreadable=_pass_over
+            ):
                 for record in records:
                     if record.offset in offsets:
-                        found[(*where, record.offset)] = record
+                        found[(*partition, record.offset)] = record
     return found
+
+
+def _pass_over(_: PartitionRange, __: KafkaError) -> None:
+    """Skip a batch that cannot be decoded."""
 
 
 def _close_together(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -65,7 +73,7 @@ def _close_together(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield first, end
 
 
-def _with_record(letter: Letter, found: dict[tuple[str, int, int], Record]) -> Letter:
+def _with_record(letter: Letter, found: dict[tuple[str, int, int], DecodedRecord]) -> Letter:
     origin = letter.story.origin
     if not letter.lacks_its_record or origin is None:
         return letter

@@ -1,14 +1,14 @@
-"""Giving dead letters up, oldest first, and never one that was not meant.
+"""Purging dead letters: deletes the oldest ones, and never a letter that was not selected.
 
-A log can only be cut from its beginning.  So a purge deletes, in each partition, the letters in
-front of the first one that it is not asked to delete, and says how many it would have deleted
-behind that:
+Records can only be deleted from the beginning of a log.  So a purge deletes, in each partition, the
+letters before the first one that is not selected.  It reports how many selected letters it left
+behind that one:
 
-    asked for: rejected       R R R T R R T         R rejected, T timed out
+    selected: rejected        R R R T R R T         R rejected, T timed out
     deleted                   R R R
     left                            T R R T         2 more that match
 
-What is written while it looks is not touched.
+Letters written during a purge are not touched.
 """
 
 from __future__ import annotations
@@ -22,38 +22,52 @@ from sharegroup.worker.dead_letters.selection import Selection
 
 
 class Purge(NamedTuple):
-    """What there is to delete in one partition."""
+    """The letters that a purge deletes in one partition."""
 
     partition: int
     first: int
     before: int
-    """All letters from ``first`` to here match, and are deleted."""
+    """Half-open end: all letters from ``first`` to below this offset match and are deleted."""
     letters: int
     behind: int
-    """Letters that match and lie behind one that doesn't."""
+    """The number of matching letters behind one that does not match; they stay."""
 
 
 async def plan_purge(queue: DeadLetterQueue, selection: Selection) -> list[Purge]:
-    """What a purge would delete, by partition."""
+    """Determine which letters a purge deletes, by partition."""
     if selection.is_everything:
         return [
-            Purge(span.where.partition, span.first, span.end, span.end - span.first, 0)
-            for span in queue.spans
+            Purge(
+                log_range.where.partition,
+                log_range.first,
+                log_range.end,
+                log_range.end - log_range.first,
+                0,
+            )
+            for log_range in queue.ranges
         ]
-    found = {span.where.partition: _Prefix(span.end) for span in queue.spans}
+    found = {log_range.where.partition: _Prefix(log_range.end) for log_range in queue.ranges}
     async for chunk in queue.chunks(complete=True):
         prefix = found[chunk.partition]
         for letter in chunk.letters:
             matches = selection.matches(letter, redriven=letter.offset in chunk.redriven)
             prefix.add(letter.offset, matches=matches)
     return [
-        Purge(span.where.partition, span.first, prefix.before, prefix.letters, prefix.behind)
-        for span, prefix in ((span, found[span.where.partition]) for span in queue.spans)
+        Purge(
+            log_range.where.partition,
+            log_range.first,
+            prefix.before,
+            prefix.letters,
+            prefix.behind,
+        )
+        for log_range, prefix in (
+            (log_range, found[log_range.where.partition]) for log_range in queue.ranges
+        )
     ]
 
 
 class _Prefix:
-    """The letters of one partition that match from the first one on."""
+    """The matching letters at the beginning of one partition."""
 
     __slots__ = ("_broken", "before", "behind", "letters")
 
@@ -73,11 +87,11 @@ class _Prefix:
 
 
 async def purge(queue: DeadLetterQueue, plan: Iterable[Purge]) -> None:
-    """Delete what the plan says."""
+    """Delete the letters of the plan."""
     offsets = {
-        TopicPartition(queue.topic, one.partition): one.before
-        for one in plan
-        if one.before > one.first
+        TopicPartition(queue.topic, part.partition): part.before
+        for part in plan
+        if part.before > part.first
     }
     if offsets:
         await queue.delete_before(offsets)

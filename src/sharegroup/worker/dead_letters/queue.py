@@ -1,49 +1,57 @@
-"""A topic of dead letters, open for looking, sending back and giving up."""
+"""A dead-letter topic, opened for reading, redrive and purge."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, Unpack
+from uuid import UUID
 
-from sharegroup.client.admin_topics import delete_records, describe_topics, list_offsets
-from sharegroup.client.admin_types import ListedOffset, TopicDescription
-from sharegroup.client.cluster import Cluster
-from sharegroup.client.config import ClientConfig, ClientOptions, config_from
+from sharegroup.client.admin.topics import delete_records, describe_topics
+from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.fetch.offsets import offsets_of
+from sharegroup.client.fetch.record_reading import (
+    PartitionRange,
+    TopicMadeAgain,
+    Unreadable,
+    partition_ranges,
+    read_records,
+)
+from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import ClientOptions, ReadingConfig, config_from
 from sharegroup.errors import KafkaError, UnsupportedVersion
 from sharegroup.ids import TopicId, topic_id_text
 from sharegroup.worker.dead_letters.ledger import Entry, Ledger
 from sharegroup.worker.dead_letters.letter import Letter, letter_of
-from sharegroup.worker.dead_letters.log_reading import Span, read, spans_of
 from sharegroup.worker.dead_letters.originals import completed
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 
 CHUNK_LETTERS_MAX = 1_000
-"""What is worked on at a time."""
+"""The default number of letters in a chunk."""
 
 
 CLOCKS_APART_MS = 10 * 60 * 1000
-"""Letters have the times of those who wrote them, and so may be out of order by as much."""
+"""Letters have the timestamps of their writers, so they may be out of order by this much."""
 COMPLETED_LETTERS_MAX = 200
-"""Of letters that lack their records: these may be large, and come from elsewhere."""
+"""Chunk size for letters whose records must be read from other topics and may be large."""
 
 
 class Chunk(NamedTuple):
-    """Letters of one partition, in order, that a selection chose."""
+    """Selected letters of one partition, in the order of offsets."""
 
     partition: int
     letters: Sequence[Letter]
     redriven: frozenset[int]
-    """Offsets of those that were sent back before."""
+    """Offsets of the letters that were redriven before."""
 
 
 class DeadLetterQueue:
-    """The letters in one topic, as they are now.
+    """The dead letters in one topic at the time it is opened.
 
     Example::
 
-        async with DeadLetterQueue("orders.dead", bootstrap_servers=bootstrap) as queue:
+        async with DeadLetterQueue("orders.dead", bootstrap_servers=bootstrap_servers) as queue:
             async for chunk in queue.chunks(Selection(error_class="TimeoutError")):
                 for letter in chunk.letters:
                     print(letter.death.error_message)
@@ -51,11 +59,12 @@ class DeadLetterQueue:
 
     def __init__(self, topic: str, **options: Unpack[ClientOptions]) -> None:
         self.topic = topic
-        self.cluster = Cluster(config_from(ClientConfig, options))
-        self.spans: list[Span] = []
-        """What there is to look at: later letters are the next one's."""
+        self.cluster = Cluster(config_from(ReadingConfig, options))
+        self.ranges: list[PartitionRange] = []
+        """The offset ranges to read, as of opening; letters written later are not included."""
         self.ledger = Ledger(topic, "")
         self.noted: list[Entry] = []
+        self._topic_id: UUID | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -78,10 +87,13 @@ class DeadLetterQueue:
         if not isinstance(described, TopicDescription):
             raise described
         if described.topic_id is None:
-            raise UnsupportedVersion(f"topic {self.topic!r}: its broker knows no topic ids")
+            raise UnsupportedVersion(
+                f"topic {self.topic!r}: the broker reported no topic id for it"
+            )
+        self._topic_id = described.topic_id
         self.ledger = Ledger(self.topic, topic_id_text(TopicId(described.topic_id)))
         self.noted = await self.ledger.load(self.cluster)
-        self.spans = await spans_of(self.cluster, self.topic)
+        self.ranges = await partition_ranges(self.cluster, self.topic)
 
     async def chunks(
         self,
@@ -89,59 +101,77 @@ class DeadLetterQueue:
         *,
         size: int = CHUNK_LETTERS_MAX,
         complete: bool = False,
+        unreadable: Unreadable | None = None,
     ) -> AsyncIterator[Chunk]:
-        """The letters that match, partition by partition.
+        """Read the letters that match, partition by partition.
 
-        ``complete`` looks for the records themselves where a broker's letters lack them.
+        ``complete`` reads the original records for a broker's letters that lack them.
+        Without ``unreadable`` a batch that cannot be decoded raises CorruptMessage.
         """
-        for span in await self._touched(selection):
-            async for records in read(self.cluster, span):
+        for log_range in await self._touched(selection):
+            async for records in read_records(self.cluster, log_range, unreadable=unreadable):
                 if not records:
                     continue
                 ends = records[0].offset, records[-1].offset + 1
-                done = self.ledger.done(span.where.partition, *ends)
-                letters = [letter_of(*span.where, record) for record in records]
-                lacking = complete and any(one.lacks_its_record for one in letters)
+                done = self.ledger.done(log_range.where.partition, *ends)
+                letters = [letter_of(*log_range.where, record) for record in records]
+                lacking = complete and any(letter.lacks_its_record for letter in letters)
                 step = min(size, COMPLETED_LETTERS_MAX) if lacking else size
                 for low in range(0, len(letters), step):
-                    some = letters[low : low + step]
+                    chosen = letters[low : low + step]
                     if lacking:
-                        some = await completed(self.cluster, some)
+                        chosen = await completed(self.cluster, chosen)
                     if selection is not EVERYTHING:
-                        some = [x for x in some if selection.matches(x, redriven=x.offset in done)]
-                    if some:
-                        again = frozenset(one.offset for one in some if one.offset in done)
-                        yield Chunk(span.where.partition, some, again)
+                        chosen = [
+                            candidate
+                            for candidate in chosen
+                            if selection.matches(candidate, redriven=candidate.offset in done)
+                        ]
+                    if chosen:
+                        redriven = frozenset(
+                            letter.offset for letter in chosen if letter.offset in done
+                        )
+                        yield Chunk(log_range.where.partition, chosen, redriven)
 
     async def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete all letters below these offsets."""
+        """Delete all letters below these offsets.
+
+        Raises TopicMadeAgain if the topic was deleted and created again since it was opened.
+        """
+        described = (await describe_topics(self.cluster, [self.topic]))[self.topic]
+        if not isinstance(described, TopicDescription):
+            raise described
+        if described.topic_id != self._topic_id:
+            raise TopicMadeAgain(
+                f"topic {self.topic!r} was deleted and created again while it was read; no "
+                "letter was deleted"
+            )
         for failed in (await delete_records(self.cluster, offsets)).values():
             if isinstance(failed, KafkaError):
                 raise failed
 
-    async def _touched(self, selection: Selection) -> list[Span]:
-        """The spans that can hold what is selected; single places need no whole log."""
+    async def _touched(self, selection: Selection) -> list[PartitionRange]:
+        """The ranges that can contain selected letters, narrowed by places or by time."""
         if selection.places:
             return [
-                Span(span.where, max(span.first, min(offsets)), min(span.end, max(offsets) + 1))
-                for span in self.spans
-                if (offsets := _offsets_in(selection.places, span.where.partition))
+                log_range._replace(
+                    first=max(log_range.first, min(offsets)),
+                    end=min(log_range.end, max(offsets) + 1),
+                )
+                for log_range in self.ranges
+                if (offsets := _offsets_in(selection.places, log_range.where.partition))
             ]
         if selection.since_ms is None:
-            return self.spans
+            return self.ranges
         at_ms = max(0, selection.since_ms - CLOCKS_APART_MS)
-        firsts = await list_offsets(
-            self.cluster, dict.fromkeys((one.where for one in self.spans), at_ms)
-        )
-        return [_later(span, firsts[span.where]) for span in self.spans]
+        firsts = await offsets_of(self.cluster, (whole.where for whole in self.ranges), at_ms)
+        return [_later(log_range, firsts[log_range.where]) for log_range in self.ranges]
 
 
 def _offsets_in(places: Iterable[tuple[int, int]], partition: int) -> list[int]:
     return [offset for number, offset in places if number == partition]
 
 
-def _later(span: Span, first: ListedOffset | KafkaError) -> Span:
-    """The part of a span from here on; none of it where the broker knows no such offset."""
-    if isinstance(first, KafkaError):
-        raise first
-    return span._replace(first=max(span.first, first.offset) if first.offset >= 0 else span.end)
+def _later(log_range: PartitionRange, first: int) -> PartitionRange:
+    """The part of a range from this offset on; empty if the offset is -1, for no record."""
+    return log_range._replace(first=max(log_range.first, first) if first >= 0 else log_range.end)

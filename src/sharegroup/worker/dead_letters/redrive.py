@@ -1,18 +1,19 @@
-"""Sending dead letters back: to the group that gave them up, and to nobody else.
+"""Redrive: sends dead letters back to the group that they belong to, and to no other group.
 
     letters --some--> copies to <group>.retry --durable--> ledger
 
-A copy is the application's record with its story: where it came from and what was tried is kept,
-the count of failures begins at 0, and the count of redrives goes up.  A letter that was sent back
-so often already stays where it is (``redrives_max``), so that nothing runs in a circle.
+A copy is the application's record with its story.  Origin and attempts are kept, the number of
+failures starts at 0, and the number of redrives increases by one.  A letter that was redriven
+``redrives_max`` times stays, so a record cannot circulate forever.
 
-Some thousand copies are under way while the next are made; they are noted in the ledger when all
-of them are durable.  So nothing is lost whenever it ends, and what may be sent twice is what was
-under way: twice as many.  All copies of one death carry one id (`Letter.redrive_id`), by which a
-handler can tell.
+Up to a few thousand copies are in flight while the next ones are prepared.  They are recorded in
+the ledger once all of them are durable.  So an interruption loses nothing, and at most twice as
+many copies are sent again.  All copies of one letter have the same id (`Letter.redrive_id`), by
+which a handler can detect duplicates.
 
-The group's own topic must exist.  It is not made here: a topic that no worker reads would
-swallow what is sent to it.
+The group's own topic must exist.  A redrive does not create it, because no worker might read it.
+A letter that cannot be sent stays and is reported at the end (`refusals`); the others are sent.
+That happens if the topic is missing or the broker refuses the copy.
 """
 
 from __future__ import annotations
@@ -26,14 +27,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sharegroup.client.admin_topics import describe_topics
-from sharegroup.client.admin_types import TopicDescription
-from sharegroup.client.producer import Delivery, Producer
-from sharegroup.errors import KafkaError, UnknownTopicOrPartition
+from sharegroup.client.admin.topics import describe_topics
+from sharegroup.client.admin.types import TopicDescription
+from sharegroup.client.fetch.record_reading import PartitionRange
+from sharegroup.client.produce.producer import Producer, SendFuture
+from sharegroup.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
+    KafkaError,
+    MessageTooLarge,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from sharegroup.worker.dead_letters.letter import Letter
 from sharegroup.worker.dead_letters.queue import CHUNK_LETTERS_MAX, Chunk, DeadLetterQueue
+from sharegroup.worker.dead_letters.refusals import Refusals
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
-from sharegroup.worker.declared.names import own_topic
+from sharegroup.worker.declarations.names import is_topic_name, own_topic
 from sharegroup.worker.ports import Header
 from sharegroup.worker.records.story_headers import (
     ATTEMPTS,
@@ -45,13 +57,13 @@ from sharegroup.worker.records.story_headers import (
 )
 
 UNDER_WAY_MIN = 4_000
-"""Copies that are noted together: an entry of the ledger is not to be the bottleneck."""
+"""Copies per ledger entry; with fewer, the ledger would be the bottleneck."""
 RATE_STEPS_PER_SECOND = 10
 """A limited rate is kept in chunks of this fraction of a second."""
 
 NO_PARTITION = -1
 HANDED_ON = (*ORIGIN, ATTEMPTS, TRACE)
-"""Of a worker's story what a copy has, too."""
+"""Headers of a worker's story that a copy keeps."""
 
 ALREADY = "redriven-before"
 LOOPING = "redrives-exhausted"
@@ -64,53 +76,79 @@ WHY_LEFT: Mapping[str, str] = {
     GONE: "without a copy of their record, which is gone from its topic",
     NO_LETTER: "not dead letters: they name no group and no record",
 }
-"""What a letter that matches is left for."""
+"""Reasons for which a matching letter is not sent, with their texts."""
+
+
+OF_ONE_TARGET = (
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTopic,
+    MessageTooLarge,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
+"""Errors that concern one record or its topic; copies for other topics can still be sent."""
+
+TARGETS_KNOWN_MAX = 10_000
+"""Cached topic descriptions; a dead-letter topic may name any number of groups."""
+
+NAME_CHARACTERS_MAX = 249
+"""The longest topic name that Kafka allows; longer names are cut in the report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveOptions:
-    """What is sent back, where to, and how fast."""
+    """Which letters a redrive sends back, to which topics, and at which rate."""
 
     selection: Selection = EVERYTHING
     to: Literal["own", "original"] = "own"
     redrives_max: int = 3
     limit: int | None = None
     rate: float | None = None
-    """Records in a second."""
+    """Records per second; None for no limit."""
     again: bool = False
-    """Also what was sent back before."""
+    """Whether letters that were redriven before are sent again."""
     dry_run: bool = False
 
 
 @dataclass(slots=True)
 class Redriven:
-    """What was done."""
+    """The result of a redrive."""
 
     sent: Counter[str] = field(default_factory=Counter)
-    """Records by the topic that they were sent to."""
+    """The number of records sent to each topic."""
     left: Counter[str] = field(default_factory=Counter)
-    """Letters that match and were left, by why."""
+    """The number of matching letters that were not sent, by reason."""
     without_headers: int = 0
-    """Of those sent: a broker's copies, whose own headers nobody has any more."""
+    """Sent records whose own headers are lost, from letters that a broker wrote."""
+    refused: Refusals = field(default_factory=Refusals)
+    """Matching letters that could not be sent."""
     interrupted: bool = False
 
 
+OF_ONE_BATCH = (InvalidRecord, InvalidTimestamp, MessageTooLarge)
+"""Errors of one record for which a broker refuses its whole batch."""
+
+NOT_A_TOPIC = "no topic can have this name"
+UNREADABLE = "a batch of letters cannot be decoded; its first offset is reported"
+
 Choice = tuple[Letter, str]
-"""What is sent back, and to which topic."""
+"""A letter to send back, and its target topic."""
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """Copies of letters of one partition that are not known to be durable."""
+    """Copies in flight: letters of one partition whose copies are not yet known to be durable."""
 
     partition: int
-    offsets: list[int] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
+    futures: list[SendFuture] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
 
 
 class Redrive:
-    """One run; see the module's text."""
+    """One run of a redrive, from a dead-letter queue to the topics of its groups."""
 
     def __init__(self, queue: DeadLetterQueue, producer: Producer, options: RedriveOptions) -> None:
         self._queue = queue
@@ -118,7 +156,8 @@ class Redrive:
         self._options = options
         self._began = time.monotonic()
         self._at_ms = time.time_ns() // 1_000_000
-        self._partitions: dict[str, int] = {}
+        self._partitions: dict[str, int | str] = {}
+        """By target: its partition count, or the reason why nothing can be sent there."""
         self._chosen = 0
         self._handed_over = 0
         self._before = _UnderWay(NO_PARTITION)
@@ -126,9 +165,9 @@ class Redrive:
         self.done = Redriven()
 
     async def run(self, stop: asyncio.Event) -> Redriven:
-        """Send back what is selected, until all is or ``stop`` is set; raises KafkaError.
+        """Send back the selected letters until all are sent or ``stop`` is set.
 
-        After an error `done` says what was sent and noted before.
+        Raises KafkaError.  After an error, `done` has what was sent and recorded before it.
         """
         options = self._options
         if not options.dry_run:
@@ -138,23 +177,27 @@ class Redrive:
             size = max(1, min(size, int(options.rate / RATE_STEPS_PER_SECOND)))
         unit = UNDER_WAY_MIN if options.rate is None else size
         try:
-            async for chunk in self._queue.chunks(options.selection, size=size, complete=True):
-                some = self._chosen_of(chunk)
-                await self._check({target for _, target in some})
+            chunks = self._queue.chunks(
+                options.selection, size=size, complete=True, unreadable=self._unreadable
+            )
+            async for chunk in chunks:
+                targets = [self._target(letter) for letter in chunk.letters]
+                await self._check(targets)
+                chosen = self._chosen_of(chunk, targets)
                 await self._keep_rate(stop)
                 if stop.is_set():
                     self.done.interrupted = True
                     break
                 now = self._now
-                if now.partition != chunk.partition or len(now.offsets) >= unit:
+                if now.partition != chunk.partition or len(now.letters) >= unit:
                     last, self._before = self._before, now
                     self._now = _UnderWay(chunk.partition)
                     await self._settle(last)
-                await self._send(some)
+                await self._send(chosen)
                 if self._chosen == options.limit:
                     break
         finally:
-            # Also after an error: what is durable is to be noted.
+            # Also after an error, so that durable copies are recorded in the ledger.
             try:
                 await self._settle(self._before)
             finally:
@@ -164,28 +207,33 @@ class Redrive:
     async def _open_ledger(self) -> None:
         queue = self._queue
         await queue.ledger.create(queue.cluster)
-        firsts = {span.where.partition: span.first for span in queue.spans}
+        firsts = {log_range.where.partition: log_range.first for log_range in queue.ranges}
         await queue.ledger.prune(queue.cluster, queue.noted, firsts)
 
-    def _chosen_of(self, chunk: Chunk) -> list[Choice]:
-        """What of a chunk is sent back, up to the limit, and where to."""
+    def _unreadable(self, batch: PartitionRange, _: KafkaError) -> None:
+        partition = batch.where
+        self.done.refused.add(partition.topic, UNREADABLE, partition.partition, batch.first)
+
+    def _chosen_of(self, chunk: Chunk, targets: Sequence[str | None]) -> list[Choice]:
+        """Choose the letters of a chunk to send back, up to the limit, with their targets."""
         chosen: list[Choice] = []
         room = sys.maxsize if self._options.limit is None else self._options.limit - self._chosen
-        for letter in chunk.letters:
+        for letter, target in zip(chunk.letters, targets, strict=True):
             if len(chosen) == room:
                 break
-            target = self._target(letter)
             if target is None:
                 self.done.left[NO_LETTER] += 1
             elif why := self._why_left(letter, again=letter.offset in chunk.redriven):
                 self.done.left[why] += 1
+            elif isinstance(reason := self._partitions.get(target, NOT_A_TOPIC), str):
+                self._refuse(chunk.partition, letter.offset, target, reason)
             else:
                 chosen.append((letter, target))
         self._chosen += len(chosen)
         return chosen
 
     def _target(self, letter: Letter) -> str | None:
-        """Where it goes; None when it names no group, or no record."""
+        """The target topic; None if the letter names no group or no record."""
         if self._options.to == "own":
             group = letter.group
             return own_topic(group) if group and letter.has_origin else None
@@ -202,7 +250,7 @@ class Redrive:
         return None
 
     async def _keep_rate(self, stop: asyncio.Event) -> None:
-        """Wait until what was sent before is no more than the rate allows."""
+        """Wait until the rate limit allows the next chunk."""
         if self._options.rate is None:
             return
         due = self._began + self._handed_over / self._options.rate
@@ -213,38 +261,51 @@ class Redrive:
             pass
 
     async def _send(self, chosen: Sequence[Choice]) -> None:
-        """Hand copies to the producer."""
+        """Give copies of letters to the producer."""
         self._handed_over += len(chosen)
         self.done.without_headers += sum(letter.lacks_its_record for letter, _ in chosen)
         if self._options.dry_run:
             self.done.sent.update(target for _, target in chosen)
             return
-        now, producer = self._now, self._producer
+        now = self._now
         for letter, target in chosen:
-            key, value, copy = letter.key, letter.value, self._copy_headers(letter)
-            to = self._partition(letter, target)
-            delivery = producer.send_now(target, value, key=key, headers=copy, partition=to)
-            if delivery is None:
-                delivery = await producer.send(target, value, key=key, headers=copy, partition=to)
-            now.offsets.append(letter.offset)
-            now.deliveries.append(delivery)
+            try:
+                future = await self._hand_over(letter, target)
+            except OF_ONE_TARGET as error:
+                self._refuse(letter.partition, letter.offset, target, _said(error))
+                continue
+            now.letters.append(letter)
+            now.futures.append(future)
             now.targets.append(target)
-        await asyncio.sleep(0)  # What filled a batch can leave.
+        await asyncio.sleep(0)  # Lets the producer send full batches.
+
+    async def _hand_over(self, letter: Letter, target: str) -> SendFuture:
+        """Give a letter's copy to the producer; waits only if its buffer is full."""
+        producer, to = self._producer, self._partition(letter, target)
+        key, value, copy = letter.key, letter.value, self._copy_headers(letter)
+        future = producer.send_now(target, value, key=key, headers=copy, partition=to)
+        if future is None:
+            future = await producer.send(target, value, key=key, headers=copy, partition=to)
+        return future
 
     async def _settle(self, under_way: _UnderWay) -> None:
-        """Wait until copies are durable and note them; raise the first that failed."""
+        """Wait until copies are durable and record them in the ledger.
+
+        Raises the first error that does not concern only one record or target.
+        """
         failed: BaseException | None = None
         written: list[int] = []
-        for offset, delivery, target in zip(
-            under_way.offsets, under_way.deliveries, under_way.targets, strict=True
+        for letter, future, target in zip(
+            under_way.letters, under_way.futures, under_way.targets, strict=True
         ):
-            if not delivery.done():
-                with suppress(KafkaError):  # It is looked at below, as all are.
-                    await delivery
-            error = delivery.exception()
+            error = await _outcome(future)
+            if isinstance(error, OF_ONE_BATCH):
+                error = await self._send_alone(letter, target)
             if error is None:
-                written.append(offset)
+                written.append(letter.offset)
                 self.done.sent[target] += 1
+            elif isinstance(error, OF_ONE_TARGET):
+                self._refuse(under_way.partition, letter.offset, target, _said(error))
             else:
                 failed = failed or error
         if written:
@@ -253,27 +314,55 @@ class Redrive:
         if failed is not None:
             raise failed
 
-    async def _check(self, targets: Iterable[str]) -> None:
-        """That every target exists, asked once for each."""
-        for target in set(targets).difference(self._partitions):
-            described = (await describe_topics(self._queue.cluster, [target]))[target]
-            if not isinstance(described, TopicDescription):
-                if isinstance(described, UnknownTopicOrPartition) and self._options.to == "own":
-                    raise UnknownTopicOrPartition(
-                        f"topic {target!r} does not exist, so no worker of this group reads it: "
-                        "start the worker once, or send back to the original topic "
-                        "(--to original)"
-                    )
+    async def _send_alone(self, letter: Letter, target: str) -> BaseException | None:
+        """Send a letter again in a batch of its own; returns the error, or None.
+
+        A broker refuses a batch as a whole, so other letters of the batch fail with a bad one.
+        """
+        await self._producer.flush()
+        future = await self._hand_over(letter, target)
+        return await _outcome(future)
+
+    def _refuse(self, partition: int, offset: int, target: str, reason: str) -> None:
+        self.done.refused.add(target[:NAME_CHARACTERS_MAX], reason, partition, offset)
+
+    async def _check(self, targets: Iterable[str | None]) -> None:
+        """Query new target topics; raises errors that do not concern only one target."""
+        wanted = {target for target in targets if target is not None}
+        new = [name for name in wanted.difference(self._partitions) if is_topic_name(name)]
+        if not new:
+            return
+        if len(self._partitions) + len(new) > TARGETS_KNOWN_MAX:
+            self._partitions.clear()
+            new = [name for name in wanted if is_topic_name(name)]
+        answers = await describe_topics(self._queue.cluster, new, operation="WRITE")
+        for name, described in answers.items():
+            if isinstance(described, TopicDescription):
+                self._partitions[name] = described.partition_count
+            elif isinstance(described, OF_ONE_TARGET):
+                self._partitions[name] = self._why_not(name, described)
+            else:
                 raise described
-            self._partitions[target] = described.partition_count
+
+    def _why_not(self, target: str, error: KafkaError) -> str:
+        if not isinstance(error, UnknownTopicOrPartition):
+            return _said(error)
+        if self._options.to == "own":
+            return (
+                f"topic {target!r} does not exist, so no worker of this group reads it: "
+                "start the worker once, or send back to the original topic (--to original)"
+            )
+        return f"topic {target!r} does not exist any more"
 
     def _partition(self, letter: Letter, target: str) -> int | None:
-        """In its topic the record goes to its partition, whatever its producer chose it by."""
+        """The record's original partition if it goes to its original topic; None otherwise."""
         if self._options.to == "own":
             return None
         origin = letter.story.origin
-        assert origin is not None, "what has no origin is not chosen"
-        return origin.partition if 0 <= origin.partition < self._partitions[target] else None
+        assert origin is not None, "a letter without an origin is not selected"
+        count = self._partitions[target]
+        assert isinstance(count, int), "no letter is sent to a refused target"
+        return origin.partition if 0 <= origin.partition < count else None
 
     def _copy_headers(self, letter: Letter) -> list[Header]:
         redrive_id = letter.redrive_id
@@ -282,20 +371,33 @@ class Redrive:
         return sent_back_headers(letter, redrive_id)
 
 
+def _said(error: KafkaError) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def sent_back_headers(letter: Letter, redrive_id: str) -> list[Header]:
-    """The application's headers, and a story that goes on: the same origin, no failures."""
+    """Headers of a copy: the application's, and the story with no failures and one more redrive."""
     told = letter.told
     if not letter.tells_story:
         story = letter.story
-        assert story.origin is not None, "what has no origin is not chosen"
-        again = replace(
+        assert story.origin is not None, "a letter without an origin is not selected"
+        redriven_story = replace(
             story, failures=0, due_ms=None, redrives=story.redrives + 1, redrive_id=redrive_id
         )
-        return [*letter.headers, *story_headers(again, story.origin)]
-    # Hot: what a worker wrote is handed on as it is; who reads it believes nothing anyway.
+        return [*letter.headers, *story_headers(redriven_story, story.origin)]
+    # Hot path: headers that a worker wrote are copied without parsing.  Their readers validate
+    # them anyway (`records.story_headers`).
     return [
         *letter.headers,
         *[(name, told[name]) for name in HANDED_ON if name in told],
         (REDRIVES, b"%d" % (letter.redrives + 1)),
         (REDRIVE_ID, redrive_id.encode()),
     ]
+
+
+async def _outcome(future: SendFuture) -> BaseException | None:
+    """Wait until a copy is durable or refused; returns the error, or None."""
+    if not future.done():
+        with suppress(KafkaError):  # Returned below.
+            await future
+    return future.exception()

@@ -1,4 +1,4 @@
-"""Which letters are meant: every condition that is set must hold."""
+"""The selection of dead letters by conditions, all of which must hold."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from fnmatch import fnmatchcase
 
 from sharegroup.worker.dead_letters.expression import Expression
 from sharegroup.worker.dead_letters.letter import Letter
+from sharegroup.worker.decisions.reasons import DeadLetterReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Conditions; None, or an empty one, asks for nothing."""
+    """Conditions for dead letters; a condition that is None or empty matches every letter."""
 
     error_class: str | None = None
-    """``TimeoutError``, with its module, or a pattern as ``psycopg.*``."""
-    reason: str | None = None
+    """``TimeoutError``, also with its module, or a pattern such as ``psycopg.*``."""
+    reason: DeadLetterReason | str | None = None
     group: str | None = None
     handler: str | None = None
     since_ms: int | None = None
-    """Buried at this time or later, in milliseconds since 1970."""
+    """Written at this time or later, in milliseconds since 1970."""
     until_ms: int | None = None
-    """Buried before this time."""
+    """Written before this time, in milliseconds since 1970."""
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    """Own headers that must be there; None: with whatever content."""
+    """Required headers of the application; a content of None matches any content."""
     where: Expression | None = None
     places: frozenset[tuple[int, int]] = frozenset()
-    """Partition and offset of single letters."""
+    """Partition and offset of each selected letter."""
     redriven: bool | None = None
-    """Whether it was sent back before."""
+    """Whether the letter was redriven before."""
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing is asked for."""
-        return all(getattr(self, one.name) == one.default for one in fields(self))
+        """Whether there are no conditions, so every letter matches."""
+        return all(getattr(self, condition.name) == condition.default for condition in fields(self))
 
     def matches(self, letter: Letter, *, redriven: bool) -> bool:
-        """Whether all conditions hold; the cheap ones are asked first."""
+        """Whether all conditions hold.  Cheap conditions are checked first."""
         return (
             (self.redriven is None or self.redriven == redriven)
             and (not self.places or (letter.partition, letter.offset) in self.places)
@@ -57,12 +58,13 @@ EVERYTHING = Selection()
 
 
 def _is_of_class(letter: Letter, pattern: str) -> bool:
-    """By the whole name or its last part, as people say it."""
+    """Whether the pattern matches the full class name or its last part."""
     name = letter.death.error_class
     return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
 
 
 def _has(letter: Letter, name: str, content: bytes | None) -> bool:
     return any(
-        one == name and (content is None or found == content) for one, found in letter.headers
+        header_name == name and (content is None or header_content == content)
+        for header_name, header_content in letter.headers
     )

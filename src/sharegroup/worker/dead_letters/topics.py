@@ -1,20 +1,20 @@
-"""What must exist for the dead letters of a route: topics, and settings of its group."""
+"""The topics and group settings that the dead letters of a route require."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter, topic_of
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import seconds
 
 RETENTION_FOR_EVER = "-1"
 LETTER_BYTES_MAX = 16 * 1024 * 1024
-"""A record that its own topic took must fit here with all that is said of it."""
+"""Large enough for a record that its own topic accepted and the headers of its letter."""
 
 
 class DeclaredTopic(NamedTuple):
-    """A topic that a route needs."""
+    """A topic that the dead letters of a route require."""
 
     name: str
     partitions: int
@@ -22,13 +22,13 @@ class DeclaredTopic(NamedTuple):
 
 
 def letters_topic(route: Route) -> str | None:
-    """The topic that the worker itself writes this route's letters to."""
+    """The topic to which the worker writes this route's letters; None if it writes none."""
     letters = route.dead_letter
     return topic_of(letters, route.group) if isinstance(letters, DeadLetter) else None
 
 
 def topics_of(route: Route) -> list[DeclaredTopic]:
-    """What the letters of this route need to exist."""
+    """The topics that the dead letters of this route require."""
     match route.dead_letter:
         case None:
             return []
@@ -36,7 +36,7 @@ def topics_of(route: Route) -> list[DeclaredTopic]:
             return [DeclaredTopic(topic, 1, {"errors.deadletterqueue.group.enable": "true"})]
         case DeadLetter() as letters:
             name = letters_topic(route)
-            assert name is not None, "a worker's letters have a topic"
+            assert name is not None, "a DeadLetter always has a topic"
             kept = letters.retention
             milliseconds = RETENTION_FOR_EVER if kept is None else str(round(seconds(kept) * 1000))
             configs = {
@@ -48,7 +48,7 @@ def topics_of(route: Route) -> list[DeclaredTopic]:
 
 
 def group_configs_of(route: Route) -> dict[str, str]:
-    """What the group must be told, for the broker to write its letters, copies and all."""
+    """The group settings with which the broker writes letters that include the records."""
     if isinstance(route.dead_letter, BrokerDeadLetter):
         return {
             "errors.deadletterqueue.topic.name": route.dead_letter.topic,

@@ -1,4 +1,4 @@
-"""How a batch handler's end becomes one end for each of its records.
+"""Derives the end of each record from the end of a batch handler.
 
     returns nothing, or anything else            all are done
     returns a list with exceptions in it, as     those failed, the others are done
@@ -6,7 +6,7 @@
     raises SomeFailed({3: error})                the fourth failed, the others are done
     raises anything else                         all failed, each by its own retry policy
 
-What was decided by hand, ``records[3].reject()``, stands in any case.
+An explicit decision, such as ``records[3].reject()``, takes precedence in every case.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from sharegroup.worker.records.outcomes import SomeFailed
 
 Ends = Sequence[BaseException | None]
-"""One for each record; None: done."""
+"""One entry for each record: its error, or None if it is done."""
 
 
 def ends_of_returned(returned: object, count: int) -> Ends:
-    """What a batch handler of ``count`` records said by returning this."""
+    """Return the ends of ``count`` records whose batch handler returned ``returned``."""
     if not isinstance(returned, list | tuple):
         return (None,) * count
-    ends = tuple(one if isinstance(one, BaseException) else None for one in returned)
+    ends = tuple(entry if isinstance(entry, BaseException) else None for entry in returned)
     if all(end is None for end in ends):
         return (None,) * count
     if len(ends) == count:
@@ -36,7 +36,7 @@ def ends_of_returned(returned: object, count: int) -> Ends:
 
 
 def ends_of_raised(error: BaseException, count: int) -> Ends:
-    """What a batch handler of ``count`` records said by raising this."""
+    """Return the ends of ``count`` records whose batch handler raised ``error``."""
     if not isinstance(error, SomeFailed):
         return (error,) * count
     if all(0 <= index < count for index in error.errors):

@@ -1,12 +1,12 @@
-"""What becomes of a record: the one place where that is decided.
+"""Decides the outcome of each record; the only place where this is decided.
 
-`before_run` looks at a delivery before its handler is called, `decide` at how the handler ended.
-Both are pure; the rules are the table «What becomes of a record» in docs/worker.md, row by row.
-The number of a row stands beside its rule.
+`before_run` decides before the handler is called, `decide` after the handler has ended.  Both are
+pure.  The rules are the rows of the table «What becomes of a record» in docs/worker.md; a comment
+at each rule has the number of its row.
 
-Two budgets are kept apart.  ``story.failures`` counts runs that failed, over all retries, and
-`Retry.attempts` bounds it.  ``delivery_count`` is the broker's, and grows with each crash and each
-release; the group's ``share.delivery.count.limit`` bounds that.
+There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
+is `Retry.max_attempts`.  ``delivery_count`` is counted by the broker and grows with each crash and
+each release; its limit is the group's ``share.delivery.count.limit``.
 """
 
 from __future__ import annotations
@@ -15,22 +15,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sharegroup.worker.decisions.messages import class_name, message_of
-from sharegroup.worker.decisions.reasons import (
-    ATTEMPTS_EXHAUSTED,
-    DELIVERIES_EXHAUSTED,
-    NOT_RETRIED,
-    REJECTED,
-    UNREADABLE,
-)
+from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
-from sharegroup.worker.declared.retry import Retry
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
 from sharegroup.worker.records.story import Attempt, Story
 
 ATTEMPTS_KEPT = 20
-"""The last failed runs that a story remembers; it counts all of them."""
+"""The number of failed runs that a story keeps, the latest ones; it counts all of them."""
 MESSAGE_CHARACTERS_MAX = 500
 
 ACCEPT = Accept()
@@ -38,9 +32,12 @@ GIVE_BACK = GiveBack()
 
 
 def before_run(story: Story, *, delivery_count: int, delivery_limit: int) -> Bury | None:
-    """None: run it.  ``delivery_limit`` is the group's."""
+    """Decide before a run: None to run the record, or Bury if its deliveries are exhausted.
+
+    ``delivery_limit`` is the delivery count from which the group's records are not run.
+    """
     if delivery_count >= delivery_limit:
-        return Bury(story, DELIVERIES_EXHAUSTED)  # 13
+        return Bury(story, DeadLetterReason.DELIVERIES_EXHAUSTED)  # 13
     return None
 
 
@@ -54,11 +51,10 @@ def decide(
     holding_allowed_seconds: float,
     member: str = "",
 ) -> Step:
-    """What to do with a record whose handler raised ``error``, or returned.
+    """Decide the step for a record whose handler raised ``error``; None if it returned.
 
-    ``now_ms`` is the time since 1970, ``chance`` a number in [0, 1) for the jitter; a delay of at
-    most ``holding_allowed_seconds`` may be waited for here, under the record's lock, and with 0
-    none at all.
+    ``now_ms`` is the time since 1970; ``chance`` is a number in [0, 1) for the jitter.  A record is
+    held, under its lock, for a delay of at most ``holding_allowed_seconds``; 0 forbids holding.
     """
     if error is None:
         return ACCEPT  # 1
@@ -68,13 +64,13 @@ def decide(
         return GIVE_BACK  # 3
     if isinstance(error, UnreadablePayload):
         return _unreadable(route, error, story)
-    failed = _with_failure(story, error, now_ms=now_ms, member=member)
+    failed = _with_failure(story, error, route, now_ms=now_ms, member=member)
     if isinstance(error, Reject):
-        return Bury(failed, REJECTED, error)  # 2
+        return Bury(failed, DeadLetterReason.REJECTED, error)  # 2
     if retry is None or not (isinstance(error, RetryAfter) or retry.applies_to(error)):
-        return Bury(failed, NOT_RETRIED, error)  # 7, 8, 9
-    if failed.failures >= retry.attempts:
-        return Bury(failed, ATTEMPTS_EXHAUSTED, error)  # 6
+        return Bury(failed, DeadLetterReason.NOT_RETRIED, error)  # 7, 8, 9
+    if failed.failures >= retry.max_attempts:
+        return Bury(failed, DeadLetterReason.ATTEMPTS_EXHAUSTED, error)  # 6
     if isinstance(error, RetryAfter):
         delay = error.delay_seconds  # 4
     else:
@@ -86,22 +82,22 @@ def decide(
 
 
 def decisive(error: BaseException, retry: Retry | None) -> BaseException:
-    """Of a group of exceptions, as a TaskGroup raises, the one that decides: the gravest.
+    """Return the exception that decides; of a group, as a TaskGroup raises, the gravest.
 
-    A Reject, else a failure that is not tried again, else one that is, else a RetryAfter (the
-    longest), else a Release; the first of equals.
+    The order of precedence is: a Reject, a failure that is not retried, a failure that is retried,
+    the RetryAfter with the longest delay, a Release.  Among equals the first one decides.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    return min(_leaves(error), key=lambda one: _gravity(one, retry))
+    return min(_leaves(error), key=lambda leaf: _gravity(leaf, retry))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for one in group.exceptions:
-        if isinstance(one, BaseExceptionGroup):
-            yield from _leaves(one)
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
         else:
-            yield one
+            yield error
 
 
 def _gravity(error: BaseException, retry: Retry | None) -> tuple[int, float]:
@@ -119,22 +115,27 @@ def _gravity(error: BaseException, retry: Retry | None) -> tuple[int, float]:
 
 
 def _unreadable(route: Route, error: UnreadablePayload, story: Story) -> Step:
-    """No run, so no failed run: the bytes will not be others next time."""
+    """Decide about a payload that cannot be decoded.
+
+    It is neither retried nor counted as a failed run, because the bytes will not change.
+    """
     match route.unreadable:
-        case "dead_letter":
-            return Bury(story, UNREADABLE, error)  # 10
-        case "reject":
-            return Bury(story, UNREADABLE, error, is_kept=False)  # 11
-        case "release":
+        case OnUnreadable.DEAD_LETTER:
+            return Bury(story, DeadLetterReason.UNREADABLE, error)  # 10
+        case OnUnreadable.REJECT:
+            return Bury(story, DeadLetterReason.UNREADABLE, error, is_kept=False)  # 11
+        case OnUnreadable.RELEASE:
             return GIVE_BACK  # 12
 
 
-def _with_failure(story: Story, error: BaseException, *, now_ms: int, member: str) -> Story:
+def _with_failure(
+    story: Story, error: BaseException, route: Route, *, now_ms: int, member: str
+) -> Story:
     attempt = Attempt(
         number=story.failures + 1,
         at_ms=now_ms,
         error=class_name(error),
-        message=message_of(error, MESSAGE_CHARACTERS_MAX),
+        message=message_of(error, MESSAGE_CHARACTERS_MAX, route.redaction),
         member=member,
     )
     attempts = (*story.attempts, attempt)[-ATTEMPTS_KEPT:]

@@ -1,37 +1,55 @@
-"""Why a record is among the dead letters: one word for each way there.
+"""The reasons why a record becomes a dead letter, one word for each.
 
-`decide` and the runner choose one of these; `sharegroup dlq list --reason` filters by them.  A
-letter that the broker wrote says it in Kafka's own sentences, which are read as the same words.
+`decide` and the runner choose one of these; `sharegroup dlq list --reason` filters by them.  Dead
+letters that the broker wrote have Kafka's sentences instead, which map to the same words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
-REJECTED = "rejected"
-ATTEMPTS_EXHAUSTED = "attempts-exhausted"
-NOT_RETRIED = "not-retried"
-UNREADABLE = "unreadable"
-DELIVERIES_EXHAUSTED = "deliveries-exhausted"
-UNROUTED = "unrouted"
-DAMAGED = "damaged"
-UNKNOWN = "unknown"
 
-REASONS: Mapping[str, str] = {
-    REJECTED: "The handler raised Reject.",
-    ATTEMPTS_EXHAUSTED: "It failed as often as its retry policy allows.",
-    NOT_RETRIED: "It failed with an error that its retry policy does not try again.",
-    UNREADABLE: "Its bytes are not what the handler takes.",
-    DELIVERIES_EXHAUSTED: "It was delivered as often as the group allows, and never finished.",
-    UNROUTED: "The group has no handler for the topic that it came from.",
-    DAMAGED: "The broker could not read it from the log.",
-    UNKNOWN: "The letter does not say, or in words that are not known here.",
+class DeadLetterReason(StrEnum):
+    """Why a record is a dead letter; `REASONS` has a sentence for each member."""
+
+    REJECTED = "rejected"
+    ATTEMPTS_EXHAUSTED = "attempts-exhausted"
+    NOT_RETRIED = "not-retried"
+    UNREADABLE = "unreadable"
+    DELIVERIES_EXHAUSTED = "deliveries-exhausted"
+    UNROUTED = "unrouted"
+    DAMAGED = "damaged"
+    UNKNOWN = "unknown"
+    """The dead letter has no reason, or one that this version does not know."""
+
+    @classmethod
+    def of(cls, text: str) -> DeadLetterReason:
+        """Return the reason that a dead letter names, or UNKNOWN."""
+        return cls(text) if text in cls.__members__.values() else cls.UNKNOWN
+
+
+REASONS: Mapping[DeadLetterReason, str] = {
+    DeadLetterReason.REJECTED: "The handler raised Reject.",
+    DeadLetterReason.ATTEMPTS_EXHAUSTED: "The record failed as often as its retry policy allows.",
+    DeadLetterReason.NOT_RETRIED: (
+        "The record failed with an error that its retry policy does not retry."
+    ),
+    DeadLetterReason.UNREADABLE: "The value of the record cannot be decoded for its handler.",
+    DeadLetterReason.DELIVERIES_EXHAUSTED: (
+        "The record reached its group's delivery count limit without success."
+    ),
+    DeadLetterReason.UNROUTED: "The group has no handler for the topic of the record.",
+    DeadLetterReason.DAMAGED: "The broker could not read the record from the log.",
+    DeadLetterReason.UNKNOWN: (
+        "The dead letter has no reason, or one that this version does not know."
+    ),
 }
-"""Every reason, and the sentence that a letter has beside it."""
+"""All reasons, with the sentence that a dead letter contains for each."""
 
-OF_THE_BROKER: Mapping[str, str] = {
-    "Offset rejected by client.": REJECTED,
-    "Offset delivery count exceeded the threshold.": DELIVERIES_EXHAUSTED,
-    "Offset could not be read from the log.": DAMAGED,
+OF_THE_BROKER: Mapping[str, DeadLetterReason] = {
+    "Offset rejected by client.": DeadLetterReason.REJECTED,
+    "Offset delivery count exceeded the threshold.": DeadLetterReason.DELIVERIES_EXHAUSTED,
+    "Offset could not be read from the log.": DeadLetterReason.DAMAGED,
 }
-"""What `__dlq.errors.message` says in the broker's letters; the third is our broker's."""
+"""Values of `__dlq.errors.message` in dead letters of brokers; only our broker writes the third."""

@@ -1,53 +1,56 @@
-"""What is done with a record after its handler ended: decided by `decide`, done by `running`.
+"""The steps that end a handler run: `decide` chooses one, and `running.settlement` carries it out.
 
-Accept       acknowledged as done
-GiveBack     released: delivered again, to anyone
-Hold         stays locked here, renewed, and runs again; its worker slot is free
-Postpone     written to a retry topic; accepted when that is acknowledged
-Bury         written to the dead letters; rejected when that is acknowledged
+Accept       the record is accepted
+GiveBack     the record is released, and so delivered again to any member
+Hold         the record stays locked here and runs again; its worker slot is free meanwhile
+Postpone     the record is written to a retry topic, and accepted when the write is acknowledged
+Bury         the record is written to the dead letters, and rejected when that is acknowledged
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.records.story import Story
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Done."""
+    """Accept the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Not done, here and now."""
+    """Release the record, so that it is delivered again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Run it again at ``story.due_ms``, from here."""
+    """Hold the record under its lock, and run it again in this process at ``story.due_ms``."""
 
     story: Story
 
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """Run it again at ``story.due_ms``, from anywhere."""
+    """Write the record to a retry topic; any worker runs it again at ``story.due_ms``."""
 
     story: Story
 
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Never run it again."""
+    """Reject the record and, if ``is_kept``, write it to the dead letters; it never runs again."""
 
     story: Story
-    reason: str
-    """One of the words of `sharegroup.worker.decisions.reasons`."""
+    reason: DeadLetterReason
     error: BaseException | None = None
     is_kept: bool = True
-    """False: rejected, and written nowhere, whatever the dead letters are (``unreadable``)."""
+    """False if it is rejected without a dead letter, even if the route has a dead-letter topic.
+
+    Used for ``unreadable="reject"``.
+    """
 
 
 Step = Accept | GiveBack | Hold | Postpone | Bury

@@ -1,130 +1,191 @@
-"""Changes carried out, and what is made when a worker starts.
+"""Applies changes to a cluster, and prepares it when a worker starts.
 
-Many workers of one application start at one moment, so whatever is made here may have been made
-by another one a millisecond ago: a topic that exists already is a topic that was made.
+Workers of one application often start at the same time, so another worker may create a topic first.
+A topic that exists already therefore counts as created.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sharegroup.client.admin import AdminClient
-from sharegroup.client.admin_types import (
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
     BROKER_DEFAULT,
+    AclOperation,
     AlterConfig,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
-from sharegroup.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
+from sharegroup.errors import (
+    InvalidReplicationFactor,
+    KafkaError,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
-from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, Kind, changes
+from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes
+from sharegroup.worker.infrastructure.rights import needed as needed_rights
+from sharegroup.worker.infrastructure.rights import refusal
 from sharegroup.worker.infrastructure.wanted import wanted
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
 
 
-SETTABLE = (Kind.MISSING, Kind.DRIFT)
+SETTABLE = (ChangeKind.MISSING, ChangeKind.DRIFT)
 
 
 class Applied(NamedTuple):
-    """A change and what became of it; ``error`` None: done."""
+    """A change and its result; ``error`` is None if it was made."""
 
     change: Change
     error: KafkaError | None
 
 
 async def plan(app: Application, admin: AdminClient, *, former: Iterable[str] = ()) -> list[Change]:
-    """What to change so that the cluster is as the application's routes declare.
+    """Determine the changes that make the cluster match the application's declarations.
 
-    ``former``: groups that it does not have any more, whose topics are listed as surplus.
+    ``former`` has groups that are no longer declared, whose topics are listed as surplus.
     """
-    needed = wanted(app.route_list, app.topic_list)
+    needed = wanted(app.route_list, app.topic_list, app.replication)
     return changes(needed, await found(admin, needed, former=former))
 
 
 async def apply(
-    admin: AdminClient, some: Sequence[Change], *, prune: bool = False
+    admin: AdminClient, planned: Sequence[Change], *, prune: bool = False
 ) -> list[Applied]:
-    """Carry out what can be; nothing is deleted without ``prune``."""
+    """Make the changes that are possible; deletes topics only with ``prune``."""
     done: list[Applied] = []
-    created = [one for one in some if one.topic is not None]
+    created = [difference for difference in planned if difference.topic is not None]
     if created:
         done += await _create(admin, created)
         await visible(admin, [change for change, error in done if error is None])
-    grown = [one for one in some if one.setting == PARTITIONS and one.kind is Kind.DRIFT]
+    grown = [
+        difference
+        for difference in planned
+        if difference.setting == PARTITIONS and difference.kind is ChangeKind.DRIFT
+    ]
     if grown:
-        counts = {one.name: int(one.wanted or 0) for one in grown}
+        counts = {difference.name: int(difference.wanted or 0) for difference in grown}
         results = await admin.create_partitions(counts)
-        done += [Applied(one, results[one.name]) for one in grown]
+        done += [Applied(difference, results[difference.name]) for difference in grown]
     for resource in (ResourceType.TOPIC, ResourceType.GROUP):
         # Topics first: a group's dead-letter topic must allow it before the group names it.
-        done += await _set(admin, resource, some)
-    deleted = [one for one in some if one.kind is Kind.SURPLUS]
+        done += await _set(admin, resource, planned)
+    deleted = [difference for difference in planned if difference.kind is ChangeKind.SURPLUS]
     if deleted and prune:
-        gone = await admin.delete_topics([one.name for one in deleted])
-        done += [Applied(one, _unless(gone[one.name], UnknownTopicOrPartition)) for one in deleted]
+        deletions = await admin.delete_topics([difference.name for difference in deleted])
+        done += [
+            Applied(difference, _unless(deletions[difference.name], UnknownTopicOrPartition))
+            for difference in deleted
+        ]
     await visible(admin, [change for change, error in done if error is None])
     return done
 
 
-async def prepare(app: Application, admin: AdminClient) -> list[Change]:
-    """Make what is missing, tell of what differs; what was made.
+async def prepare(
+    app: Application, admin: AdminClient, *, only_sends: bool = False
+) -> list[Change]:
+    """Create missing topics and settings, report differences, and return the changes made.
 
-    Raises the error of a topic that can't be made, because its handler would wait for ever.
-    A setting that can't be read or made is told of and left alone.
+    Raises the error of a topic that cannot be created, because its handler would wait forever.
+    A setting that cannot be read or set is reported and left alone.  So are topics that this user
+    may neither see nor create, if the application ``only_sends``.
     """
-    needed = wanted(app.route_list, app.topic_list)
-    there = await found(admin, needed)
-    every = [one for one in changes(needed, there) if one.kind is not Kind.SURPLUS]
-    for one in every:
-        if one.kind is not Kind.MISSING:
-            _tell(app, "infrastructure.drift", one)
+    needed = wanted(app.route_list, app.topic_list, app.replication)
+    existing = await found(admin, needed)
+    differences = [
+        difference
+        for difference in changes(needed, existing)
+        if difference.kind is not ChangeKind.SURPLUS
+    ]
+    for change in differences:
+        if change.is_impossible:
+            raise InvalidReplicationFactor(str(change))
+        if change.kind not in (ChangeKind.MISSING, ChangeKind.UNKNOWN):
+            _tell(app, "infrastructure.drift", change)
+    _tell_unknown(app, [change for change in differences if change.kind is ChangeKind.UNKNOWN])
     made = []
-    for change, error in await apply(admin, [one for one in every if one.kind is Kind.MISSING]):
+    unseen: list[Change] = []
+    for change, error in await apply(
+        admin, [difference for difference in differences if difference.kind is ChangeKind.MISSING]
+    ):
         if error is None:
             made.append(change)
             _tell(app, "infrastructure.created", change)
+        elif isinstance(error, TopicAuthorizationFailed) and change.topic is not None:
+            unseen.append(replace(change, kind=ChangeKind.UNKNOWN, why=str(error)))
         elif change.topic is not None:
             raise error
         else:
             _tell(app, "infrastructure.drift", change, error)
+    if only_sends:
+        _tell_unknown(app, unseen)
+    elif unseen:
+        raise await _not_created(app, admin, unseen)
     return made
 
 
-async def _create(admin: AdminClient, some: Sequence[Change]) -> list[Applied]:
+async def _not_created(
+    app: Application, admin: AdminClient, planned: Sequence[Change]
+) -> KafkaError:
+    """The error for topics that this user may not create: missing, or not visible."""
+    described = await admin.describe_topics([change.name for change in planned])
+    for change in planned:
+        if isinstance(described[change.name], UnknownTopicOrPartition):
+            return TopicAuthorizationFailed(change.why)
+    rights = needed_rights(app.route_list)
+    missing = {
+        refused.name: rights.get(refused.name, frozenset({AclOperation.READ}))
+        for refused in planned
+    }
+    return TopicAuthorizationFailed(refusal(missing, admin.principal, or_create=True))
+
+
+async def _create(admin: AdminClient, planned: Sequence[Change]) -> list[Applied]:
     new = [
         NewTopic(
             topic.name,
             num_partitions=topic.partitions or BROKER_DEFAULT,
+            replication_factor=topic.replication.replication_factor or BROKER_DEFAULT,
             configs=topic.configs,
         )
-        for topic in (one.topic for one in some)
+        for topic in (change.topic for change in planned)
         if topic is not None
     ]
     results = await admin.create_topics(new)
-    return [Applied(one, _unless(results[one.name], TopicAlreadyExists)) for one in some]
+    return [
+        Applied(change, _unless(results[change.name], TopicAlreadyExists)) for change in planned
+    ]
 
 
-async def _set(admin: AdminClient, resource: ResourceType, some: Sequence[Change]) -> list[Applied]:
-    """Set settings of topics or of groups, each for itself.
+async def _set(
+    admin: AdminClient, resource: ResourceType, planned: Sequence[Change]
+) -> list[Applied]:
+    """Set configs of topics or of groups, one by one where necessary.
 
-    A request sets all settings of one topic or none, and what is wrong with one must not keep
-    the others from being set.
+    A request sets all configs of a resource or none.  An invalid config must not prevent the others
+    from being set, so after an error they are set in separate requests.
     """
     by_name: dict[str, list[Change]] = {}
-    for one in some:
-        if one.is_setting and one.kind in SETTABLE and one.resource == resource.name.lower():
-            by_name.setdefault(one.name, []).append(one)
+    for change in planned:
+        if (
+            change.is_setting
+            and change.kind in SETTABLE
+            and change.resource == resource.name.lower()
+        ):
+            by_name.setdefault(change.name, []).append(change)
     done: list[Applied] = []
-    for one, error in await _set_together(admin, resource, by_name) if by_name else ():
-        if error is not None and len(by_name[one.name]) > 1:
-            done += await _set_together(admin, resource, {one.name: [one]})
+    for change, error in await _set_together(admin, resource, by_name) if by_name else ():
+        if error is not None and len(by_name[change.name]) > 1:
+            done += await _set_together(admin, resource, {change.name: [change]})
         else:
-            done.append(Applied(one, error))
+            done.append(Applied(change, error))
     return done
 
 
@@ -134,20 +195,28 @@ async def _set_together(
     results = await admin.incremental_alter_configs(
         {
             ConfigResource(resource, name): [
-                AlterConfig(one.setting or "", one.wanted) for one in ones
+                AlterConfig(change.setting or "", change.wanted) for change in settings
             ]
-            for name, ones in by_name.items()
+            for name, settings in by_name.items()
         }
     )
     return [
-        Applied(one, results[ConfigResource(resource, name)])
-        for name, ones in by_name.items()
-        for one in ones
+        Applied(change, results[ConfigResource(resource, name)])
+        for name, settings in by_name.items()
+        for change in settings
     ]
 
 
 def _unless(error: KafkaError | None, fine: type[KafkaError]) -> KafkaError | None:
     return None if isinstance(error, fine) else error
+
+
+def _tell_unknown(app: Application, planned: Sequence[Change]) -> None:
+    """Report unknown resources in one event, because limited rights are not a problem."""
+    if planned and app.events.wants("infrastructure.unknown"):
+        names = ", ".join(f"{change.resource} {change.name}" for change in planned)
+        details = {"of": names, "why": planned[0].why}
+        app.events.tell(Event("infrastructure.unknown", details=details))
 
 
 def _tell(app: Application, name: str, change: Change, error: KafkaError | None = None) -> None:

@@ -1,96 +1,125 @@
-"""The difference between what routes need and what a cluster has, as a list of changes.
+"""Compares what routes require with what a cluster has; the result is a list of changes.
 
-Pure: `found` asked the cluster, `applying` carries out.  What nobody declared is not looked at,
-and what is declared is never taken away from: a topic with more partitions than declared is a
-line that says so, because Kafka can't take partitions away and nobody should delete a topic for
-the sake of a number.
+The comparison does no I/O: `asking` queries the cluster, and `applying` carries the changes out.
+
+Settings without a declaration are ignored.  Nothing is ever reduced: a topic with more partitions
+than declared is only reported, because Kafka cannot remove partitions and nobody should delete a
+topic for that.  Replicas of an existing topic are never changed, because that moves its data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sharegroup.client.admin_types import ConfigEntry, ConfigSource
-from sharegroup.worker.declared.names import dead_topic, is_tier_topic, own_topic
-from sharegroup.worker.infrastructure.wanted import Wanted, WantedGroup, WantedTopic
+from sharegroup.client.admin.types import ConfigEntry, ConfigSource
+from sharegroup.errors import KafkaError
+from sharegroup.worker.declarations.names import dead_topic, is_tier_topic, own_topic
+from sharegroup.worker.declarations.replication import MIN_INSYNC, min_insync_of, replicas_of
+from sharegroup.worker.infrastructure.wanted import (
+    RequiredGroup,
+    RequiredInfrastructure,
+    RequiredTopic,
+)
 
 PARTITIONS = "partitions"
+REPLICATION_FACTOR = "replication_factor"
 
 
-class Kind(StrEnum):
-    """What a change means to whoever runs the application."""
+class ChangeKind(StrEnum):
+    """The kind of a change, by what it means to the operator of the application."""
 
     MISSING = "missing"
-    """Was never made: made at the start of a worker, too."""
+    """Does not exist or is not set; the start of a worker creates it, too."""
     DRIFT = "drift"
-    """Is not as declared: changed by `apply`, and by nobody else."""
+    """Differs from the declaration; only `apply` changes it."""
     SURPLUS = "surplus"
-    """Was the application's and is declared no longer: deleted by ``apply --prune``."""
+    """Belongs to the application but is no longer declared; ``apply --prune`` deletes it."""
     REFUSED = "refused"
-    """Can't be made so; a person has to decide."""
+    """Cannot be made as declared; an operator has to decide."""
+    WARNING = "warning"
+    """Matches the declaration, but is less safe than this cluster allows."""
+    UNKNOWN = "unknown"
+    """Not visible to this user, so it is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to change."""
+    """One difference between the declarations and the cluster."""
 
-    kind: Kind
+    kind: ChangeKind
     resource: str
     """``topic`` or ``group``."""
     name: str
     setting: str | None = None
-    """``partitions``, or the name of a config; None: the topic as a whole."""
+    """``partitions``, ``replication_factor`` or a config; None for the whole resource."""
     now: str | None = None
-    """None: it is not there, or is the broker's default that nobody can see."""
+    """The current value; None if it does not exist or is a default that is not visible."""
     wanted: str | None = None
-    """None: the broker's default, or that it is gone."""
+    """The declared value; None for the broker's default or a deletion."""
     why: str = ""
-    topic: WantedTopic | None = None
+    topic: RequiredTopic | None = None
     """The topic to create."""
 
     @property
     def is_setting(self) -> bool:
-        """Whether it is about a config, which can be set."""
-        return self.setting is not None and self.setting != PARTITIONS
+        """Whether the change is about a config, which can be set."""
+        return self.setting is not None and self.setting not in (PARTITIONS, REPLICATION_FACTOR)
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether a missing topic cannot be created as declared."""
+        return (
+            self.kind is ChangeKind.REFUSED
+            and self.setting == REPLICATION_FACTOR
+            and self.now is None
+        )
 
     def __str__(self) -> str:
-        what = f"{self.resource} {self.name}" + (f" {self.setting}" if self.setting else "")
+        subject = f"{self.resource} {self.name}" + (f" {self.setting}" if self.setting else "")
         values = f" ({self.now}; declared: {self.wanted})" if self.setting else ""
-        return f"{what}: {self.kind}{values}" + (f", {self.why}" if self.why else "")
+        return f"{subject}: {self.kind}{values}" + (f", {self.why}" if self.why else "")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTopic:
-    """A topic that is there; ``records`` counts what it holds, where that was asked for."""
+class ExistingTopic:
+    """An existing topic; ``records`` is the number of its offsets, or None if not queried."""
 
     partitions: int
-    configs: Mapping[str, ConfigEntry]
+    configs: Mapping[str, ConfigEntry] | KafkaError
+    """Its configs, or the error if this user may not see them."""
     records: int | None = None
+    replicas: int = 1
+    """The smallest number of replicas of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a cluster has of what the routes need, and of what would be theirs by name."""
+class ExistingInfrastructure:
+    """The topics and groups of a cluster that the routes require or that have their names."""
 
-    topics: Mapping[str, FoundTopic]
-    groups: Mapping[str, Mapping[str, ConfigEntry]]
+    topics: Mapping[str, ExistingTopic]
+    groups: Mapping[str, Mapping[str, ConfigEntry] | KafkaError]
+    """The settings of each group, or the error if this user may not see them."""
+    brokers: int = 1
+    """The number of registered brokers, running or not."""
 
 
-def changes(wanted: Wanted, found: Found) -> list[Change]:
-    """What is to be done, in the order in which it can be done."""
-    every = [
+def changes(wanted: RequiredInfrastructure, found: ExistingInfrastructure) -> list[Change]:
+    """Determine the changes, in the order in which they can be made."""
+    differences = [
         *(change for topic in wanted.topics for change in _topic_changes(topic, found)),
         *(change for group in wanted.groups for change in _group_changes(group, found)),
         *_surplus(wanted, found),
     ]
-    order = list(Kind)
-    return sorted(every, key=lambda one: (one.resource == "group", order.index(one.kind)))
+    order = list(ChangeKind)
+    return sorted(
+        differences, key=lambda change: (change.resource == "group", order.index(change.kind))
+    )
 
 
 def owned_names(groups: Iterable[str], names: Iterable[str]) -> Iterator[str]:
-    """Those of the names that a worker of these groups would have given."""
+    """The names that a worker gives to topics of these groups."""
     ours = tuple(groups)
     for name in names:
         for group in ours:
@@ -99,59 +128,130 @@ def owned_names(groups: Iterable[str], names: Iterable[str]) -> Iterator[str]:
                 break
 
 
-def _topic_changes(topic: WantedTopic, found: Found) -> Iterator[Change]:
-    there = found.topics.get(topic.name)
-    if there is None:
-        count = None if topic.partitions is None else str(topic.partitions)
-        yield Change(
-            Kind.MISSING, "topic", topic.name, wanted=count, why=topic.purpose, topic=topic
-        )
+def _topic_changes(topic: RequiredTopic, found: ExistingInfrastructure) -> Iterator[Change]:
+    existing = found.topics.get(topic.name)
+    if existing is None:
+        yield _missing(topic, found.brokers)
         return
-    declared = topic.partitions or there.partitions
-    grows = there.partitions < declared
-    if grows or (there.partitions > declared and not topic.more_is_fine):
-        why = topic.purpose if grows else "partitions can't be taken away; declare as many"
+    declared = topic.partitions or existing.partitions
+    grows = existing.partitions < declared
+    if grows or (existing.partitions > declared and not topic.more_is_fine):
+        why = (
+            topic.purpose if grows else "partitions cannot be removed; declare the existing number"
+        )
         yield Change(
-            Kind.DRIFT if grows else Kind.REFUSED,
+            ChangeKind.DRIFT if grows else ChangeKind.REFUSED,
             *("topic", topic.name, PARTITIONS),
-            now=str(there.partitions),
+            now=str(existing.partitions),
             wanted=str(topic.partitions),
             why=why,
         )
+    if isinstance(existing.configs, KafkaError):
+        if topic.is_ours:
+            yield from _replica_changes(topic, existing, {}, found.brokers)
+            yield Change(ChangeKind.UNKNOWN, "topic", topic.name, why=str(existing.configs))
+        return
+    if topic.is_ours:
+        yield from _replica_changes(topic, existing, existing.configs, found.brokers)
     for name, value in sorted(topic.configs.items()):
-        entry = there.configs.get(name)
+        entry = existing.configs.get(name)
         if entry is None:
-            why = "the brokers of this cluster know no such setting of a topic"
-            yield Change(Kind.REFUSED, "topic", topic.name, name, None, value, why)
+            why = "the brokers of this cluster have no such topic setting"
+            yield Change(ChangeKind.REFUSED, "topic", topic.name, name, None, value, why)
         elif not same_value(entry.value, value):
-            yield Change(Kind.DRIFT, "topic", topic.name, name, entry.value, value, topic.purpose)
+            yield Change(
+                ChangeKind.DRIFT, "topic", topic.name, name, entry.value, value, topic.purpose
+            )
 
 
-def _group_changes(group: WantedGroup, found: Found) -> Iterator[Change]:
-    there = found.groups[group.group]
+def _missing(topic: RequiredTopic, brokers: int) -> Change:
+    """The change that creates a topic; refused if the cluster has too few brokers."""
+    replicas = replicas_of(topic.replication, brokers)
+    if replicas > brokers:
+        return Change(
+            ChangeKind.REFUSED,
+            *("topic", topic.name, REPLICATION_FACTOR),
+            wanted=str(replicas),
+            why=f"{_brokers(brokers)}; declare a replication_factor of {brokers} or less, or none",
+        )
+    insync = str(min_insync_of(topic.replication, replicas))
+    configs = {MIN_INSYNC: insync, **topic.configs}
+    return Change(
+        ChangeKind.MISSING,
+        *("topic", topic.name),
+        wanted=None if topic.partitions is None else str(topic.partitions),
+        why=f"{topic.purpose}; replicas: {replicas}, {MIN_INSYNC}: {configs[MIN_INSYNC]}",
+        topic=replace(
+            topic,
+            configs=configs,
+            replication=topic.replication._replace(replication_factor=replicas),
+        ),
+    )
+
+
+def _replica_changes(
+    topic: RequiredTopic, there: ExistingTopic, configs: Mapping[str, ConfigEntry], brokers: int
+) -> Iterator[Change]:
+    """Replication that is less safe than declared, or than possible if it is not declared."""
+    declared = topic.replication
+    replicas = replicas_of(declared, brokers)
+    if there.replicas < replicas:
+        yield Change(
+            ChangeKind.WARNING if declared.replication_factor is None else ChangeKind.REFUSED,
+            *("topic", topic.name, REPLICATION_FACTOR),
+            now=str(there.replicas),
+            wanted=str(replicas),
+            why=f"{_brokers(brokers)}; kafka-reassign-partitions adds replicas",
+        )
+    entry = configs.get(MIN_INSYNC)
+    if MIN_INSYNC in topic.configs or entry is None or not (entry.value or "").isdecimal():
+        return
+    insync = min_insync_of(declared, there.replicas)
+    if min(int(entry.value or 0), there.replicas) < insync:
+        is_declared = declared.min_insync_replicas is not None
+        yield Change(
+            ChangeKind.DRIFT if is_declared else ChangeKind.WARNING,
+            *("topic", topic.name, MIN_INSYNC),
+            now=entry.value,
+            wanted=str(insync),
+            why=topic.purpose
+            if is_declared
+            else "records that only one replica confirmed can be lost with its broker",
+        )
+
+
+def _brokers(count: int) -> str:
+    return "the cluster has one broker" if count == 1 else f"the cluster has {count} brokers"
+
+
+def _group_changes(group: RequiredGroup, found: ExistingInfrastructure) -> Iterator[Change]:
+    existing = found.groups[group.group]
+    if isinstance(existing, KafkaError):
+        yield Change(ChangeKind.UNKNOWN, "group", group.group, why=str(existing))
+        return
     for name, value in sorted(group.configs.items()):
-        entry = there.get(name)
+        entry = existing.get(name)
         if entry is None:
             if name not in group.optional:
-                why = "the brokers of this cluster know no such setting of a group"
-                yield Change(Kind.REFUSED, "group", group.group, name, None, value, why)
+                why = "the brokers of this cluster have no such group setting"
+                yield Change(ChangeKind.REFUSED, "group", group.group, name, None, value, why)
         elif not same_value(entry.value, value):
             is_set = entry.source is ConfigSource.GROUP
-            kind = Kind.DRIFT if is_set else Kind.MISSING
+            kind = ChangeKind.DRIFT if is_set else ChangeKind.MISSING
             why = "" if is_set else "not set for this group"
             yield Change(kind, "group", group.group, name, entry.value, value, why)
 
 
-def _surplus(wanted: Wanted, found: Found) -> Iterator[Change]:
+def _surplus(wanted: RequiredInfrastructure, found: ExistingInfrastructure) -> Iterator[Change]:
     declared = {topic.name for topic in wanted.topics}
     for name, topic in sorted(found.topics.items()):
         if name not in declared:
             holds = "" if topic.records is None else f"holds {topic.records:,} records"
-            yield Change(Kind.SURPLUS, "topic", name, now=str(topic.partitions), why=holds)
+            yield Change(ChangeKind.SURPLUS, "topic", name, now=str(topic.partitions), why=holds)
 
 
 def same_value(now: str | None, wanted: str) -> bool:
-    """Whether a setting has this value."""
+    """Whether a setting has this value; the case of ``true`` and ``false`` does not matter."""
     if now is None:
         return False
     return now == wanted or now.lower() == wanted.lower() in ("true", "false")

@@ -1,76 +1,98 @@
-"""What an application's routes need of a cluster: topics, and settings of its share groups.
+"""The topics and share group settings that an application's routes require.
 
-    declared topics    as `App.topic` says
-    handled topics     somebody else's; made if missing, and otherwise left alone
+    declared topics    as declared with `App.topic`
+    handled topics     owned by others; created if missing, and otherwise left alone
     retry topics       `<group>.retry` and its tiers (`retrying.topics`)
     dead letters       with their retention (`dead_letters.topics`)
-    group settings     where a new group begins, that locks may be renewed, how often a record
-                       may be delivered, the broker's dead letters, and what the routes say in
-                       ``group_configs``
+    group settings     where a new group starts, that locks may be renewed, the delivery count
+                       limit, the broker's dead letters, and the ``group_configs`` of the routes
 
-Several routes may share a group, so what they say of it is put together, and must agree.
+Several routes may share a group.  Their declarations are merged and must not contradict each other.
+The number of replicas of a topic depends on the number of brokers (`changes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.dead_letters.topics import group_configs_of
 from sharegroup.worker.dead_letters.topics import topics_of as dead_letter_topics_of
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.declared.topic import Topic
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication
+from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.retrying.topics import topics_of as retry_topics_of
 
 START_FROM = "share.auto.offset.reset"
 RENEWAL = "share.renew.acknowledge.enable"
 DELIVERIES = "share.delivery.count.limit"
 DELIVERIES_WANTED = "10"
-"""As many as Kafka allows.  A record is run in the first few and buried in the next; the rest is
-for processes that die while they bury it (`parts`)."""
+"""The maximum that Kafka allows.  The first deliveries run the handler, and the next one writes the
+dead letter.  The others are a reserve for processes that die while they write it (`parts`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTopic:
-    """A topic that there must be."""
+class RequiredTopic:
+    """A topic that must exist."""
 
     name: str
     purpose: str
-    """For people: what the routes need it for."""
+    """What the routes need it for, as a text for people."""
     partitions: int | None = None
-    """At least so many; None: as many as there are, and at first what the broker makes."""
+    """The minimum; None keeps the existing number, or creates the broker's default."""
     configs: Mapping[str, str] = field(default_factory=dict)
     more_is_fine: bool = False
-    """Nobody declared the number, so whoever gave it more partitions had a reason."""
+    """Whether more partitions are accepted, because their number is not declared."""
+    replication: Replication = NOT_DECLARED
+    is_ours: bool = True
+    """Whether it is compared with its declaration; other topics are only created."""
 
 
 @dataclass(frozen=True, slots=True)
-class WantedGroup:
-    """Settings that a share group must have."""
+class RequiredGroup:
+    """The settings that a share group must have."""
 
     group: str
     configs: Mapping[str, str]
     optional: frozenset[str] = frozenset()
-    """Those of them that an older broker may do without."""
+    """Settings that an older broker may lack."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """All that the routes need."""
+class RequiredInfrastructure:
+    """All topics and group settings that the routes require."""
 
-    topics: tuple[WantedTopic, ...]
-    groups: tuple[WantedGroup, ...]
+    topics: tuple[RequiredTopic, ...]
+    groups: tuple[RequiredGroup, ...]
 
 
-def wanted(routes: Iterable[Route], declared: Iterable[Topic] = ()) -> Wanted:
-    """What these routes need; InvalidConfig where two of them want different things."""
+def wanted(
+    routes: Iterable[Route],
+    declared: Iterable[TopicDeclaration] = (),
+    replication: Replication = NOT_DECLARED,
+) -> RequiredInfrastructure:
+    """Determine the topics and group settings that these routes require.
+
+    Raises InvalidConfig if two of them contradict each other.  ``replication`` applies to topics
+    without a declaration of their own.
+    """
     routes = tuple(routes)
-    topics: dict[str, WantedTopic] = {}
-    said = [WantedTopic(one.name, "declared", one.partitions, one.configs) for one in declared]
-    for one in (*said, *(topic for route in routes for topic in _topics(route))):
-        topics[one.name] = _both(topics[one.name], one) if one.name in topics else one
+    topics: dict[str, RequiredTopic] = {}
+    declared_topics = [
+        RequiredTopic(
+            new.name, "declared", new.partitions, new.configs, replication=new.replication
+        )
+        for new in declared
+    ]
+    for new in (*declared_topics, *(topic for route in routes for topic in _topics(route))):
+        topics[new.name] = _both(topics[new.name], new) if new.name in topics else new
+    topics = {
+        name: replace(topic, replication=topic.replication.over(replication))
+        for name, topic in topics.items()
+    }
     groups: dict[str, dict[str, str]] = {}
     for route in routes:
         settings = groups.setdefault(route.group, {})
@@ -78,43 +100,51 @@ def wanted(routes: Iterable[Route], declared: Iterable[Topic] = ()) -> Wanted:
             if settings.setdefault(name, value) != value:
                 raise InvalidConfig(
                     f"group {route.group!r}: its handlers declare {name} as "
-                    f"{settings[name]!r} and, {route.shape.name}, as {value!r}"
+                    f"{settings[name]!r} and, in handler {route.shape.name}, as {value!r}"
                 )
     optional = frozenset((RENEWAL, DELIVERIES))
-    return Wanted(
+    return RequiredInfrastructure(
         tuple(topics[name] for name in sorted(topics)),
         tuple(
-            WantedGroup(group, configs, optional - _declared(routes, group))
+            RequiredGroup(group, configs, optional - _declared(routes, group))
             for group, configs in sorted(groups.items())
         ),
     )
 
 
-def _topics(route: Route) -> Iterator[WantedTopic]:
+def _topics(route: Route) -> Iterator[RequiredTopic]:
     for name in route.topics:
-        yield WantedTopic(name, f"handled by {route.group}")
+        yield RequiredTopic(name, f"handled by {route.group}", is_ours=False)
     for retry in retry_topics_of(route):
-        yield WantedTopic(
+        yield RequiredTopic(
             retry.name,
             f"retries of {route.group}",
             retry.partitions,
             dict(retry.configs),
             more_is_fine=True,
+            replication=_replication(route.retry),
         )
     for dead in dead_letter_topics_of(route):
-        yield WantedTopic(
+        yield RequiredTopic(
             dead.name,
             f"dead letters of {route.group}",
             dead.partitions,
             dict(dead.configs),
             more_is_fine=isinstance(route.dead_letter, BrokerDeadLetter),
+            replication=_replication(route.dead_letter),
         )
+
+
+def _replication(declaration: Retry | DeadLetter | BrokerDeadLetter | None) -> Replication:
+    if declaration is None or isinstance(declaration, BrokerDeadLetter):
+        return NOT_DECLARED
+    return Replication(declaration.replication_factor, declaration.min_insync_replicas)
 
 
 def _settings(route: Route) -> Iterator[tuple[str, str]]:
     declared = dict(route.group_configs)
     implied = {
-        START_FROM: route.start_from,
+        START_FROM: str(route.start_from),
         RENEWAL: "true",
         DELIVERIES: DELIVERIES_WANTED,
         **group_configs_of(route),
@@ -123,23 +153,28 @@ def _settings(route: Route) -> Iterator[tuple[str, str]]:
 
 
 def _declared(routes: Iterable[Route], group: str) -> frozenset[str]:
-    return frozenset(name for one in routes if one.group == group for name in one.group_configs)
+    return frozenset(
+        name for route in routes if route.group == group for name in route.group_configs
+    )
 
 
-def _both(one: WantedTopic, other: WantedTopic) -> WantedTopic:
-    """A topic that is needed twice: dead letters of two groups, or handled by two."""
-    for name in one.configs.keys() & other.configs.keys():
-        if one.configs[name] != other.configs[name]:
+def _both(first: RequiredTopic, second: RequiredTopic) -> RequiredTopic:
+    """Merge two needs for one topic: the dead letters of two groups, or handled by two."""
+    for name in first.configs.keys() & second.configs.keys():
+        if first.configs[name] != second.configs[name]:
             raise InvalidConfig(
-                f"topic {one.name!r}: declared with {name}={one.configs[name]} ({one.purpose}) "
-                f"and {name}={other.configs[name]} ({other.purpose})"
+                f"topic {first.name!r}: declared with "
+                f"{name}={first.configs[name]} ({first.purpose}) "
+                f"and {name}={second.configs[name]} ({second.purpose})"
             )
-    purposes = dict.fromkeys((*one.purpose.split(", "), *other.purpose.split(", ")))
-    counts = [count for count in (one.partitions, other.partitions) if count is not None]
-    return WantedTopic(
-        one.name,
+    purposes = dict.fromkeys((*first.purpose.split(", "), *second.purpose.split(", ")))
+    counts = [count for count in (first.partitions, second.partitions) if count is not None]
+    return RequiredTopic(
+        first.name,
         ", ".join(purposes),
         max(counts, default=None),
-        {**one.configs, **other.configs},
-        one.more_is_fine and other.more_is_fine,
+        {**first.configs, **second.configs},
+        first.more_is_fine and second.more_is_fine,
+        first.replication.both(second.replication),
+        first.is_ours or second.is_ours,
     )

@@ -1,18 +1,18 @@
-"""How a handler's payload is read from a record's value, and written to one by its sender.
+"""Codecs: decode the payload of a handler from a record's value, and encode it for its sender.
 
     bytes                      the value as it is
     str                        UTF-8
-    everything that msgspec    JSON: dict, Any, dataclass, TypedDict, NamedTuple, msgspec.Struct,
-      takes                      scalars, tuple[X, ...], unions of what can be told apart
-    what pydantic takes        JSON: its models and dataclasses, and whatever contains them
+    types of msgspec           JSON: dict, Any, dataclass, TypedDict, NamedTuple, msgspec.Struct,
+                                 scalars, tuple[X, ...], unions that can be told apart
+    types of pydantic          JSON: its models and dataclasses, and types that contain them
     payload=Registry(...)      Avro or JSON with a schema from a registry
-    payload=Payload(...)       functions of the application's own
+    payload=Payload(...)       functions of the application
 
-The decoder is built once per handler.  What it raises means that the bytes are not what the
-handler takes, `UnreadablePayload`, and will not be next time either.  An OSError is not about the
-bytes (a registry could not be asked): it is a failure like one of the handler's, and tried again.
+The decoder is built once per handler.  Its exceptions become `UnreadablePayload`: the bytes are not
+what the handler takes, so a retry cannot help.  An OSError is different, for example if a schema
+registry does not answer.  It counts as a failure of the handler and is retried.
 
-A record without a value, a tombstone, is None for a handler whose annotation allows None.
+A tombstone (a record without a value) is None, if the annotation of the handler allows None.
 """
 
 from __future__ import annotations
@@ -20,83 +20,81 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Union, get_args, get_origin
+from typing import Any, Protocol, Union, get_args, get_origin
 
 from sharegroup.errors import InvalidConfig
+from sharegroup.worker.payloads.functions import Decode, Encode
+from sharegroup.worker.payloads.json_values import json_functions
+from sharegroup.worker.payloads.registry import Registry
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
-
-if TYPE_CHECKING:
-    from sharegroup.worker.payloads.registry import Registry
-
-Decode = Callable[[bytes], Any]
-Encode = Callable[[Any, str], bytes]
-"""The second argument is the topic that it is for."""
 
 NONE = type(None)
 
 
 class Codec(Protocol):
-    """Both ways."""
+    """Decodes and encodes the payloads of one handler."""
 
     @property
     def may_block(self) -> bool:
-        """Whether `decode` and `encode` may wait for a server, and belong into a thread."""
+        """Whether `decode` and `encode` may wait for a server, so they must run in a thread."""
 
     def decode(self, value: bytes | None) -> Any:
-        """The payload; raises UnreadablePayload, or an OSError that another time may not come."""
+        """Decode a value; raises UnreadablePayload, or an OSError that may be transient."""
 
     def encode(self, payload: Any, topic: str) -> bytes | None:
-        """The value of a record for this topic; TypeError when it isn't what the handler takes."""
+        """Encode a payload for this topic; raises TypeError if the handler cannot take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Functions of the application's own: ``payload=Payload(decode=..., encode=...)``."""
+    """A codec from the application's functions: ``payload=Payload(decode=..., encode=...)``."""
 
     decode: Callable[[bytes], Any]
     encode: Callable[[Any], bytes] | None = None
-    """None: the handler's sender refuses to send."""
+    """None if the handler's sender refuses to send."""
 
     def __post_init__(self) -> None:
         given: tuple[object, ...] = (self.decode, self.encode or bytes)
-        if not all(map(callable, given)):  # Who has no type checker may give anything.
+        if not all(map(callable, given)):  # Only type checkers see the types.
             raise InvalidConfig(f"{self}; expected functions: Payload(decode=..., encode=...)")
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerCodec:
-    """Of one handler; see `codec_for`."""
+    """The codec of one handler; `codec_for` creates it."""
 
     read: Decode
     write: Encode
     allows_none: bool
     expected: str
-    """What the handler takes, in words."""
+    """The payload type, as a text for error messages."""
     may_block: bool = False
 
     def decode(self, value: bytes | None) -> Any:
-        """See `Codec`."""
+        """Decode a value; raises UnreadablePayload, or an OSError that may be transient."""
         if value is None:
             if self.allows_none:
                 return None
-            raise UnreadablePayload(f"expected {self.expected}, and the record has no value")
+            raise UnreadablePayload(f"expected {self.expected}, but the record has no value")
         try:
             return self.read(value)
         except OSError:
             raise
         except Exception as error:
-            text = f"expected {self.expected}, got {len(value)} bytes that are not: {error}"
+            text = (
+                f"expected {self.expected}, got {len(value)} bytes that cannot be decoded: {error}"
+            )
             raise UnreadablePayload(text) from error
 
     def encode(self, payload: Any, topic: str) -> bytes | None:
-        """See `Codec`."""
+        """Encode a payload for this topic; raises TypeError if the handler cannot take it."""
         if payload is None and self.allows_none:
             return None
         return self.write(payload, topic)
 
 
 def codec_for(annotation: Any, payload: Payload | Registry | None = None) -> Codec:
-    """The codec of a handler whose payload is annotated so."""
+    """Create the codec of a handler from the annotation of its payload."""
     inner, allows_none = _without_none(annotation)
     expected = text_of(inner)
     if payload is None:
@@ -104,8 +102,6 @@ def codec_for(annotation: Any, payload: Payload | Registry | None = None) -> Cod
         return HandlerCodec(read, write, allows_none, expected)
     if isinstance(payload, Payload):
         return HandlerCodec(payload.decode, _own_encoder(payload), allows_none, expected)
-    from sharegroup.worker.payloads.registry import Registry  # Of an optional library.
-
     if not isinstance(payload, Registry):
         raise InvalidConfig(
             f"payload={payload!r}; expected a Payload(decode=..., encode=...), a Registry(...), "
@@ -116,7 +112,7 @@ def codec_for(annotation: Any, payload: Payload | Registry | None = None) -> Cod
 
 
 def text_of(annotation: Any) -> str:
-    """An annotation in the words of a message."""
+    """An annotation as a text for messages."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
@@ -136,8 +132,6 @@ def _by_annotation(annotation: Any) -> tuple[Decode, Encode]:
         return _same, _checked_bytes
     if annotation is str:
         return _text, _checked_text
-    from sharegroup.worker.payloads.json_values import json_functions  # msgspec, if installed.
-
     return json_functions(annotation)
 
 

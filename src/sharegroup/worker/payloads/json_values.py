@@ -1,13 +1,16 @@
-"""JSON values, by msgspec where it can read the annotation and else by pydantic.
+"""JSON payloads, decoded and encoded by msgspec, pydantic, or the standard library.
 
-msgspec checks while it parses, and is several times as fast as parsing alone elsewhere.  What it
-does not know is left to pydantic if that is installed: its own models, unions of dataclasses.
-Without either, plain dicts and lists are still read, by the standard library.
+msgspec validates while it parses, and is several times as fast as other parsers without validation.
+Annotations that msgspec does not support need pydantic: its own models, unions of dataclasses.
+Without both libraries, the standard library reads plain dicts and lists.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, is_typeddict
@@ -15,15 +18,15 @@ from typing import TYPE_CHECKING, Any, is_typeddict
 from sharegroup.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from sharegroup.worker.payloads.codec import Decode, Encode
+    from sharegroup.worker.payloads.functions import Decode, Encode
 
 UNTYPED = (Any, dict)
 
 
 def json_functions(annotation: Any) -> tuple[Decode, Encode]:
-    """Functions that read and write this annotation as JSON."""
+    """The functions that decode and encode this annotation as JSON."""
     try:
-        import msgspec
+        import msgspec  # Of the extra `worker`; without it, JSON has no types.
     except ModuleNotFoundError:
         return _untyped(annotation)
     if reason := unknown_to_msgspec(annotation):
@@ -40,8 +43,8 @@ def json_functions(annotation: Any) -> tuple[Decode, Encode]:
 
 
 def unknown_to_msgspec(annotation: Any) -> str | None:
-    """Why msgspec can't read it; None: it can."""
-    import msgspec
+    """Why msgspec cannot read this annotation; None if it can."""
+    import msgspec  # Of the extra `worker`.
 
     try:
         described = msgspec.inspect.type_info(annotation)
@@ -49,29 +52,25 @@ def unknown_to_msgspec(annotation: Any) -> str | None:
         return str(error)
     except NameError as error:
         return f"an annotation in it can't be read: {error}"
-    for one in _types_within(described, set()):
-        if isinstance(one, msgspec.inspect.CustomType):
-            return f"{one.cls.__qualname__} is none of the types that msgspec knows"
+    for inner in _types_within(described, set()):
+        if isinstance(inner, msgspec.inspect.CustomType):
+            return f"msgspec does not support the type {inner.cls.__qualname__}"
     return None
 
 
 def to_plain(payload: Any) -> Any:
-    """Dicts, lists and scalars; what schema languages have types for stays as it is."""
+    """Convert a payload to dicts, lists and scalars; keeps types that schema languages have."""
     if hasattr(payload, "model_dump"):  # A pydantic model.
         return payload.model_dump()
-    import datetime as dt
-    import decimal
-    import uuid
-
-    import msgspec
+    import msgspec  # Of the extra `worker`.
 
     kept = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)
     return msgspec.to_builtins(payload, builtin_types=kept)
 
 
 def from_plain(annotation: Any) -> Any:
-    """A function that makes the annotated type of dicts, lists and scalars."""
-    import msgspec
+    """A function that converts dicts, lists and scalars to the annotated type."""
+    import msgspec  # Of the extra `worker`.
 
     reason = unknown_to_msgspec(annotation)
     if reason is None:
@@ -80,8 +79,8 @@ def from_plain(annotation: Any) -> Any:
 
 
 def schema_of(annotation: Any) -> dict[str, Any]:
-    """Its JSON schema."""
-    import msgspec
+    """The JSON schema of this annotation."""
+    import msgspec  # Of the extra `worker`.
 
     reason = unknown_to_msgspec(annotation)
     if reason is None:
@@ -127,22 +126,22 @@ def _adapter(annotation: Any, reason: str) -> Any:
         f"payload=Payload(decode=...)"
     )
     try:
-        import pydantic
+        import pydantic  # Optional; installed by applications that use it.
     except ModuleNotFoundError:
-        raise InvalidConfig(f"{expected} (pydantic, which might, is not installed)") from None
+        raise InvalidConfig(f"{expected} (pydantic may support it, but is not installed)") from None
     errors = pydantic.errors
     unknown = (errors.PydanticUserError, errors.PydanticSchemaGenerationError)
     try:
         adapter = pydantic.TypeAdapter(annotation)
     except unknown as error:
         raise InvalidConfig(expected) from error
-    if not adapter.pydantic_complete:  # It would say so at the first record.
+    if not adapter.pydantic_complete:  # Otherwise the error would come with the first record.
         raise InvalidConfig(expected)
     return adapter
 
 
 def _types_within(described: Any, seen: set[int]) -> Iterator[Any]:
-    """The description and all in it; a type that contains itself is walked once."""
+    """The description of a type and of all types in it; recursive types are visited once."""
     if id(described) in seen:
         return
     seen.add(id(described))
@@ -150,13 +149,13 @@ def _types_within(described: Any, seen: set[int]) -> Iterator[Any]:
     names = getattr(described, "__struct_fields__", ())
     for content in (getattr(described, name) for name in names):
         inside = content if isinstance(content, tuple) else (content,)
-        for one in inside:
-            if hasattr(one, "__struct_fields__"):
-                yield from _types_within(one, seen)
+        for inner in inside:
+            if hasattr(inner, "__struct_fields__"):
+                yield from _types_within(inner, seen)
 
 
 def _is_class(annotation: Any) -> bool:
-    """Whether a payload can be checked by isinstance before it is encoded as something else."""
+    """Whether isinstance can check a payload before another type is encoded by mistake."""
     return (
         isinstance(annotation, type)
         and (is_dataclass(annotation) or hasattr(annotation, "__struct_fields__"))

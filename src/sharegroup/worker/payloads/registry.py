@@ -1,9 +1,9 @@
-"""Payloads whose schema lies in a schema registry: Avro, or JSON with a schema.
+"""Payloads with a schema in a schema registry: Avro, or JSON with a schema.
 
-Values begin with a zero byte and the schema's number, as all clients of Confluent's registry write
-them, and the work is done by that client (``confluent_kafka.schema_registry``), if installed.  A
-schema that is not known yet is asked for while a value is read, so reading happens in a thread.
-A registry that can't be reached is no fault of the bytes: see `RegistryAway`.
+Values begin with a zero byte and the schema id, as all clients of Confluent's registry write them.
+This module uses that client (``confluent_kafka.schema_registry``), which must be installed.
+Decoding may query the registry for an unknown schema, so it runs in a thread.  If the registry does
+not answer, `RegistryAway` is raised and the record is retried.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker.payloads.json_values import from_plain, schema_of, to_plain
 
 if TYPE_CHECKING:
-    from sharegroup.worker.payloads.codec import Decode, Encode
+    from sharegroup.worker.payloads.functions import Decode, Encode
 
 SERVER_ERROR = 500
 
 
 class RegistryAway(ConnectionError):
-    """The schema registry did not answer, or not now: the record is tried again."""
+    """The schema registry is not available; the record is retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Library:
-    """What is used of confluent_kafka."""
+    """The classes of confluent_kafka that this module uses."""
 
     client: Any
     serializers: Mapping[str, tuple[Any, Any]]
@@ -38,36 +39,44 @@ class _Library:
     transport_errors: tuple[type[Exception], ...]
 
 
+class SchemaFormat(StrEnum):
+    """The format of a registry's schemas."""
+
+    AVRO = "avro"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """``payload=Registry("http://127.0.0.1:8081", schema=...)``.
+    """A schema registry for payloads: ``payload=Registry("http://127.0.0.1:8081", schema=...)``.
 
-    ``at`` is its address, or a client of it that the application made, with ``options`` further
-    ones of that client, as ``basic.auth.user.info``.  ``schema`` is that of the sender, as text:
-    with None a JSON schema is made from the handler's annotation, and for Avro the newest of the
-    registry is used.
+    ``at`` is the URL of the registry, or a registry client of the application.  ``options`` has
+    further options of the client, such as ``basic.auth.user.info``.  ``schema`` is the schema of
+    the sender as text.  With None, a JSON schema is derived from the handler's annotation, and for
+    Avro the newest schema of the registry is used.
     """
 
     at: Any
-    format: Literal["avro", "json"] = "avro"
+    format: SchemaFormat | Literal["avro", "json"] = "avro"
     schema: str | None = None
     register: bool = True
-    """Whether a sender may register its schema."""
+    """Whether the sender may register its schema."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        if self.format not in ("avro", "json"):
+        if self.format not in SchemaFormat.__members__.values():
             raise InvalidConfig(f"Registry: format={self.format!r}; expected 'avro' or 'json'")
+        object.__setattr__(self, "format", SchemaFormat(self.format))
 
     def functions_for(self, annotation: Any) -> tuple[Decode, Encode]:
-        """Functions that read and write this annotation."""
+        """The functions that decode and encode this annotation."""
         library = _library()
         client = self.at
         if isinstance(client, str):
             client = library.client({"url": client, **self.options})
         make_reader, make_writer = library.serializers[self.format]
         schema = self.schema
-        if schema is None and self.format == "json":
+        if schema is None and self.format is SchemaFormat.JSON:
             schema = json.dumps({"title": _title_of(annotation), **schema_of(annotation)})
         newest = schema is None
         conf = {
@@ -91,7 +100,7 @@ class Registry:
 
 
 def _asked(library: _Library, call: Callable[[], Any]) -> Any:
-    """What the call returns; that the registry is away is told from what is wrong."""
+    """Call a function; raises RegistryAway if the registry is not available."""
     try:
         return call()
     except library.transport_errors as error:
@@ -108,8 +117,10 @@ def _title_of(annotation: Any) -> str:
 
 def _library() -> _Library:
     try:
-        # Of the libraries beneath, to their authors, and told whatever the filters are.
+        # Suppresses warnings that the libraries raise at import whatever the filters are.  They
+        # concern the authors of these libraries.
         with warnings.catch_warnings(record=True):
+            # Imported here, because these libraries are optional and large.
             import httpx
             from confluent_kafka.schema_registry import SchemaRegistryClient, avro, json_schema
             from confluent_kafka.schema_registry.error import SchemaRegistryError

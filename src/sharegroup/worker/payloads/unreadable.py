@@ -1,9 +1,9 @@
-"""The error of bytes that are not what a handler takes."""
+"""The error of a record whose value a handler cannot decode."""
 
 from __future__ import annotations
 
 
 class UnreadablePayload(ValueError):
-    """A record's bytes are not what its handler takes; its cause is the decoder's error."""
+    """A record's value cannot be decoded for its handler; the cause is the decoder's error."""
 
-    __module__ = "sharegroup.worker"  # Where users have it from.
+    __module__ = "sharegroup.worker"  # The module from which users import it.

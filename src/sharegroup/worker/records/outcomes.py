@@ -1,4 +1,4 @@
-"""How a handler ends, besides by returning: what it may raise."""
+"""Exceptions with which a handler decides what becomes of a record."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Mapping
 from sharegroup.worker.durations import Duration, seconds
 
 PUBLIC = "sharegroup.worker"
-"""Where users have these from, and what dead letters and logs say."""
+"""The module from which users import these classes; shown in dead letters and logs."""
 
 
-class Outcome(Exception):
-    """A handler's decision, raised; every other exception is a failure."""
+class HandlerDecision(Exception):
+    """Base class of a handler's decisions.  All other exceptions are failures."""
 
 
-class Reject(Outcome):
-    """This record can never be done: to the dead letters, without another try.
+class Reject(HandlerDecision):
+    """Raised by a handler to send the record to the dead letters without another attempt.
 
-    What it is raised with, as in ``Reject("negative total")``, is the message of its letter.
+    Its argument, as in ``Reject("negative total")``, is the message of the dead letter.
     """
 
     __module__ = PUBLIC
 
 
-class Release(Outcome):
-    """Not here, not now: back to the queue, to anyone, at once.  Costs a delivery."""
+class Release(HandlerDecision):
+    """Raised by a handler to release the record to any member at once.  Costs a delivery."""
 
     __module__ = PUBLIC
 
 
-class RetryAfter(Outcome):
-    """Back to the queue, and not before so long.  It costs an attempt."""
+class RetryAfter(HandlerDecision):
+    """Raised by a handler to retry the record after a delay.  Costs an attempt."""
 
     __module__ = PUBLIC
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
-        # Both, so that a copy from another process is made with both.
+        # Both arguments, because unpickling in another process passes `args` to `__init__`.
         super().__init__(delay, reason)
         self.delay = delay
         self.delay_seconds = seconds(delay)
@@ -46,7 +46,10 @@ class RetryAfter(Outcome):
 
 
 class SomeFailed(Exception):
-    """Some records of a batch failed, by their index in the list; the others are done."""
+    """Raised by a batch handler if some records failed: errors by index in the list.
+
+    The other records of the batch are done.
+    """
 
     __module__ = PUBLIC
 

@@ -1,8 +1,8 @@
-"""The record that a handler is called for, as its second parameter gets it.
+"""The record that is passed to a handler as its second parameter.
 
-Most handlers need only the payload, and return or raise.  Those who decide by hand call
-`accept`, `release`, `reject` or `pause`; the decision is carried out when the handler returns,
-and wins over whatever it returns or raises after that.
+Most handlers need only the payload, and return or raise.  A handler can also call `accept`,
+`release`, `reject` or `pause`.  The decision is carried out when the handler returns.  It takes
+precedence over the handler's result or exception.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from sharegroup.worker.durations import Duration
-from sharegroup.worker.ports import Clock, Delivery, Header
+from sharegroup.worker.ports import DeliveredRecord, Header, WorkerClock
 from sharegroup.worker.records.outcomes import Reject, Release, RetryAfter
-from sharegroup.worker.records.story import Attempt, Origin, Story, origin_of
+from sharegroup.worker.records.story import Attempt, RecordOrigin, Story, origin_of
 from sharegroup.worker.records.story_headers import own_headers
 
 VERBS = {
@@ -33,139 +33,146 @@ VERBS = {
     "lock_deadline": "deadline",
     "payload": "the handler's first parameter, or value for the bytes",
 }
-"""What other clients call it, and what it is here."""
+"""Names that other clients use, with their equivalents."""
 
 LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("sharegroup_loop", default=None)
-"""Where the record's lock is kept, whatever thread its handler runs in; None: here.  Each lane
-sets it once."""
+"""The event loop on which the record's lock is renewed, even if its handler runs in a thread.
+
+None for the current thread.  Each handler slot sets it once."""
 
 Decision = Reject | Release | RetryAfter | Literal["accept"]
 
 
 class AlreadyDecided(RuntimeError):
-    """A second decision about one record."""
+    """A handler decided about a record that it had decided about before."""
 
 
 class Record:
-    """Where it came from, what was tried before, how long its lock lives, and the verbs.
+    """A record in a handler: its origin, attempts and lock deadline, and the decision about it.
 
-    Topic, partition, offset and timestamp are those of the application's own record, also when
-    this delivery is a retry of it that lies elsewhere (`delivery`).
+    Topic, partition, offset and timestamp are those of the application's own record.  For a retry,
+    the delivered record is in another topic (`delivery`).
+
+    After `accept`, `release`, `reject` or `pause`, the result or exception of the handler does not
+    matter.
     """
 
     __slots__ = ("_clock", "decision", "delivery", "story")
 
-    def __init__(self, delivery: Delivery, story: Story, clock: Clock) -> None:
+    def __init__(self, delivery: DeliveredRecord, story: Story, clock: WorkerClock) -> None:
         self.delivery = delivery
-        """What the share group delivered."""
+        """The delivery as the share group received it."""
         self.story = story
         self.decision: Decision | None = None
-        """What was decided by hand; None: nothing."""
+        """The decision that the handler made by a call; None if it made none."""
         self._clock = clock
 
     @property
-    def origin(self) -> Origin:
-        """Where the application's own record lies."""
+    def origin(self) -> RecordOrigin:
+        """Topic, partition, offset and timestamp of the application's own record."""
         return origin_of(self.delivery, self.story)
 
     @property
     def topic(self) -> str:
-        """Of the application's own record."""
+        """The topic of the application's own record."""
         return self.origin.topic
 
     @property
     def partition(self) -> int:
-        """Of the application's own record; -1: it was sent with a delay, and never lay there."""
+        """The partition of the application's own record; -1 if it was sent with a delay."""
         return self.origin.partition
 
     @property
     def offset(self) -> int:
-        """Of the application's own record; -1: it was sent with a delay, and never lay there."""
+        """The offset of the application's own record; -1 if it was sent with a delay."""
         return self.origin.offset
 
     @property
     def timestamp_ms(self) -> int:
-        """Of the application's own record, in milliseconds since 1970."""
+        """The timestamp of the application's own record, in milliseconds since 1970."""
         return self.origin.timestamp_ms
 
     @property
     def key(self) -> bytes | None:
-        """Its key, as it was sent."""
+        """The key, as it was sent."""
         return self.delivery.key
 
     @property
     def value(self) -> bytes | None:
-        """Its value, as it was sent: what the payload was read from."""
+        """The value, as it was sent; the payload is decoded from it."""
         return self.delivery.value
 
     @property
     def headers(self) -> Sequence[Header]:
-        """The application's headers: those of the retries are taken away."""
+        """The application's headers, without those that the worker adds."""
         return own_headers(self.delivery.headers)
 
     def header(self, name: str) -> bytes | None:
-        """The last header of this name; None where there is none, or where it is null."""
+        """The content of the last header of this name; None if it is missing or null."""
         found = [content for title, content in self.headers if title == name]
         return found[-1] if found else None
 
     @property
     def delivery_attempt(self) -> int:
-        """How often the group was given it, this time included; crashes and releases count."""
+        """The delivery count, including this delivery; crashes and releases count."""
         return self.delivery.delivery_count
 
     @property
     def redelivered(self) -> bool:
-        """Whether somebody may have seen it before: in an earlier delivery, or in a run."""
+        """Whether a handler may have seen the record before, in an earlier delivery or attempt."""
         return self.delivery.delivery_count > 1 or self.story.failures > 0
 
     @property
     def attempt(self) -> int:
-        """The number of this run, from 1: failed runs count, and deliveries without a run don't."""
+        """The number of this attempt, from 1; deliveries without a run do not count."""
         return self.story.failures + 1
 
     @property
     def history(self) -> tuple[Attempt, ...]:
-        """The last of the failed runs."""
+        """The latest failed attempts."""
         return self.story.attempts
 
     @property
     def redrives(self) -> int:
-        """How often it was sent back from the dead letters."""
+        """How often the record was redriven from the dead letters."""
         return self.story.redrives
 
     @property
     def redrive_id(self) -> str | None:
-        """The same for each copy of one redrive; None: it wasn't sent back."""
+        """The id that all copies of one redrive have; None if it was not redriven."""
         return self.story.redrive_id
 
     @property
     def deadline(self) -> float:
-        """When its lock ends, in the seconds of ``time.monotonic()``; renewals move it."""
+        """The lock deadline, in seconds of ``time.monotonic()``; renewals move it."""
         return self.delivery.deadline
 
     @property
     def seconds_left(self) -> float:
-        """Until its lock ends; below 0 when it is lost."""
+        """Seconds until the lock deadline; negative after it."""
         return self.delivery.deadline - self._clock.now()
 
     def accept(self) -> None:
-        """It is done, whatever happens in the rest of the handler."""
+        """Accept the record, whatever the handler returns or raises afterwards."""
         self._decide("accept")
 
     def release(self) -> None:
-        """Not here, not now: back to the queue, to anyone; as raising `Release`."""
+        """Release the record to any member, as raising `Release` does."""
         self._decide(Release())
 
     def reject(self, reason: str = "") -> None:
-        """It can never be done: to the dead letters; as raising `Reject`."""
+        """Send the record to the dead letters, as raising `Reject` does."""
         self._decide(Reject(reason))
 
     def pause(self, delay: Duration, reason: str = "") -> None:
-        """Again, and not before ``delay``; as raising `RetryAfter`.  Stops no other record."""
+        """Retry the record after ``delay``, as raising `RetryAfter` does.
+
+        Other records are not affected.
+        """
         self._decide(RetryAfter(delay, reason))
 
     def renew(self) -> None:
-        """Let its lock begin anew, now; the worker does so by itself up to ``max_handling``."""
+        """Renew the acquisition lock now; the worker itself renews it up to ``max_handling``."""
         loop = LOOP.get()
         if loop is None or asyncio._get_running_loop() is loop:
             self.delivery.renew()
@@ -177,7 +184,7 @@ class Record:
             raise AlreadyDecided(f"{self!r}: {decision!r} after {self.decision!r}")
         self.decision = decision
 
-    if not TYPE_CHECKING:  # Else every name would have a type.
+    if not TYPE_CHECKING:  # Type checkers would accept any name.
 
         def __getattr__(self, name: str) -> NoReturn:
             hint = f"; use {VERBS[name]}" if name in VERBS else ""
@@ -192,4 +199,4 @@ class Record:
 
 
 Context = Record
-"""The same under the name that other frameworks have for it."""
+"""An alias of `Record`, the name that other frameworks use."""

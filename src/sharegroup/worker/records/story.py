@@ -1,9 +1,8 @@
-"""What is known of a record beside its content: where it came from, and what was tried.
+"""The story of a record: its origin and its attempts.
 
-A record that waits for a retry, lies with the dead letters, or was sent back from there is
-another record in Kafka's eyes: another topic, another offset, a delivery count of 1.  Its story
-goes with it, in headers (`story_headers`), so that a budget of attempts is the record's own and
-not that of one delivery.
+For Kafka, a retry, a dead letter or a redriven record is a new record with another topic, another
+offset and a delivery count of 1.  Its story is kept in headers (`story_headers`), so attempts are
+counted for the application's record, not for one of its copies.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sharegroup.worker.ports import Delivery
+from sharegroup.worker.ports import DeliveredRecord
 
 
-class Origin(NamedTuple):
-    """Where the application's own record lies."""
+class RecordOrigin(NamedTuple):
+    """The place and the timestamp of the application's own record."""
 
     topic: str
     partition: int
@@ -24,51 +23,52 @@ class Origin(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One failed run of the handler."""
+    """One failed attempt: a run of the handler that failed."""
 
     number: int
     at_ms: int
     error: str
-    """The class of the exception with its module, as ``builtins.TimeoutError``."""
+    """The class of the exception with its module, such as ``builtins.TimeoutError``."""
     message: str
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """See the module's text."""
+    """The origin of a record and what happened to it before this delivery."""
 
-    origin: Origin | None = None
-    """None: it is the original, and its own place is its origin."""
+    origin: RecordOrigin | None = None
+    """None if this is the application's own record, whose place is its origin."""
     failures: int = 0
-    """Failed runs so far; deliveries without a run, or that a crash ended, don't count."""
+    """Failed attempts; deliveries without a run, or ended by a crash, do not count."""
     attempts: tuple[Attempt, ...] = ()
-    """The last of the failed runs."""
+    """The latest failed attempts."""
     due_ms: int | None = None
-    """When it is to be run, in milliseconds since 1970; None: now."""
+    """When its next attempt is due, in milliseconds since 1970; None for now."""
     redrives: int = 0
-    """How often it was sent back from the dead letters."""
+    """How often the record was redriven from the dead letters."""
     redrive_id: str | None = None
-    """The same for each copy of one redrive of one dead letter."""
+    """The id that all copies of one dead letter in one redrive have."""
     trace: str | None = None
-    """The span of the last failed run, as a W3C ``traceparent``; None: nobody traced it."""
+    """The span of the last failed attempt as a W3C ``traceparent``; None without tracing."""
 
 
 NEW = Story()
-"""Of a record that the application itself sent."""
+"""The story of a record that the application itself sent."""
 
 
 def from_elsewhere(story: Story) -> Story:
-    """What counts of a story that came with a record of a topic that others write to.
+    """The part of a story that is valid for a record in a topic that others write to.
 
-    It may be of another group: a dead letter that somebody works on, a record that was sent back
-    to its topic.  Such a record is a new one there, with its own place and all its attempts.
+    The story may be of another group, for example in a dead letter that a handler reads or in a
+    record that was sent back to its topic.  Such a record counts as new: its origin is its own
+    place, and it has no failures.
     """
     return story if story is NEW else replace(story, origin=None, failures=0, due_ms=None)
 
 
-def origin_of(delivery: Delivery, story: Story) -> Origin:
-    """Where the application's own record lies: elsewhere than the delivery after a retry."""
-    return story.origin or Origin(
+def origin_of(delivery: DeliveredRecord, story: Story) -> RecordOrigin:
+    """The origin of the record; the place of the delivery if the story has none."""
+    return story.origin or RecordOrigin(
         delivery.topic, delivery.partition, delivery.offset, delivery.timestamp_ms
     )

@@ -1,12 +1,12 @@
-"""A record's story as headers, and back.
+"""Converts the story of a record to headers, and headers to a story.
 
-    the application's own headers      first, as they came: bytes, order, doubles
-    __sharegroup.origin.topic ...      ours: text in UTF-8, numbers in decimal
+    the application's own headers      first, unchanged, with order and duplicates
+    __sharegroup.origin.topic ...      the worker's: text in UTF-8, numbers in decimal
 
-Who may write to a topic may write any header, so nothing here is believed.  A story that is not
-whole, doubled, too large or out of range is no story: the record is treated as new, and a line
-in the log says why.  That gives it a fresh budget of attempts and its own place as its origin,
-and the worst that a forger gains is what a plain record would have had.
+Every producer with access to a topic can write any header, so headers are validated.  A story that
+is incomplete, duplicated, too large or out of range is ignored: the record is treated as new, and
+the reason is logged.  Its attempts start again and its own place is its origin.  So a forged story
+gains no more than a plain record has.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 
 log = logging.getLogger(__name__)
 
 PREFIX = "__sharegroup."
-"""Of every header that this framework writes; an application's own must not begin with it."""
+"""Prefix of all headers that the worker writes; applications must not use it."""
 
 ORIGIN_TOPIC = PREFIX + "origin.topic"
 ORIGIN_PARTITION = PREFIX + "origin.partition"
@@ -40,26 +40,26 @@ STORY = frozenset({*ORIGIN, FAILURES, ATTEMPTS, DUE, REDRIVES, REDRIVE_ID, TRACE
 
 ATTEMPTS_MAX = 20
 ATTEMPTS_BYTES_MAX = 256 * 1024
-"""Of what is read; what is written is far below, because messages are cut."""
+"""The limit for reading; written attempts are far smaller, because messages are cut."""
 TEXT_BYTES_MAX = 1024
 NUMBER_MAX = 2**63 - 1
 NOWHERE = -1
-"""Partition and offset of a record that was sent with a delay, and never lay in its topic."""
+"""Partition and offset of a record that was sent with a delay and never was in its topic."""
 
 T = TypeVar("T")
 
 
 class MalformedStory(Exception):
-    """These headers are not as `story_headers` writes them."""
+    """The headers of a story are not valid."""
 
 
 def own_headers(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """The application's headers, without ours."""
+    """The application's headers, without those of the worker."""
     return tuple(header for header in headers if not header[0].startswith(PREFIX))
 
 
-def story_headers(story: Story, origin: Origin) -> tuple[Header, ...]:
-    """What to write behind `own_headers`; what is as in `NEW` is left out."""
+def story_headers(story: Story, origin: RecordOrigin) -> tuple[Header, ...]:
+    """The headers of a story, to write after `own_headers`; omits values equal to `NEW`."""
     headers: list[Header] = [
         (ORIGIN_TOPIC, origin.topic.encode()),
         (ORIGIN_PARTITION, _number(origin.partition)),
@@ -69,7 +69,7 @@ def story_headers(story: Story, origin: Origin) -> tuple[Header, ...]:
     if story.failures:
         headers.append((FAILURES, _number(story.failures)))
     if story.attempts:
-        # ASCII: a message may hold lone surrogates, which UTF-8 has no form for.
+        # ASCII, because a message may have lone surrogates, which UTF-8 cannot encode.
         text = json.dumps(story.attempts[-ATTEMPTS_MAX:], separators=(",", ":"))
         headers.append((ATTEMPTS, text.encode("ascii")))
     if story.due_ms is not None:
@@ -84,7 +84,7 @@ def story_headers(story: Story, origin: Origin) -> tuple[Header, ...]:
 
 
 def story_of(headers: Sequence[Header]) -> Story:
-    """What these headers tell; `NEW` where there are none of ours, or they are not sound."""
+    """Read the story from headers; `NEW` if they have none or it is not valid."""
     for name, _ in headers:
         if name.startswith(PREFIX):
             break
@@ -103,7 +103,7 @@ def _only_once(headers: Sequence[Header]) -> dict[str, bytes]:
         if name not in STORY:
             continue
         if name in found:
-            raise MalformedStory(f"{name}: expected once, came twice")
+            raise MalformedStory(f"{name}: expected once, found twice")
         if value is None:
             raise MalformedStory(f"{name}: expected a value, got null")
         found[name] = value
@@ -128,13 +128,15 @@ def _story(found: Mapping[str, bytes]) -> Story:
     )
 
 
-def _origin(found: Mapping[str, bytes]) -> Origin | None:
+def _origin(found: Mapping[str, bytes]) -> RecordOrigin | None:
     missing = [name for name in ORIGIN if name not in found]
     if len(missing) == len(ORIGIN):
         return None
     if missing:
-        raise MalformedStory(f"{', '.join(missing)}: missing beside the others of the origin")
-    return Origin(
+        raise MalformedStory(
+            f"{', '.join(missing)}: missing, although other headers of the origin are present"
+        )
+    return RecordOrigin(
         _text(ORIGIN_TOPIC, found[ORIGIN_TOPIC]),
         parsed_number(ORIGIN_PARTITION, found[ORIGIN_PARTITION], least=NOWHERE),
         parsed_number(ORIGIN_OFFSET, found[ORIGIN_OFFSET], least=NOWHERE),
@@ -172,9 +174,9 @@ def _number(value: int) -> bytes:
 
 
 def parsed_number(name: str, value: bytes | None, *, least: int = 0) -> int:
-    """A number in decimal; raises MalformedStory."""
+    """Parse a decimal number; raises MalformedStory if it is invalid or out of range."""
     digits = (value or b"").removeprefix(b"-")
-    # `int` would also take spaces, underscores, and as many digits as there are.
+    # `int` alone would also accept spaces, underscores, and any number of digits.
     if value is None or not digits.isdigit() or len(digits) > len(str(NUMBER_MAX)):
         raise MalformedStory(f"{name}: expected a number, got {(value or b'')[:40]!r}")
     number = int(value)

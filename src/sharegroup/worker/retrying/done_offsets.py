@@ -1,13 +1,14 @@
-"""Which offsets above the commit are done already, as text in the commit's metadata.
+"""Encodes the offsets above a committed offset that are already done, as commit metadata.
 
-A consumer group commits one offset, and what is above it is delivered again.  In the topic
-``due`` the records leave in the order of their due times and not of their offsets, so after a
-crash thousands could run twice because of one that was due last.  The metadata, up to 4,096
-characters that Kafka keeps beside the offset, says which:
+A consumer group commits one offset, and records above it are read again.  In the topic ``due``
+records leave in the order of their due times, not of their offsets.  So after a crash thousands
+of records could run twice because of one that was due last.  The metadata, up to 4,096 characters
+that Kafka stores beside the offset, lists the offsets that are done:
 
     committed 100      done 101 103 104        ->   bits 0 1 0 1 1, compressed, in base64
 
-What does not fit, more than `OFFSETS_MAX` above the commit, is not told and done twice.
+Offsets `OFFSETS_MAX` or more above the committed offset do not fit.  They are left out, and
+their records are moved twice.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ from collections.abc import Iterable
 log = logging.getLogger(__name__)
 
 OFFSETS_MAX = 24_000
-"""So many bits fit even where nothing can be compressed."""
+"""The number of bits; they fit even if they cannot be compressed."""
 FORMAT = "done1:"
 
 
 def written(committed: int, done: Iterable[int]) -> str:
-    """The metadata for a commit of this offset; empty when nothing above it is done."""
+    """Return the metadata for a commit of this offset; empty if no offset above it is done."""
     bits = bytearray(OFFSETS_MAX // 8)
     highest = -1
     for offset in done:
-        at = offset - committed
-        assert at > 0, f"offset {offset} is done, and the commit of {committed} says so already"
-        if at < OFFSETS_MAX:
-            bits[at >> 3] |= 1 << (at & 7)
-            highest = max(highest, at)
+        distance = offset - committed
+        assert distance > 0, (
+            f"offset {offset}: expected an offset above the committed offset {committed}"
+        )
+        if distance < OFFSETS_MAX:
+            bits[distance >> 3] |= 1 << (distance & 7)
+            highest = max(highest, distance)
     if highest < 0:
         return ""
     packed = zlib.compress(bits[: (highest >> 3) + 1], level=1)
@@ -42,7 +45,7 @@ def written(committed: int, done: Iterable[int]) -> str:
 
 
 def read(committed: int, metadata: str) -> set[int]:
-    """The offsets that are done; none, and a line in the log, where the text is not ours."""
+    """Return the offsets that are done; metadata in another format is logged and ignored."""
     if not metadata:
         return set()
     try:
@@ -61,7 +64,7 @@ def read(committed: int, metadata: str) -> set[int]:
 
 def _unpacked(metadata: str) -> bytes:
     if not metadata.startswith(FORMAT):
-        raise ValueError(f"expected {FORMAT}... in front")
+        raise ValueError(f"expected metadata that starts with {FORMAT}")
     packed = base64.b64decode(metadata.removeprefix(FORMAT), validate=True)
-    # Bounded: a few bytes can claim to be a gigabyte.
+    # Bounded, because a few compressed bytes can expand to a gigabyte.
     return zlib.decompressobj().decompress(packed, OFFSETS_MAX // 8)

@@ -1,4 +1,4 @@
-"""Writes a record to where it waits; who holds the original accepts it when that is durable."""
+"""Writes records to the retry topics; the caller accepts the original once the copy is durable."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.ports import Clock, Delivery, Header, Outbox, Written
-from sharegroup.worker.records.story import Origin, Story, origin_of
+from sharegroup.worker.ports import DeliveredRecord, Header, Outbox, WorkerClock, WrittenRecord
+from sharegroup.worker.records.story import RecordOrigin, Story, origin_of
 from sharegroup.worker.records.story_headers import NOWHERE, own_headers, story_headers
-from sharegroup.worker.retrying.waiting import first_step
+from sharegroup.worker.retrying.waiting import first_write
 
 
 class Postponer:
-    """One group's way to its retry topics; awaiting its calls raises KafkaError."""
+    """Writes records of one group to its retry topics; awaiting a result may raise KafkaError."""
 
     __slots__ = ("_clock", "_group", "_outbox", "_tiers")
 
-    def __init__(self, outbox: Outbox, clock: Clock, group: str, tiers: Tiers = TIERS) -> None:
+    def __init__(
+        self, outbox: Outbox, clock: WorkerClock, group: str, tiers: Tiers = TIERS
+    ) -> None:
         self._outbox = outbox
         self._clock = clock
         self._group = group
         self._tiers = tiers
 
     def postpone(
-        self, delivery: Delivery, story: Story, *, shrunk: bool = False
-    ) -> Awaitable[Written]:
-        """Let this record run again at ``story.due_ms``, wherever there is a worker then.
+        self, delivery: DeliveredRecord, story: Story, *, shrunk: bool = False
+    ) -> Awaitable[WrittenRecord]:
+        """Write a record that any worker of the group runs again at ``story.due_ms``.
 
-        ``shrunk`` leaves out what was tried, for a record that was too large with it; how often
-        is kept.
+        ``shrunk`` leaves out the history of attempts, for a record that was too large with it.
+        The number of failures is kept.
         """
         if shrunk:
             story = replace(story, attempts=())
@@ -45,12 +47,12 @@ class Postponer:
         key: bytes | None = None,
         headers: Sequence[Header] = (),
         due_ms: int,
-    ) -> Awaitable[Written]:
-        """A record for this group alone, as if ``topic`` had it from ``due_ms`` on.
+    ) -> Awaitable[WrittenRecord]:
+        """Write a record for this group alone, as if ``topic`` received it at ``due_ms``.
 
-        It never lies in that topic; its partition and offset there are -1.
+        The record is never written to that topic; its partition and offset there are -1.
         """
-        origin = Origin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
+        origin = RecordOrigin(topic, NOWHERE, NOWHERE, self._clock.wall_ms())
         return self._write(value, key, own_headers(headers), Story(origin, due_ms=due_ms), origin)
 
     def _write(
@@ -59,14 +61,14 @@ class Postponer:
         key: bytes | None,
         own: Sequence[Header],
         story: Story,
-        origin: Origin,
-    ) -> Awaitable[Written]:
-        assert story.due_ms is not None, "a record that is postponed is due at some time"
-        step = first_step(
+        origin: RecordOrigin,
+    ) -> Awaitable[WrittenRecord]:
+        assert story.due_ms is not None, "a postponed record has a due time"
+        write = first_write(
             (*own, *story_headers(story, origin)),
             due_ms=story.due_ms,
             now_ms=self._clock.wall_ms(),
             group=self._group,
             tiers=self._tiers,
         )
-        return self._outbox.send(step.topic, value, key=key, headers=step.headers)
+        return self._outbox.send(write.topic, value, key=key, headers=write.headers)

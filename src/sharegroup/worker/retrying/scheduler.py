@@ -1,13 +1,13 @@
-"""Moves what waits down the tiers, and to the group's own topic when it is due.
+"""Moves waiting records down the tiers, and to the group's own topic when they are due.
 
     tiers, `due`   --read--> a shelf for each partition --ready, written--> next tier, own topic
      consumer group              bounded                                     then: commit
 
-Each worker process runs one for each of its groups; together they are the members of an ordinary
-consumer group, so each partition has one owner.  A partition that is given up is committed first.
-When a process dies, its partitions move after the session timeout, and no record waits longer
-than that.  Nothing here holds a lock or spends a delivery: to the share group, a record that
-waits is a record that was accepted.
+Each worker process runs one scheduler for each of its groups.  The schedulers of a group are
+members of an ordinary consumer group, so each partition has one owner.  A scheduler commits a
+partition before it gives it up.  When a process dies, its partitions are reassigned after the
+session timeout, which is the longest extra delay of a record.  Waiting records hold no lock and
+use no delivery, because for the share group they are accepted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from sharegroup.backoff import Backoff, without_jitter
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import TIERS, Tiers
-from sharegroup.worker.declared.names import due_topic
+from sharegroup.worker.declarations.names import due_topic
 from sharegroup.worker.events import Events
-from sharegroup.worker.ports import Clock, Outbox
+from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierLog, TierPartition
 from sharegroup.worker.retrying.tier_mover import Moving, TierMover
@@ -30,41 +31,40 @@ log = logging.getLogger(__name__)
 
 AHEAD_RECORDS = 1_000
 AHEAD_BYTES = 1024 * 1024
-"""Read ahead in each partition of a tier: enough that moving never waits for reading."""
+"""Limits of a shelf for a tier's partition; high enough that moving never waits for reading."""
 DUE_RECORDS = 50_000
 DUE_BYTES = 64 * 1024 * 1024
-"""Of all partitions of ``due`` together, where any record may be the next."""
+"""Limits of the shelves for all partitions of ``due`` together, where any record may be next."""
 
 READ_SECONDS = 1.0
-BACKOFF_SECONDS = 1.0
-BACKOFF_SECONDS_MAX = 30.0
-BACKOFF_DOUBLINGS = 5
+BACKOFF_MS_MIN = 1_000
+BACKOFF_MS_MAX = 30_000
 REVOKE_SECONDS_MAX = 3.0
-"""A write that takes longer is not waited for when a partition moves; it may come twice."""
+"""How long a revocation waits for pending writes; the records of later ones may be duplicated."""
 
 
 class TierState(NamedTuple):
-    """What a tier's partition looks like to its owner."""
+    """The state of a tier's partition, as its owner knows it."""
 
     partition: TierPartition
     committed: Committed
     held: int
     """Records in memory."""
     waiting: int | None
-    """Records that wait, read or not; None before anything is known of the partition."""
+    """Records that wait, in memory or not; None while the end offset is unknown."""
     ready_ms: int | None
-    """When the first of those in memory is ready."""
+    """When the first record in memory is ready; None if there is none."""
 
 
 class Scheduler:
-    """One group's, in this process; a `TierOwner`."""
+    """The retry scheduler of one group in this process; a `TierOwner`."""
 
     __slots__ = ("_ended", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
 
     def __init__(
         self,
         group: str,
-        clock: Clock,
+        clock: WorkerClock,
         outbox: Outbox,
         tier_log: TierLog,
         *,
@@ -79,7 +79,7 @@ class Scheduler:
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Own partitions and move their records until `stop`."""
+        """Join the consumer group and move the records of owned partitions until `stop`."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -93,23 +93,25 @@ class Scheduler:
             await self._moving.tier_log.close()
 
     async def stop(self) -> None:
-        """Finish what is being written, commit it, and leave the group to the others."""
+        """Finish pending writes, commit them, and leave the group."""
         self._stopping.set()
         if self._tasks is not None:
             await self._ended.wait()
 
     def snapshot(self) -> tuple[TierState, ...]:
-        """What this process owns."""
+        """The states of the partitions that this process owns."""
         return tuple(self._state(mover) for mover in self._movers.values())
 
     async def assigned(self, partitions: Mapping[TierPartition, Committed]) -> None:
-        """Begin where the owner before left off."""
+        """Start a mover for each partition, from the offset that its last owner committed."""
         if self._tasks is None or self._stopping.is_set():
             return
         due = due_topic(self._moving.group)
-        due_count = sum(one.topic == due for one in partitions) or 1
+        due_count = sum(assigned_partition.topic == due for assigned_partition in partitions) or 1
         for partition, committed in partitions.items():
-            assert partition not in self._movers, f"{partition} is assigned, and was not revoked"
+            assert partition not in self._movers, (
+                f"{partition} was assigned again without being revoked"
+            )
             if partition.topic == due:
                 records_max, bytes_max = DUE_RECORDS // due_count, DUE_BYTES // due_count
             else:
@@ -120,7 +122,7 @@ class Scheduler:
         log.info("event=tiers_owned group=%s partitions=%d", self._moving.group, len(partitions))
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
-        """Let what is being written now end, and forget the rest; it is read by the next owner."""
+        """Stop the movers after their pending writes; the next owner reads the other records."""
         ending = []
         for partition in partitions:
             if partition in self._movers:
@@ -141,17 +143,17 @@ class Scheduler:
             )
 
     async def _read(self) -> None:
-        """Hand each mover what comes next in its partition; begin anew after a failure."""
+        """Pass the records that are read to the movers; start again after each failure."""
         tier_log, clock = self._moving.tier_log, self._moving.clock
         topics = self._moving.tiers.topics(self._moving.group)
-        failures = 0
+        backoff = Backoff(BACKOFF_MS_MIN, BACKOFF_MS_MAX, chance=without_jitter)
         while True:
             try:
                 await tier_log.start(topics, self)
                 while True:
-                    found = await tier_log.read(READ_SECONDS)
-                    failures = 0
-                    for partition, records in found.items():
+                    records_by_partition = await tier_log.read(READ_SECONDS)
+                    backoff.reset()
+                    for partition, records in records_by_partition.items():
                         if partition in self._movers:
                             self._movers[partition].put(records)
             except KafkaError as error:
@@ -162,9 +164,7 @@ class Scheduler:
                     error,
                 )
             await self.revoked(tuple(self._movers))
-            pause_seconds = min(BACKOFF_SECONDS * 2**failures, BACKOFF_SECONDS_MAX)
-            failures = min(failures + 1, BACKOFF_DOUBLINGS)
-            await clock.sleep_until(clock.now() + pause_seconds)
+            await clock.sleep_until(clock.now() + backoff.next_ms() / 1000)
 
     def _state(self, mover: TierMover) -> TierState:
         shelf = mover.shelf

@@ -1,11 +1,11 @@
-"""What the owner of a tier's partition has read of it and not yet moved on.
+"""The records of a tier's partition that were read and not yet moved on, in memory.
 
     log    | moved | moved | waits | moved | waits | waits | not read yet
                            ^ commit                        ^ next
 
-Records leave when they are ready.  In a tier of one delay that is the order of the log; a heap
-bears it when it isn't quite, because two workers' clocks differ, and in ``due`` it is any order.
-Everything below the commit was moved; what was moved above it goes into its metadata.
+Records leave when they are ready.  In a tier of a fixed delay this is nearly log order; the clocks
+of two workers may differ.  In ``due`` it is any order.  So the records are kept in a heap.  All
+records below the committed offset were moved; the commit's metadata lists those moved above it.
 
 Pure: no clock and no waiting.  Times are milliseconds since 1970.
 """
@@ -18,14 +18,14 @@ from collections.abc import Iterable
 
 from sharegroup.worker.retrying import done_offsets
 from sharegroup.worker.retrying.tier_log import Committed
-from sharegroup.worker.retrying.waiting import Waiting
+from sharegroup.worker.retrying.waiting import WaitingRecord
 
 
 class Shelf:
-    """See the module's text.
+    """The records of one partition that were read and not yet moved on.
 
-    ``records_max`` and ``bytes_max`` end the reading; what one more answer of the broker holds
-    may come on top.
+    Reading stops when ``records_max`` or ``bytes_max`` is reached.  One more response of the
+    broker may exceed the limits.
     """
 
     __slots__ = (
@@ -44,40 +44,40 @@ class Shelf:
         self.records_max = records_max
         self.bytes_max = bytes_max
         self.next_offset = committed.offset
-        """What is read next."""
+        """The offset that is read next."""
         self._committed = committed
         self._done = done_offsets.read(committed.offset, committed.metadata)
-        self._outstanding: deque[int] = deque()  # As read; its first is the lowest not done.
-        self._heap: list[tuple[int, int, Waiting]] = []
-        self._read = 0  # On the shelf or taken from it, and not done.
+        self._outstanding: deque[int] = deque()  # Offsets as read, from the lowest not done on.
+        self._heap: list[tuple[int, int, WaitingRecord]] = []
+        self._read = 0  # The number of records read and not done.
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many records are on it or were taken and are not done."""
+        """The number of records that were read and are not done, taken ones included."""
         return self._read
 
     @property
     def committed(self) -> Committed:
-        """What the last `to_commit` that was `keep`-ed said."""
+        """The last successful commit, as given to `keep`."""
         return self._committed
 
     @property
     def ready_ms(self) -> int | None:
-        """When the first record is ready; None: there is none."""
+        """When the first record is ready; None if there are no records."""
         return self._heap[0][0] if self._heap else None
 
     @property
     def is_full(self) -> bool:
-        """Whether no more should be read for now."""
+        """Whether reading should pause, because a limit is reached."""
         return self._read >= self.records_max or self._bytes >= self.bytes_max
 
     @property
     def has_room(self) -> bool:
-        """Whether to read again: half of it is free, so that reading comes in long strides."""
+        """Whether to resume reading: half of each limit is free, so reading resumes rarely."""
         return self._read * 2 <= self.records_max and self._bytes * 2 <= self.bytes_max
 
-    def put(self, waiting: Waiting, ready_ms: int) -> None:
-        """Keep the next record of the log; one that was read before, or is done, is passed over."""
+    def put(self, waiting: WaitingRecord, ready_ms: int) -> None:
+        """Add the next record of the log; records that were read before or are done are ignored."""
         offset = waiting.record.offset
         if offset < self.next_offset:
             return
@@ -89,19 +89,19 @@ class Shelf:
         self._bytes += waiting.size
         heapq.heappush(self._heap, (ready_ms, offset, waiting))
 
-    def take(self, now_ms: int, records_max: int) -> list[Waiting]:
-        """Up to so many records that are ready, the first first."""
-        taken: list[Waiting] = []
+    def take(self, now_ms: int, records_max: int) -> list[WaitingRecord]:
+        """Take up to ``records_max`` ready records, in the order in which they became ready."""
+        taken: list[WaitingRecord] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < records_max:
             taken.append(heapq.heappop(self._heap)[2])
         return taken
 
-    def put_back(self, waiting: Waiting, ready_ms: int) -> None:
-        """A record that was taken could not be moved; it is ready again then."""
+    def put_back(self, waiting: WaitingRecord, ready_ms: int) -> None:
+        """Put back a taken record that could not be moved; it is ready again at ``ready_ms``."""
         heapq.heappush(self._heap, (ready_ms, waiting.record.offset, waiting))
 
-    def done(self, taken: Iterable[Waiting]) -> None:
-        """These were taken, and lie durable elsewhere."""
+    def done(self, taken: Iterable[WaitingRecord]) -> None:
+        """Mark taken records as done, because they are durable in their next topic."""
         for waiting in taken:
             self._done.add(waiting.record.offset)
             self._read -= 1
@@ -109,7 +109,7 @@ class Shelf:
         assert self._read >= 0, "more records are done than were read"
 
     def to_commit(self) -> Committed | None:
-        """What to leave to the next owner; None when it is what was committed last."""
+        """Return the offset and metadata to commit; None if they equal the last commit."""
         while self._outstanding and self._outstanding[0] in self._done:
             self._done.discard(self._outstanding.popleft())
         offset = self._outstanding[0] if self._outstanding else self.next_offset
@@ -117,5 +117,5 @@ class Shelf:
         return None if committed == self._committed else committed
 
     def keep(self, committed: Committed) -> None:
-        """This was committed."""
+        """Note a successful commit."""
         self._committed = committed

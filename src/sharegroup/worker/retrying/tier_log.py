@@ -1,8 +1,8 @@
-"""What the scheduler needs of the tiers' topics: records in order, an owner, a commit.
+"""The interface of the scheduler to the retry topics: ordered records, owners, and commits.
 
 The members of one consumer group share the partitions of all tiers, and each partition has one
-owner at a time.  Who gets it and who has to give it up is told to a `TierOwner`; what was read
-before a partition was given up is never handed out after it was taken again.
+owner at a time.  A `TierOwner` is told which partitions were assigned and revoked.  Records read
+before a partition was revoked are never returned after it was assigned again.
 """
 
 from __future__ import annotations
@@ -14,66 +14,69 @@ from sharegroup.worker.ports import Header
 
 
 class TierPartition(NamedTuple):
-    """One partition of one tier's topic."""
+    """One partition of a tier's retry topic."""
 
     topic: str
     partition: int
 
 
 class TierRecord(NamedTuple):
-    """A record that waits."""
+    """A record in a retry topic."""
 
     offset: int
     append_ms: int
-    """When it was written, by the broker's clock (LogAppendTime)."""
+    """When the record was written, by the broker's clock (LogAppendTime)."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]
 
 
 class Committed(NamedTuple):
-    """What the owner of a partition left to the next one."""
+    """A committed offset with its metadata, from which the next owner of a partition continues."""
 
     offset: int
-    """Everything below was moved on."""
+    """All records below were moved on."""
     metadata: str = ""
-    """What was moved on above (`done_offsets`)."""
+    """The offsets above that were moved on too, as text (`done_offsets`)."""
 
 
 class OwnershipLost(Exception):
-    """The partition is somebody else's by now; what was moved and not committed is moved twice."""
+    """Another member owns the partition; records moved but not committed are moved twice."""
 
 
 class TierOwner(Protocol):
-    """Who is told which partitions are its own."""
+    """Receives the partitions that are assigned to it or revoked from it."""
 
     async def assigned(self, partitions: Mapping[TierPartition, Committed]) -> None:
-        """These are yours from now on."""
+        """Start moving records of these partitions from their committed offsets."""
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
-        """Commit what you moved; when this returns, these are somebody else's."""
+        """Stop, and commit the moved records; after this returns, others own the partitions."""
 
 
 class TierLog(Protocol):
-    """See the module's text.  Everything that goes wrong is raised as a KafkaError."""
+    """Reads retry topics as a member of a consumer group.  All failures raise a KafkaError."""
 
     async def start(self, topics: Sequence[str], owner: TierOwner) -> None:
-        """Join; may be called again after it failed."""
+        """Join the group; may be called again after a failure."""
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
-        """What comes next in each partition that is not paused; nothing after ``wait_seconds``."""
+        """Return the next records of all partitions that are not paused.
+
+        The result is empty if there are none within ``wait_seconds``.
+        """
 
     def pause(self, partition: TierPartition) -> None:
-        """Read nothing more of it for now; no effect on one that is not owned."""
+        """Stop reading a partition until `resume`; no effect on one that is not owned."""
 
     def resume(self, partition: TierPartition) -> None:
-        """Read it again."""
+        """Read a paused partition again."""
 
     def end_offset(self, partition: TierPartition) -> int | None:
-        """Where it ended when it was last read; None while that is not known."""
+        """The end offset of the partition as of the last fetch; None while it is unknown."""
 
     async def commit(self, partition: TierPartition, committed: Committed) -> None:
-        """Leave this to the next owner; raises OwnershipLost."""
+        """Commit an offset for the next owner; raises OwnershipLost if another member owns it."""
 
     async def close(self) -> None:
-        """Leave the group, if it was joined."""
+        """Leave the group if it was joined."""

@@ -1,11 +1,12 @@
-"""Moves the records of one tier's partition on, as long as this process owns it.
+"""Moves the records of a tier's partition to their next topics, while this process owns it.
 
     shelf --ready--> write --acknowledged--> done --> commit
-                       `-refused: back on the shelf, for a while
+                       `-refused: back on the shelf, with a backoff
 
-The commit follows the acknowledgement, so a crash doubles what was written since the last one,
-at most `BATCH_RECORDS`, and loses nothing.  A record that can't be written holds the commit, and
-is tried again for ever; those behind it go on, and the commit's metadata says so.
+The commit follows the acknowledgement.  So a crash loses no record; it duplicates at most the
+`BATCH_RECORDS` written since the last commit.  A record that cannot be written blocks the
+committed offset and is retried without limit.  Records behind it are moved on, and the commit's
+metadata lists them.
 """
 
 from __future__ import annotations
@@ -17,36 +18,45 @@ from dataclasses import dataclass
 
 from sharegroup.errors import KafkaError
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.names import own_topic
+from sharegroup.worker.declarations.names import own_topic
 from sharegroup.worker.events import Event, Events
-from sharegroup.worker.ports import Clock, Outbox, Written
+from sharegroup.worker.ports import Outbox, WorkerClock, WrittenRecord
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import OwnershipLost, TierLog, TierPartition, TierRecord
-from sharegroup.worker.retrying.waiting import Step, Waiting, next_step, ready_ms, waiting_of
+from sharegroup.worker.retrying.waiting import (
+    TierWrite,
+    WaitingRecord,
+    next_write,
+    ready_ms,
+    waiting_of,
+)
 from sharegroup.worker.retrying.waits import until
 
 log = logging.getLogger(__name__)
 
 BATCH_RECORDS = 500
-"""Under way at once in one partition."""
+"""The maximum number of pending writes in one partition."""
 BACKOFF_MS = 500
 BACKOFF_MS_MAX = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """What all movers of a group share."""
+    """The objects that all movers of a group share."""
 
     group: str
     tiers: Tiers
     outbox: Outbox
-    clock: Clock
+    clock: WorkerClock
     tier_log: TierLog
     events: Events
 
 
 class TierMover:
-    """See the module's text; `run` ends after `stop`, or when the partition is lost."""
+    """Moves the records of one partition of a tier to the next tier or to the own topic.
+
+    `run` ends after `stop`, or when this process no longer owns the partition.
+    """
 
     __slots__ = (
         "_changed",
@@ -65,10 +75,10 @@ class TierMover:
         self._changed = asyncio.Event()
         self._stopping = False
         self._paused = False
-        self._failing_since_ms: int | None = None  # Nothing could be written since then.
+        self._failing_since_ms: int | None = None  # The first failed write since a success.
 
     def put(self, records: Sequence[TierRecord]) -> None:
-        """Take what was read."""
+        """Add records that were read to the shelf."""
         moving, topic = self._moving, self.partition.topic
         now_ms = moving.clock.wall_ms()
         for record in records:
@@ -83,12 +93,12 @@ class TierMover:
         self._changed.set()
 
     def stop(self) -> None:
-        """End after what is being written now, and its commit."""
+        """End `run` after the pending writes and their commit."""
         self._stopping = True
         self._changed.set()
 
     async def run(self) -> None:
-        """Move what is ready, when it is ready."""
+        """Move each record when it is ready, until `stop` or until the partition is lost."""
         clock = self._moving.clock
         try:
             while not self._stopping:
@@ -100,7 +110,7 @@ class TierMover:
                 else:
                     await until(clock, self.shelf.ready_ms, self._changed)
         except OwnershipLost as lost:
-            # The records go with their partition to whoever owns it now.
+            # The new owner of the partition reads and moves the records.
             log.info("event=tier_lost %s reason=%s", self._place(), lost)
 
     def _read_on(self) -> None:
@@ -108,27 +118,27 @@ class TierMover:
             self._paused = False
             self._moving.tier_log.resume(self.partition)
 
-    async def _move(self, taken: Sequence[Waiting]) -> None:
-        """Write all of them; what can't be written goes back on the shelf."""
+    async def _move(self, taken: Sequence[WaitingRecord]) -> None:
+        """Write these records; those that cannot be written go back to the shelf."""
         moving = self._moving
         now_ms = moving.clock.wall_ms()
-        steps = [
-            next_step(waiting, now_ms=now_ms, group=moving.group, tiers=moving.tiers)
+        writes = [
+            next_write(waiting, now_ms=now_ms, group=moving.group, tiers=moving.tiers)
             for waiting in taken
         ]
-        # All are under way before the first is waited for.
-        writes = [
-            self._begin(waiting.record, step) for waiting, step in zip(taken, steps, strict=True)
+        # All writes begin before the first is awaited, so that they are pending concurrently.
+        pending = [
+            self._begin(waiting.record, write) for waiting, write in zip(taken, writes, strict=True)
         ]
         moved, failed = [], []
         error: KafkaError | None = None
-        for waiting, step, write in zip(taken, steps, writes, strict=True):
-            outcome = write if isinstance(write, KafkaError) else await _outcome(write)
+        for waiting, write, result in zip(taken, writes, pending, strict=True):
+            outcome = result if isinstance(result, KafkaError) else await _outcome(result)
             if isinstance(outcome, KafkaError):
                 error = outcome
                 failed.append(waiting)
             else:
-                self._tell(step, outcome)
+                self._tell(write, outcome)
                 moved.append(waiting)
         self.shelf.done(moved)
         if moved:
@@ -136,20 +146,22 @@ class TierMover:
         if error is not None:
             self._put_back(failed, error)
 
-    def _begin(self, record: TierRecord, step: Step) -> Awaitable[Written] | KafkaError:
+    def _begin(self, record: TierRecord, write: TierWrite) -> Awaitable[WrittenRecord] | KafkaError:
         try:
-            write = self._moving.outbox.send(
-                step.topic, record.value, key=record.key, headers=step.headers
+            sent = self._moving.outbox.send(
+                write.topic, record.value, key=record.key, headers=write.headers
             )
         except KafkaError as error:
-            return error  # Known without asking anybody, as of a record that is too large.
-        return asyncio.ensure_future(write) if asyncio.iscoroutine(write) else write
+            return error  # Raised before sending, for example if the record is too large.
+        return asyncio.ensure_future(sent) if asyncio.iscoroutine(sent) else sent
 
-    def _put_back(self, taken: Sequence[Waiting], error: KafkaError) -> None:
+    def _put_back(self, taken: Sequence[WaitingRecord], error: KafkaError) -> None:
         now_ms = self._moving.clock.wall_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
-        # As long again as it has been failing: doubling, however many records fail at once.
+        # The pause is as long as the writes have failed so far.  So it doubles each time,
+        # independent of how many records fail at once.  A `Backoff` counts failures, and many
+        # batches of records that are due one after the other may fail in the same moment.
         failing_ms = now_ms - self._failing_since_ms
         again_ms = now_ms + max(BACKOFF_MS, min(failing_ms, BACKOFF_MS_MAX))
         for waiting in taken:
@@ -170,7 +182,7 @@ class TierMover:
         try:
             await self._moving.tier_log.commit(self.partition, committed)
         except KafkaError as error:
-            # The next commit says all that this one would have said.
+            # Not retried, because the next commit includes this one.
             log.warning(
                 "event=tier_commit_failed %s offset=%d error=%s: %s",
                 self._place(),
@@ -181,9 +193,9 @@ class TierMover:
         else:
             self.shelf.keep(committed)
 
-    def _tell(self, step: Step, written: Written) -> None:
+    def _tell(self, write: TierWrite, written: WrittenRecord) -> None:
         events, group = self._moving.events, self._moving.group
-        if step.topic != own_topic(group) or not events.wants("record.due"):
+        if write.topic != own_topic(group) or not events.wants("record.due"):
             return
         details = {"tier": self.partition.topic}
         events.tell(
@@ -200,7 +212,7 @@ class TierMover:
         )
 
 
-async def _outcome(write: Awaitable[Written]) -> Written | KafkaError:
+async def _outcome(write: Awaitable[WrittenRecord]) -> WrittenRecord | KafkaError:
     try:
         return await write
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""The topics that a route's retries need, as data for whoever makes them."""
+"""The retry topics that a route needs, with their partitions and configurations."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.names import due_topic, own_topic
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.names import due_topic, own_topic
+from sharegroup.worker.declarations.route import Route
 
 PARTITIONS = 2
-"""Of each: so many processes can move records of one tier, and each keeps some of it in mind."""
+"""The number of partitions of each topic, and so of processes that can move its records.
+
+Each partition costs memory, because its owner keeps some of its records there.
+"""
 RECORD_BYTES_MAX = 16 * 1024 * 1024
-"""A record that its own topic took must fit here with its story beside it."""
+"""The maximum record size of a retry topic.
+
+It is large, because a record is larger here than in its origin topic: its story is added.
+"""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _OUTAGE_MS = 14 * _DAY_MS
-"""A retry is lost when no worker runs for longer than this."""
+"""How long retries are kept if no worker runs; after that they are lost."""
 
 
 class RetryTopic(NamedTuple):
-    """A topic that there must be before the first retry."""
+    """A topic that must exist before the first retry."""
 
     name: str
     partitions: int
@@ -29,7 +35,7 @@ class RetryTopic(NamedTuple):
 
 
 def topics_of(route: Route) -> list[RetryTopic]:
-    """The route's own topic, where redriven records go too, and its tiers if it retries."""
+    """Return the group's own topic, where redriven records go too, and the tiers if it retries."""
     waits = {own_topic(route.group): 0}
     if route.retry is not None:
         waits[due_topic(route.group)] = 0
@@ -43,8 +49,8 @@ def _configs(wait_ms: int) -> Mapping[str, str]:
         {
             "cleanup.policy": "delete",
             "max.message.bytes": str(RECORD_BYTES_MAX),
-            # The broker's time: what an application's record says of its age would count as its
-            # age here, and an old one would be deleted before it is due.
+            # The broker's time.  With the timestamp of the application's record, retention would
+            # delete an old record before it is due.
             "message.timestamp.type": "LogAppendTime",
             "retention.bytes": "-1",
             "retention.ms": str(wait_ms + _OUTAGE_MS),

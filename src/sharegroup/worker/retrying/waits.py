@@ -1,17 +1,23 @@
-"""Waiting for a moment of the calendar, or for something else to happen before."""
+"""Waits until a time of the wall clock or until an event is set."""
 
 from __future__ import annotations
 
 import asyncio
 
-from sharegroup.worker.ports import Clock
+from sharegroup.worker.ports import WorkerClock
 
 LOOK_AGAIN_SECONDS = 60.0
-"""The calendar's clock can be set, and goes on while a laptop sleeps; the other one does not."""
+"""The maximum time between two looks at the wall clock.
+
+The wall clock can be set, and it continues while a laptop sleeps; the monotonic clock does not.
+"""
 
 
-async def until(clock: Clock, wall_ms: int | None, changed: asyncio.Event) -> None:
-    """Return at ``wall_ms`` (None: never), or when ``changed`` is set; now and then for nothing."""
+async def until(clock: WorkerClock, wall_ms: int | None, changed: asyncio.Event) -> None:
+    """Return at ``wall_ms`` (None: never) or when ``changed`` is set.
+
+    It may also return earlier: at the latest after `LOOK_AGAIN_SECONDS` if ``wall_ms`` is given.
+    """
     if changed.is_set():
         return
     if wall_ms is None:

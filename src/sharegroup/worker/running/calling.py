@@ -1,7 +1,7 @@
-"""How a handler is called: on the loop, in a thread, or in another process.
+"""Calls handlers: on the event loop, in a thread, or in another process.
 
-The application opens and closes handlers that are classes; only those in other processes are
-opened there, each in its own.
+The application opens and closes handlers that are classes.  Handlers in other processes are
+opened and closed there, once in each process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
-from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.running.level import LEVEL_MAX
 from sharegroup.worker.running.processes import HandlerProcesses
 from sharegroup.worker.running.threads import HandlerThreads
@@ -21,18 +21,20 @@ class Caller(Protocol):
     """Calls one route's handler."""
 
     call: Callable[..., Awaitable[Any]]
-    """With the payload and, if the handler takes it, the record.  Cancelled, it ends when the
-    handler has ended."""
+    """Calls the handler with the payload and, if the handler takes it, the record.
+
+    If it is cancelled, it returns only after the handler has ended.
+    """
 
     async def start(self) -> None:
-        """Before the first call."""
+        """Prepare for calls; awaited before the first call."""
 
     async def close(self) -> None:
-        """After the last one."""
+        """Release all resources; awaited after the last call."""
 
 
 class OnTheLoop:
-    """A coroutine function."""
+    """Calls a coroutine function on the event loop."""
 
     __slots__ = ("call",)
 
@@ -40,14 +42,14 @@ class OnTheLoop:
         self.call: Callable[..., Awaitable[Any]] = shape.call
 
     async def start(self) -> None:
-        """There is nothing to be started."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing."""
 
 
 class InThreads:
-    """A plain function."""
+    """Calls a synchronous function in a thread."""
 
     __slots__ = ("_threads", "call")
 
@@ -56,15 +58,15 @@ class InThreads:
         self.call: Callable[..., Awaitable[Any]] = partial(self._threads.call, shape.call)
 
     async def start(self) -> None:
-        """Threads are started when they are needed."""
+        """Do nothing; each thread is started when it is first needed."""
 
     async def close(self) -> None:
-        """Let the threads end."""
+        """Let each thread end after its current call."""
         self._threads.close()
 
 
 def caller_for(route: Route) -> Caller:
-    """The caller of a route's handler."""
+    """Return the caller of a route's handler."""
     shape = route.shape
     if route.processes:
         return HandlerProcesses(shape, route.processes)

@@ -1,10 +1,11 @@
-"""One share group in this process: members that feed the handlers of its routes.
+"""Runs one share group in this process: its members take records for the handlers of its routes.
 
-    topic ------ intake --take--> its route's runner --> settled --> with the next request
-    own topic -- intake --take--> by where the record came from first --^
+    topic ------ intake --take--> the route's runner ----> settled --> sent with the next request
+    own topic -- intake --take--> the runner of the record's origin topic --^
 
-Each intake takes what its runner has room for: what its lanes could begin now, and what they do
-within a moment; never so much that it waits longer than a part of its lock.
+Each intake takes as many records as its runner has room for: the records that its slots can begin
+now, and those that they will begin shortly.  The number is limited, so that no record waits
+longer than a small part of its lock duration.
 """
 
 from __future__ import annotations
@@ -13,56 +14,50 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.decisions.reasons import UNROUTED
-from sharegroup.worker.decisions.steps import Bury, Postpone
+from sharegroup.worker.decisions.steps import Postpone
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Events
 from sharegroup.worker.middleware import Middleware
-from sharegroup.worker.parts import GroupLimits, WorkerParts
-from sharegroup.worker.ports import Delivery
-from sharegroup.worker.records.story import NEW, Story, from_elsewhere
-from sharegroup.worker.records.story_headers import story_of
-from sharegroup.worker.running.in_hand import InHand
-from sharegroup.worker.running.intake import Intake, Room
-from sharegroup.worker.running.lane import Lane, Stopped
+from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
+from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.handler_slot import HandlerSlot
+from sharegroup.worker.running.intake import Intake
+from sharegroup.worker.running.record_routing import RecordRouting
 from sharegroup.worker.running.route_runner import RouteRunner
-from sharegroup.worker.running.settling import Settling
+from sharegroup.worker.running.settlement import HELD_OF_LOCKS
+from sharegroup.worker.running.taken_record import TakenRecord
+from sharegroup.worker.running.verdicts import Stopped
 from sharegroup.worker.running.watch import Watch
-from sharegroup.worker.seeing.state import GroupState
+from sharegroup.worker.telemetry.state import WorkerGroupState
 
 log = logging.getLogger(__name__)
 
-LOCK_SECONDS_DEFAULT = 30.0
-"""Kafka's, before the first answer says better."""
-UNROUTED_SECONDS = 30.0
-"""What no handler of this process takes goes round, until another process has it."""
 LIMITS_SECONDS = 60.0
-"""How often the group's limits are asked again."""
+"""The interval at which the group's limits are queried."""
 INTERRUPTED_SECONDS = 2.0
-"""How long handlers that were interrupted by a stop have to end."""
+"""How long a stop waits for the handlers that it has interrupted."""
 CLOSE_SECONDS = 10.0
-OWN_WAITING_MAX = 1_000
-"""Records of the own topic are whoever's: with so many waiting for one route, none are taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """What a stop did to one group's records."""
+    """The result of a stop for one group."""
 
     finished: int
-    """Handlers that ended while it waited."""
+    """Handlers that ended while the stop waited for them."""
     interrupted: int
-    """Handlers that had not ended in time; their records went back."""
+    """Handlers that had not ended in time; their records were released."""
     released: Mapping[tuple[str, int], int]
-    """Records that went back, by topic and partition, begun or not."""
+    """The number of released records, begun or not, by topic and partition."""
 
 
 class GroupRunner:
-    """See the module's text."""
+    """Runs the members, the routes and the background tasks of one share group."""
 
     def __init__(
         self,
@@ -71,89 +66,88 @@ class GroupRunner:
         parts: WorkerParts,
         events: Events,
         *,
-        limits: GroupLimits,
+        limits: ShareGroupLimits,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
-        self.group = group
-        self._parts = parts
-        self._clock = parts.clock
         in_flight = {topic: route.in_flight_bytes for route in routes for topic in route.topics}
         in_flight[routes[0].own_topic] = max(in_flight.values())
-        sources = {topic: parts.open_source(group, topic, in_flight[topic]) for topic in in_flight}
-        self.settling = Settling(
+        sources = [parts.open_source(group, topic, in_flight[topic]) for topic in in_flight]
+        self.group = group
+        self._ask_for_limits = parts.group_limits
+        self._clock = parts.clock
+        self._parts = GroupParts(
             group,
-            tuple(sources.values()),
+            sources,
             parts.outbox,
             parts.clock,
             events,
             limits=limits,
             tiers=Tiers.of(routes[0].retry_tiers),
         )
-        self.runners = [RouteRunner(route, self.settling, middlewares) for route in routes]
-        self._by_topic = {topic: one for one in self.runners for topic in one.route.topics}
-        self._intakes = [
-            Intake(source, self.settling, self._room_of(topic), self._dispatch)
-            for topic, source in sources.items()
-        ]
-        self._watch = Watch(parts.clock, self.settling, self.runners)
+        self.runners = [RouteRunner(route, self._parts, middlewares) for route in routes]
+        self._routing = RecordRouting(self.runners, self._parts)
+        self._intakes = [Intake(source, self._parts) for source in sources]
+        self._watch = Watch(self._routing, self._parts)
         self._background: list[asyncio.Task[None]] = []
-        """What looks after the lanes."""
+        """The tasks of the group other than its slots."""
+        self._newest: dict[tuple[str, int], int] = {}
+        """The highest offset taken of each partition while records were held."""
         self._is_taking = True
         self._ended = asyncio.Event()
         self._released: Counter[tuple[str, int]] = Counter()
-        """What went back since it became quiet."""
+        """The number of records released since `quiet`, by topic and partition."""
 
-    # How it stands.
+    # State.
 
     @property
-    def state(self) -> GroupState:
-        """What can be seen of it."""
-        settling = self.settling
-        return GroupState(
+    def state(self) -> WorkerGroupState:
+        """The state of the group in this process."""
+        parts = self._parts
+        return WorkerGroupState(
             self.group,
-            settling.member_id,
-            all(one.source.is_joined for one in self._intakes),
-            waiting=sum(one.waiting for one in self.runners),
-            running=sum(one.running for one in self.runners),
-            held=len(settling.held),
-            held_bytes=settling.held.bytes,
-            blocked_writes=settling.writing.blocked,
+            parts.members.id,
+            parts.members.have_joined,
+            waiting=sum(runner.queue.waiting for runner in self.runners),
+            running=sum(runner.running for runner in self.runners),
+            held=len(parts.held),
+            held_bytes=parts.held.bytes,
+            blocked_writes=parts.writes.blocked,
         )
 
     # Life.
 
     async def run(self) -> None:
-        """Take and handle records until `stop`; raises what makes that impossible."""
+        """Take and handle records until `stop`; raises an error that makes this impossible."""
         async with asyncio.TaskGroup() as tasks:
             await asyncio.gather(*(runner.start(tasks) for runner in self.runners))
             self._background = [
-                tasks.create_task(self.settling.held.run()),
+                tasks.create_task(self._run_held()),
                 tasks.create_task(self._watch.run()),
                 tasks.create_task(self._ask_limits()),
-                *(tasks.create_task(one.run()) for one in self._intakes),
+                *(tasks.create_task(self._take(intake)) for intake in self._intakes),
             ]
             await self._ended.wait()
-            for one in self._background:  # A stop before this began found none of them.
-                one.cancel()
-            for lane in self._lanes():
-                assert lane.task is not None, "it was started"
-                lane.task.cancel()
+            for task in self._background:  # A `stop` before these tasks existed has cancelled none.
+                task.cancel()
+            for slot in self._slots():
+                assert slot.task is not None, "it was started"
+                slot.task.cancel()
 
     def quiet(self) -> None:
-        """Take no more; what was not begun goes back, what was begun goes on."""
+        """Stop taking records and release those not begun; running handlers continue."""
         self._is_taking = False
         for runner in self.runners:
             runner.stop_beginning()
         for intake in self._intakes:
             intake.close()
-        # A record that waits here for its retry would find nobody who runs it.
-        self.settling.may_hold = False
+        # No handler begins any more, so a record held here would never be retried.
+        self._parts.may_hold = False
         self._postpone_held()
         self._give_back_waiting()
 
     def resume(self) -> None:
         """Take records again."""
-        self.settling.may_hold = True
+        self._parts.may_hold = True
         self._released.clear()
         for runner in self.runners:
             runner.begin_again()
@@ -162,155 +156,142 @@ class GroupRunner:
             intake.reopen()
 
     async def stop(self, grace_seconds: float, hurry: asyncio.Event) -> GroupReport:
-        """Finish what fits in ``grace_seconds``, give back the rest, leave the group."""
-        settling = self.settling
-        before = sum(one.done for one in self.runners)
+        """Let handlers finish for ``grace_seconds``, release all other records, leave the group.
+
+        Setting ``hurry`` ends the grace.
+        """
+        parts = self._parts
+        done_before = sum(runner.runs.done for runner in self.runners)
         self.quiet()
         await self._wait_for_handlers(grace_seconds, hurry)
         interrupted = await self._interrupt()
-        at_close = [*settling.released_at_close, *settling.in_custody()]
-        at_close += [one for runner in self.runners for one in runner.all_waiting()]
-        await settling.writing.cancel()
-        finished = sum(one.done for one in self.runners) - before - interrupted
-        for one in self._background:
-            one.cancel()
+        at_close = [*parts.released_at_close, *parts.in_custody()]
+        at_close += [record for runner in self.runners for record in runner.queue]
+        await parts.writes.cancel()
+        finished = sum(runner.runs.done for runner in self.runners) - done_before - interrupted
+        for task in self._background:
+            task.cancel()
         if self._background:
             await asyncio.wait(self._background)
-        await asyncio.gather(*(one.source.close(CLOSE_SECONDS) for one in self._intakes))
+        await asyncio.gather(*(intake.source.close(CLOSE_SECONDS) for intake in self._intakes))
         for runner in self.runners:
             await runner.close()
         self._ended.set()
-        self._released.update(one.place for one in at_close)
+        self._released.update(record.topic_partition for record in at_close)
         return GroupReport(max(0, finished), interrupted, self._released)
 
     def _give_back_waiting(self) -> None:
-        below = self.settling.give_back_below
+        below = self._parts.give_back_below
         for runner in self.runners:
-            given = runner.give_back_waiting(delivered_below=below)
-            self._released.update(one.place for one in given)
-        self.settling.flush()
+            released = runner.give_back_waiting(delivered_below=below)
+            self._released.update(record.topic_partition for record in released)
+        self._parts.members.flush()
 
     def _postpone_held(self) -> None:
-        """What waits here waits in the retry topics from now on, with what is known of it."""
-        for one in self.settling.held.take_all():
-            if not one.is_done:
-                self.settling.carry_out(one.runner, one, Postpone(one.story))
+        """Move the held records, with their stories, to the retry topics."""
+        self._postpone(self._parts.held.take_all())
+
+    def _postpone(self, records: Sequence[TakenRecord]) -> None:
+        for record in records:
+            if not record.is_done:
+                settlement = self._routing.runner_of(record).settlement
+                settlement.carry_out(record, Postpone(record.story))
 
     async def _wait_for_handlers(self, grace_seconds: float, hurry: asyncio.Event) -> None:
-        settling = self.settling
-        settling.hungry += 1  # To the end: `_interrupt` waits for the same.
-        over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
+        parts = self._parts
+        parts.room.waiters += 1  # Until the end, because `_interrupt` waits for the same event.
+        grace = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + grace_seconds))
         hurried = asyncio.ensure_future(hurry.wait())
         try:
-            while self._is_busy() and not (over.done() or hurried.done()):
-                settling.room_again.clear()
-                progress = asyncio.ensure_future(settling.room_again.wait())
-                await asyncio.wait({progress, over, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            while self._is_busy() and not (grace.done() or hurried.done()):
+                parts.room.changed.clear()
+                progress = asyncio.ensure_future(parts.room.changed.wait())
+                await asyncio.wait({progress, grace, hurried}, return_when=asyncio.FIRST_COMPLETED)
                 progress.cancel()
         finally:
-            over.cancel()
+            grace.cancel()
             hurried.cancel()
 
     async def _interrupt(self) -> int:
-        """End the handlers that run still; how many."""
+        """Interrupt the running handlers; returns their number."""
         now = self._clock.now()
-        lanes = [lane for lane in self._lanes() if lane.hand]
-        for lane in lanes:
-            lane.interrupt(Stopped("the worker stops"), now)
-        over = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
-        while any(lane.hand for lane in lanes) and not over.done():
-            self.settling.room_again.clear()
-            progress = asyncio.ensure_future(self.settling.room_again.wait())
-            await asyncio.wait({progress, over}, return_when=asyncio.FIRST_COMPLETED)
+        slots = [slot for slot in self._slots() if slot.records]
+        for slot in slots:
+            slot.interrupt(Stopped("the worker stops"), now)
+        timeout = asyncio.ensure_future(self._clock.sleep_until(now + INTERRUPTED_SECONDS))
+        while any(slot.records for slot in slots) and not timeout.done():
+            self._parts.room.changed.clear()
+            progress = asyncio.ensure_future(self._parts.room.changed.wait())
+            await asyncio.wait({progress, timeout}, return_when=asyncio.FIRST_COMPLETED)
             progress.cancel()
-        over.cancel()
+        timeout.cancel()
         for runner in self.runners:
-            for lane in runner.lanes:
-                if lane.hand:
-                    runner.give_up(lane, self._clock.now())
-        return len(lanes)
+            for slot in runner.slots:
+                if slot.records:
+                    runner.give_up(slot, self._clock.now())
+        return len(slots)
 
     def _is_busy(self) -> bool:
-        return len(self.settling.writing) > 0 or any(
-            one.running > one.given_up for one in self.runners
+        return len(self._parts.writes) > 0 or any(
+            runner.running > runner.runs.given_up for runner in self.runners
         )
 
-    def _lanes(self) -> list[Lane]:
-        return [lane for runner in self.runners for lane in runner.lanes]
+    def _slots(self) -> list[HandlerSlot]:
+        return [slot for runner in self.runners for slot in runner.slots]
 
     # Taking.
 
-    def _room_of(self, topic: str) -> Room:
-        """How many records of a topic there is a use for."""
+    async def _take(self, intake: Intake) -> None:
+        """Take records and give them to their routes until cancelled."""
+        while True:
+            await intake.wait_open()
+            room = self._routing.room(intake.source.topic)
+            if room <= 0:
+                await intake.wait_for_room()
+            elif deliveries := await intake.take(room):
+                self._add(deliveries)
+            elif self._parts.held:
+                self._make_way(intake.source.topic)
 
-        def room(runner: RouteRunner) -> int:
-            if self.settling.writing.is_full:
-                return 0
-            lock_seconds = self.settling.lock_seconds or LOCK_SECONDS_DEFAULT
-            return runner.room(self._clock.now(), lock_seconds)
-
-        def own() -> int:
-            if any(one.waiting >= OWN_WAITING_MAX for one in self.runners):
-                return 0
-            return max(room(one) for one in self.runners)
-
-        runner = self._by_topic.get(topic)
-        if runner is None:
-            return own
-        topics = len(runner.route.topics)
-        # Each of several topics its part: all of them may be waiting for records at a time.
-        return lambda: -(-room(runner) // topics)
-
-    def _dispatch(self, deliveries: Sequence[Delivery]) -> None:
-        now = self._clock.now()
-        by_topic = self._by_topic
-        if self.settling.held:
-            self.settling.note_newest(deliveries)
-        for delivery in deliveries:
-            story = story_of(delivery.headers) if delivery.headers else NEW
-            runner = by_topic.get(delivery.topic)
-            if runner is not None:
-                story = from_elsewhere(story)
-            else:
-                runner = self._runner_by_origin(story)
-            if runner is not None:
-                runner.add(InHand(runner, delivery, story, now))
-            else:
-                self._send_round(InHand(self.runners[0], delivery, story, now))
-        for runner in self.runners:
-            runner.wake_one()
+    def _add(self, deliveries: Sequence[DeliveredRecord]) -> None:
+        if self._parts.held:
+            self._note_newest(deliveries)
+        self._routing.add(deliveries)
         self._watch.begin()
         if not self._is_taking:
-            self._give_back_waiting()  # It was on its way when the worker became quiet.
+            self._give_back_waiting()  # These arrived after the worker became quiet.
 
-    def _runner_by_origin(self, story: Story) -> RouteRunner | None:
-        if story.origin is not None:
-            return self._by_topic.get(story.origin.topic)
-        return self.runners[0] if len(self.runners) == 1 else None
+    async def _run_held(self) -> None:
+        """Make held records ready when they are due, until cancelled."""
+        while True:
+            record = await self._parts.held.next_due()
+            self._routing.runner_of(record).queue.add_due(record)
 
-    def _send_round(self, one: InHand) -> None:
-        """No handler here takes it: later, for another process that may have one.
+    def _note_newest(self, deliveries: Sequence[DeliveredRecord]) -> None:
+        """Remember the highest offset taken of each partition."""
+        newest = self._newest
+        for delivery in deliveries:
+            topic_partition = delivery.topic, delivery.partition
+            newest[topic_partition] = max(newest.get(topic_partition, 0), delivery.offset)
 
-        One that was written to the group's own topic by nobody of ours is nobody's, and a group
-        that retries nothing has no topics in which it could wait.
+    def _make_way(self, of_topic: str) -> None:
+        """Postpone the oldest held records of a topic, because no new records arrive.
+
+        Apache Kafka limits how far a partition may be read beyond its oldest unsettled record, and
+        our broker limits the number of locked records.  Held records count towards both limits.
         """
-        settling, first = self.settling, one.runner
-        settling.tell("record.unrouted", first, one)
-        origin = None if one.story.origin is None else one.story.origin.topic
-        if origin is None or all(runner.route.retry is None for runner in self.runners):
-            text = f"of={origin} (it has no handler, and goes to the dead letters)"
-            settling.say(logging.WARNING, "record.unrouted", first, one, text)
-            settling.carry_out(first, one, Bury(one.story, UNROUTED))
-            return
-        due_ms = self._clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
-        text = f"of={origin} (it has no handler here, and goes round)"
-        settling.say(logging.WARNING, "record.unrouted", first, one, text)
-        settling.carry_out(first, one, Postpone(replace(one.story, due_ms=due_ms)))
+        held = self._parts.held
+        for (topic, partition), newest in list(self._newest.items()):
+            if not held.of_partition(topic, partition):
+                del self._newest[topic, partition]
+            elif topic == of_topic:
+                below = newest - self._parts.limits.locks // HELD_OF_LOCKS
+                self._postpone(held.take_oldest((topic, partition), below))
 
     async def _ask_limits(self) -> None:
         while True:
             await self._clock.sleep_until(self._clock.now() + LIMITS_SECONDS)
             try:
-                self.settling.limits = await self._parts.group_limits(self.group)
+                self._parts.limits = await self._ask_for_limits(self.group)
             except KafkaError as error:
                 log.info("event=limits.unknown group=%s error=%r", self.group, error)

@@ -1,75 +1,62 @@
-"""Takes records of one topic, as many as there is a use for.
+"""Takes records of one topic, as many as the handlers have room for.
 
-    room? --none--> wait until something ended
-      '----some---> take --> dispatch
+    GroupRunner: room? --none--> wait until a record is settled
+                   '----some---> Intake.take --> records, given to their routes
 
-A group has one for each of its topics, each with a member of its own.  That is for the sake of
-the assignor: among members that read the same topics it deals out all their partitions
-together, so that with as many partitions as workers each would read one topic's and not the
-others', and with a retry topic beside a topic of one partition, one worker alone would get work
-(docs/adr/0018).  Members of different topics are dealt theirs apart from each other.
+A group has one intake with its own member for each of its topics, because of the assignor.  The
+assignor distributes the partitions of all topics of a member together.  With as many partitions
+as workers, each worker would read one topic and not the others.  With a retry topic beside a
+topic of one partition, only one worker would get new records (docs/adr/0018).  The partitions of
+members with different topics are distributed separately.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from sharegroup.worker.ports import Delivery, Source
-from sharegroup.worker.running.settling import Settling
+from sharegroup.worker.ports import DeliveredRecord, RecordSource
+from sharegroup.worker.running.group_parts import GroupParts
 
 TAKE_SECONDS = 1.0
 TAKE_SECONDS_HOLDING = 0.2
-"""While records are held: if nothing comes for so long, they may be what keeps it from coming."""
-
-Room = Callable[[], int]
-Dispatch = Callable[[Sequence[Delivery]], None]
+"""The wait while records are held.  If no records arrive in it, the held ones may be the cause."""
 
 
 class Intake:
-    """See the module's text."""
+    """Takes records of one topic from its source, unless it is closed."""
 
-    __slots__ = ("_dispatch", "_open", "_room", "_settling", "source")
+    __slots__ = ("_open", "_parts", "source")
 
-    def __init__(self, source: Source, settling: Settling, room: Room, dispatch: Dispatch) -> None:
+    def __init__(self, source: RecordSource, parts: GroupParts) -> None:
         self.source = source
-        self._settling = settling
-        self._room = room
-        self._dispatch = dispatch
+        self._parts = parts
         self._open = asyncio.Event()
         self._open.set()
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop taking records, and release those that were fetched ahead."""
         self._open.clear()
-        self.source.quiet(delivered_below=self._settling.give_back_below)
+        self.source.quiet(delivered_below=self._parts.give_back_below)
 
     def reopen(self) -> None:
-        """Take again."""
+        """Take records again."""
         self.source.resume()
         self._open.set()
 
-    async def run(self) -> None:
-        """Take, for ever; raises KafkaError when this member can never take any."""
-        while True:
-            await self._open.wait()
-            room = self._room()
-            if room <= 0:
-                await self._wait_for_room()
-            elif deliveries := await self.source.take(room, self._wait_seconds()):
-                self._dispatch(deliveries)
-            elif self._settling.held:
-                self._settling.make_way(self.source)
+    async def wait_open(self) -> None:
+        """Wait until records may be taken."""
+        await self._open.wait()
 
-    def _wait_seconds(self) -> float:
-        return TAKE_SECONDS_HOLDING if self._settling.held else TAKE_SECONDS
-
-    async def _wait_for_room(self) -> None:
-        settling = self._settling
+    async def wait_for_room(self) -> None:
+        """Wait until a record is settled, and send the pending acknowledgements before."""
         self.source.flush()
-        settling.hungry += 1
-        settling.room_again.clear()
-        try:
-            await settling.room_again.wait()
-        finally:
-            settling.hungry -= 1
+        await self._parts.room.wait()
+
+    async def take(self, room: int) -> Sequence[DeliveredRecord]:
+        """Take up to ``room`` records; waits a short time for the first.
+
+        Raises KafkaError if this member can never take any.
+        """
+        wait_seconds = TAKE_SECONDS_HOLDING if self._parts.held else TAKE_SECONDS
+        return await self.source.take(room, wait_seconds)

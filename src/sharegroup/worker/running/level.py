@@ -1,22 +1,23 @@
-"""How many handlers to run at a time, found out from how long they take.
+"""The number of handlers to run concurrently, derived from how long handlers take.
 
-Behind a handler is something with a capacity: a database, a service, a disk.  Below it, one more
-handler at a time means more work done, and each takes as long as before; beyond it nothing more
-is done, and each takes longer, because they wait for each other there.  So the time that a
-handler takes tells where the capacity lies (as TCP Vegas found it for packets):
+A handler uses something with a limited capacity: a database, a service, a disk.  Below the
+capacity, each additional concurrent handler raises the throughput, and handling times stay the
+same.  Above it, the throughput stays the same, and handling times grow, because handlers wait for
+each other.  So handling times show where the capacity is (TCP Vegas does the same for packets):
 
-    seconds |                        .  '     what it takes with nobody beside it: `least`
-            |               .  '              tolerated: so many times `least`
+    seconds |                        .  '     least: the time of a handler without contention
+            |               .  '              tolerated: TOLERANCE * least
       least | . . . . . . '
-            '-------------|----------> handlers at a time
+            '-------------|----------> concurrent handlers
                      capacity
 
-Each window's mean is compared with `least`: the level is multiplied by tolerated : mean, if that
-is below 1, and gets the square root of itself added, to try whether there is more.  So it grows
-while times stay, settles where they have grown by about half, and falls when they grow further.
+After each window its mean is compared with `least`.  The level is multiplied by tolerated / mean
+if that is below 1, and its square root is added to probe for more capacity.  So the level grows
+while handling times stay the same, settles where they have grown by about half, and falls when
+they grow further.
 
-What is behind a handler changes, so `least` is found anew now and then: for a few windows half as
-many handlers run, and the shortest time of these windows is the new one.
+The capacity changes, so `least` is measured again after every `PROBE_AFTER` windows: for a few
+windows half as many handlers run, and the shortest mean of these windows becomes the new `least`.
 """
 
 from __future__ import annotations
@@ -29,15 +30,18 @@ TOLERANCE = 1.5
 GRADIENT_MIN = 0.5
 SMOOTHING = 0.3
 PROBE_AFTER = 100
-"""Windows until `least` is found anew."""
+"""The number of windows after which `least` is measured again."""
 PROBE_WINDOWS = 4
 PROBE_PART = 0.5
 SATURATED = 0.5
-"""A window in which fewer handlers ran, of the level, says nothing about the level."""
+"""A window is ignored if fewer handlers than this part of the level ran in it."""
 
 
 class Level:
-    """See the module's text.  Windows come in from outside, time with them."""
+    """The number of concurrent handlers of a route, adapted after each measuring window.
+
+    It has no clock of its own; the caller measures the windows.
+    """
 
     __slots__ = ("_age", "_least", "_level", "_most", "_probe", "_probed")
 
@@ -47,16 +51,20 @@ class Level:
         self._least: float | None = None
         self._age = 0
         self._probe = 0
-        """How many windows of a probe are left."""
+        """The remaining windows of the current probe; 0 if there is none."""
         self._probed = 0.0
 
     @property
     def now(self) -> int:
-        """Handlers at a time."""
+        """The number of handlers that may run concurrently, at least 1."""
         return max(1, int(self._level * (PROBE_PART if self._probe else 1.0)))
 
     def window(self, *, runs: int, seconds: float, running: int) -> None:
-        """So many runs ended in a window and took so long together, ``running`` at a time."""
+        """Adapt the level after a window.
+
+        ``runs`` handler runs ended in it and took ``seconds`` in total; ``running`` is the number
+        of concurrent handlers.
+        """
         if runs < max(1, self.now // 2) or running < self.now * SATURATED:
             return
         mean = max(seconds / runs, 1e-6)
@@ -69,9 +77,9 @@ class Level:
             return
         self._least = least = mean if self._least is None else min(mean, self._least)
         gradient = max(GRADIENT_MIN, min(1.0, TOLERANCE * least / mean))
-        aim = self._level * gradient + sqrt(self._level)
-        moved = self._level + SMOOTHING * (aim - self._level)
-        self._level = min(max(moved, 1.0), float(self._most))
+        target = self._level * gradient + sqrt(self._level)
+        smoothed = self._level + SMOOTHING * (target - self._level)
+        self._level = min(max(smoothed, 1.0), float(self._most))
 
     def _look_anew(self, mean: float) -> None:
         self._probed = min(self._probed, mean)

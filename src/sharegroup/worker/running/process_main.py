@@ -1,4 +1,4 @@
-"""The child's side of `processes`: find the handler, call it for what comes, answer."""
+"""The child process's side of `processes`: finds the handler, calls it, and sends answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from operator import attrgetter
 from typing import Any
 
 from sharegroup.worker.decisions.messages import class_name, message_of
-from sharegroup.worker.declared.handler import HandlerShape, shape_of
-from sharegroup.worker.ports import Delivery, Header
+from sharegroup.worker.declarations.handler import HandlerShape, shape_of
+from sharegroup.worker.ports import DeliveredRecord, Header
 from sharegroup.worker.records.outcomes import SomeFailed
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.records.story import Story
 from sharegroup.worker.running.shared_lock import SharedLock
-from sharegroup.worker.seeing import logs
-from sharegroup.worker.seeing.current import CURRENT
+from sharegroup.worker.telemetry import logs
+from sharegroup.worker.telemetry.current import CURRENT
 
 PR_SET_PDEATHSIG = 1
 MESSAGE_CHARACTERS_MAX = 4_000
@@ -33,7 +33,7 @@ PARENTS_SIGNALS = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
     *(signal.SIGUSR1, signal.SIGUSR2),
 )
-"""A terminal sends them to the whole group of processes; only the worker's own listens."""
+"""Signals that a terminal sends to the whole process group; child processes ignore them."""
 
 
 class RemoteTraceback(Exception):
@@ -48,12 +48,12 @@ class RemoteTraceback(Exception):
 
 
 class RemoteError(Exception):
-    """A handler's exception that can't be sent from process to process: its class and text."""
+    """The class and text of a handler's exception that cannot be pickled."""
 
 
 @dataclass(slots=True)
-class Copy:
-    """What a delivery is, without its lock: settling it is the parent's business."""
+class DeliveryCopy:
+    """A picklable copy of a delivery.  It cannot settle the record; only the parent does."""
 
     topic: str
     partition: int
@@ -66,11 +66,11 @@ class Copy:
     deadline_at_call: float
     is_lost: bool = False
     lock: SharedLock | None = None
-    """None while it is on its way."""
+    """Set by the child; None while the copy is sent through the pipe."""
 
     @classmethod
-    def of(cls, delivery: Delivery) -> Copy:
-        """The copy of a delivery."""
+    def of(cls, delivery: DeliveredRecord) -> DeliveryCopy:
+        """Return a copy of the delivery."""
         return cls(
             delivery.topic,
             delivery.partition,
@@ -85,7 +85,7 @@ class Copy:
 
     @property
     def deadline(self) -> float:
-        """When the lock ends, as far as the parent knows; of a batch, when the first one does."""
+        """The lock deadline that the parent knows; of a batch, the earliest deadline."""
         return max(self.deadline_at_call, self.lock.deadline if self.lock is not None else 0.0)
 
     def accept(self) -> None: ...
@@ -93,59 +93,62 @@ class Copy:
     def reject(self) -> None: ...
 
     def renew(self) -> None:
-        """Ask the parent, who looks some times in a second."""
+        """Ask the parent to renew the lock; it looks every `processes.LOOK_SECONDS`."""
         if self.lock is not None:
             self.lock.ask()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of the handler."""
+class HandlerCall:
+    """One call of the handler, as the parent sends it to the child."""
 
     payload: Any
-    """Of a batch handler the list of them."""
-    records: tuple[tuple[Copy, Story], ...]
-    """None, if the handler does not take them."""
+    """The payload; for a batch handler, the list of payloads."""
+    records: tuple[tuple[DeliveryCopy, Story], ...]
+    """Empty if the handler does not take records."""
     is_batch: bool
     place: Mapping[str, Any] | None
-    """Which record the log is to say that it is about."""
+    """The record that log lines of this call name (`logs.place_of`)."""
 
     @classmethod
-    def of(cls, payload: Any, record: Record | Sequence[Record] | None) -> Call:
-        """Of a payload, and of the record or records where the handler takes them."""
+    def of(cls, payload: Any, record: Record | Sequence[Record] | None) -> HandlerCall:
+        """Return the call for a payload, and for its records if the handler takes them."""
         is_batch = isinstance(record, Sequence)
         current = CURRENT.get()
         return cls(
             payload,
-            tuple((Copy.of(one.delivery), one.story) for one in records_of(record)),
+            tuple(
+                (DeliveryCopy.of(record_in_call.delivery), record_in_call.story)
+                for record_in_call in records_of(record)
+            ),
             is_batch,
             None if current is None else logs.place_of(current),
         )
 
 
 def records_of(record: Record | Sequence[Record] | None) -> Sequence[Record]:
-    """What a handler takes as its second parameter, as a sequence."""
+    """Return the second argument of a handler as a sequence of records."""
     if record is None:
         return ()
     return (record,) if isinstance(record, Record) else record
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How it ended."""
+class HandlerResult:
+    """The result of a call, as the child sends it to the parent."""
 
     result: Any = None
     error: BaseException | None = None
     traceback: str = ""
     decisions: tuple[Any, ...] = ()
-    """Of each record that it took, what was decided by hand."""
+    """The explicit decision of the handler about each record that it took."""
 
 
 class ChildClock:
-    """The clock of this machine, which all its processes share."""
+    """The machine's clock.  All processes share it, so the parent's deadlines are valid here."""
 
     def now(self) -> float:
-        """As ``time.monotonic()``."""
+        """Seconds of ``time.monotonic()``."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
@@ -153,41 +156,42 @@ class ChildClock:
         return time.time_ns() // 1_000_000
 
     async def sleep_until(self, when: float) -> None:
-        """Wait."""
+        """Wait until `now` has reached ``when``."""
         await asyncio.sleep(max(0.0, when - self.now()))
 
 
 def serve(connection: Connection, lock: SharedLock, module: str, qualified_name: str) -> None:
-    """Call the handler for what comes, until the pipe ends."""
+    """Call the handler for each `HandlerCall` from the pipe until the pipe is closed."""
     _die_with_parent()
-    for one in PARENTS_SIGNALS:
-        signal.signal(one, signal.SIG_IGN)
+    for signal_number in PARENTS_SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
     logs.configure_as_parent()
     clock = ChildClock()
     with asyncio.Runner() as runner:
         try:
             shape = _find(module, qualified_name)
             _run(runner, shape.opening)
-        except Exception as error:  # noqa: BLE001  The parent is told.
+        except Exception as error:  # noqa: BLE001  The error is sent to the parent.
             text = "".join(traceback.format_exception(error))
-            connection.send_bytes(_pickled(Answer(error=error, traceback=text)))
+            connection.send_bytes(_pickled(HandlerResult(error=error, traceback=text)))
             return
-        connection.send_bytes(_pickled(Answer()))
         try:
+            connection.send_bytes(_pickled(HandlerResult()))
             while True:
-                try:
-                    call = connection.recv()
-                except EOFError:
-                    return
+                call = connection.recv()
                 for copy, _ in call.records:
                     copy.lock = lock
                 answer = _answer(runner, shape, call, clock)
                 connection.send_bytes(_pickled(answer))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return  # The worker has closed the pipe, or was killed.
         finally:
             _run(runner, shape.closing)
 
 
-def _answer(runner: asyncio.Runner, shape: HandlerShape, call: Call, clock: ChildClock) -> Answer:
+def _answer(
+    runner: asyncio.Runner, shape: HandlerShape, call: HandlerCall, clock: ChildClock
+) -> HandlerResult:
     CURRENT.set(call.place)
     records = [Record(delivery, story, clock) for delivery, story in call.records]
     arguments = [call.payload]
@@ -195,14 +199,14 @@ def _answer(runner: asyncio.Runner, shape: HandlerShape, call: Call, clock: Chil
         arguments.append(records if call.is_batch else records[0])
     try:
         result = _run(runner, lambda: shape.call(*arguments))
-    except BaseException as error:  # noqa: BLE001  It is the parent's to decide about.
+    except BaseException as error:  # noqa: BLE001  The parent decides what to do with it.
         text = "".join(traceback.format_exception(error))
-        return Answer(error=error, traceback=text, decisions=_decisions(records))
-    return Answer(result=result, decisions=_decisions(records))
+        return HandlerResult(error=error, traceback=text, decisions=_decisions(records))
+    return HandlerResult(result=result, decisions=_decisions(records))
 
 
 def _decisions(records: Sequence[Record]) -> tuple[Any, ...]:
-    return tuple(one.decision for one in records)
+    return tuple(record.decision for record in records)
 
 
 def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
@@ -215,20 +219,25 @@ def _run(runner: asyncio.Runner, function: Callable[[], Any] | None) -> Any:
 
 
 async def _placed(work: Coroutine[Any, Any, Any], place: Any) -> Any:
-    """The runner has a context of its own, in which what `open` set stays."""
+    """Run the coroutine with `CURRENT` set.
+
+    The runner has its own context, which keeps the context variables that `open` has set.
+    """
     CURRENT.set(place)
     return await work
 
 
-def _pickled(answer: Answer) -> bytes:
-    """The answer as bytes that can be read again; what can't be is said in words."""
-    data, why = _copied(answer)
-    if why is not None:
+def _pickled(answer: HandlerResult) -> bytes:
+    """Return the pickled answer; objects that cannot be pickled are replaced by a description."""
+    data, failure = _copied(answer)
+    if failure is not None:
         error, result = answer.error, answer.result
         answer = replace(
             answer,
-            # Of a result only its failures matter: which of a batch's records are not done.
-            result=[_portable(one) for one in result] if isinstance(result, list | tuple) else None,
+            # Only the failures in a result matter: they say which records of a batch failed.
+            result=[_portable(item) for item in result]
+            if isinstance(result, list | tuple)
+            else None,
             error=_portable(error),
         )
         data = pickle.dumps(answer)
@@ -236,32 +245,32 @@ def _pickled(answer: Answer) -> bytes:
 
 
 def _copied(thing: object) -> tuple[bytes, Exception | None]:
-    """Its bytes, and why they are none that can be read again."""
+    """Return the pickled object and, if it cannot be pickled and unpickled, the error."""
     try:
         data = pickle.dumps(thing)
-        pickle.loads(data)  # noqa: S301  Our own, a line ago.  Many exceptions fail only here.
-    except Exception as error:  # noqa: BLE001  A class of the application's may do anything.
+        pickle.loads(data)  # noqa: S301  Pickled a line above.  Many exceptions fail only here.
+    except Exception as error:  # noqa: BLE001  Application classes may raise anything.
         return b"", error
     return data, None
 
 
 def _portable(thing: object) -> BaseException | None:
-    """An exception, or what can be said of it; None of anything else."""
+    """Return an exception that can be pickled; None if the object is not an exception."""
     if not isinstance(thing, BaseException):
         return None
-    _, why = _copied(thing)
-    if why is None:
+    _, failure = _copied(thing)
+    if failure is None:
         return thing
     if isinstance(thing, SomeFailed):
         failed = {index: _portable(error) for index, error in thing.errors.items()}
         return SomeFailed({index: error for index, error in failed.items() if error is not None})
-    said = message_of(thing, MESSAGE_CHARACTERS_MAX)
-    return RemoteError(f"{class_name(thing)}: {said} (not picklable: {type(why).__name__})")
+    message = message_of(thing, MESSAGE_CHARACTERS_MAX)
+    return RemoteError(f"{class_name(thing)}: {message} (not picklable: {type(failure).__name__})")
 
 
 def _find(module: str, qualified_name: str) -> HandlerShape:
-    found = attrgetter(qualified_name)(importlib.import_module(module))
-    return shape_of(found)
+    handler = attrgetter(qualified_name)(importlib.import_module(module))
+    return shape_of(handler)
 
 
 def _die_with_parent() -> None:

@@ -1,15 +1,15 @@
-"""Handlers in processes of their own, for work that keeps a processor busy.
+"""Runs handlers in child processes, for CPU-bound work.
 
-One thread here for each process there: it sends a payload, waits for the answer, and notices by
-the end of the pipe that the process has died.  That is a failure of the one record whose handler
-ran in it, and of no other; a new process is begun at once.
+Each child process has one thread in the worker.  The thread sends a decoded payload, waits for the
+answer, and detects by the end of the pipe that the process has died.  Then only the record whose
+handler ran in it has failed, and a new process is started at once.
 
-    lane --> thread --- payload, delivery, story ---> child: decode nothing, call, answer
-                   <-- result, or the exception with its traceback, and what was decided by hand
+    slot --> thread --- payload, delivery, story ---> child: call the handler, answer
+                   <-- result, or the exception with its traceback, and explicit decisions
 
-Children are spawned, so that they inherit no loop, no threads and no sockets; they find the
-handler by its module and name.  They die with their parent, whatever ends it, and leave signals
-to it: a stop of the worker lets them finish what they do.
+Children are spawned, so they inherit no event loop, threads or sockets; they find the handler by
+its module and name.  They end with their parent, whatever ends it (on Linux).  They ignore
+signals, so a stop of the worker lets them finish their current calls.
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from sharegroup.worker.declared.handler import HandlerShape
+from sharegroup.worker.declarations.handler import HandlerShape
 from sharegroup.worker.records.record import Record
-from sharegroup.worker.running.process_main import Answer, Call, RemoteTraceback, records_of, serve
+from sharegroup.worker.running.process_main import (
+    HandlerCall,
+    HandlerResult,
+    RemoteTraceback,
+    records_of,
+    serve,
+)
 from sharegroup.worker.running.shared_lock import SharedLock
 from sharegroup.worker.running.threads import HandlerThreads
 
@@ -32,16 +38,19 @@ log = logging.getLogger(__name__)
 
 SPAWN = multiprocessing.get_context("spawn")
 LOOK_SECONDS = 0.1
-"""How soon a process sees that a lock was renewed, and the worker that it is to be."""
+"""The interval at which lock deadlines are passed to a child and its renewal requests are read."""
 END_SECONDS = 5.0
-"""How long a child may take for its handler's ``close`` before it is killed."""
+"""How long a child may take to close its handler before it is killed."""
 
 
 class HandlerCrashed(Exception):
-    """The process in which a handler ran has ended: out of memory, a fault in native code,
-    ``os._exit``.  ``exit_code`` below 0 is the signal that ended it."""
+    """The process in which a handler ran has ended.
 
-    __module__ = "sharegroup.worker"  # Where users have it from.
+    Causes are for example a lack of memory, a fault in native code, or ``os._exit``.  A negative
+    ``exit_code`` is the number of the signal that ended the process.
+    """
+
+    __module__ = "sharegroup.worker"  # Users import it from there.
 
     def __init__(self, handler: str, exit_code: int | None) -> None:
         super().__init__(handler, exit_code)
@@ -53,25 +62,28 @@ class HandlerCrashed(Exception):
 
 
 class _Child:
-    """One process and the pipe to it; used by one thread, killed by any."""
+    """A child process and the pipe to it.  One thread uses it; any thread may kill it."""
 
     __slots__ = ("_is_ready", "_lock", "_shape", "connection", "process")
 
     def __init__(self, shape: HandlerShape) -> None:
         self._shape = shape
         self._lock = SharedLock(SPAWN)
-        self.connection, theirs = SPAWN.Pipe()
+        self.connection, child_end = SPAWN.Pipe()
         self.process: BaseProcess = SPAWN.Process(
             target=serve,
-            args=(theirs, self._lock, shape.module, shape.qualified_name),
+            args=(child_end, self._lock, shape.module, shape.qualified_name),
             name=f"sharegroup-{shape.name}",
         )
         self.process.start()
-        theirs.close()
+        child_end.close()
         self._is_ready = False
 
     def wait_ready(self) -> None:
-        """Return when it has found and opened the handler; raises why it could not."""
+        """Wait until the child has found and opened the handler; raises the error if it could not.
+
+        Only the first successful call waits.
+        """
         if not self._is_ready:
             answer = self._exchange(None, None)
             if answer.error is not None:
@@ -80,11 +92,11 @@ class _Child:
                 raise answer.error
             self._is_ready = True
 
-    def ask(self, call: Call, locks: _Locks | None) -> Answer:
-        """Have the handler called; HandlerCrashed when the process ends before it answers."""
+    def ask(self, call: HandlerCall, locks: _Locks | None) -> HandlerResult:
+        """Call the handler in the child; raises HandlerCrashed if it ends before it answers."""
         return self._exchange(call, locks)
 
-    def _exchange(self, call: Call | None, locks: _Locks | None) -> Answer:
+    def _exchange(self, call: HandlerCall | None, locks: _Locks | None) -> HandlerResult:
         try:
             if call is not None:
                 self._lock.begin()
@@ -95,11 +107,11 @@ class _Child:
         except (EOFError, OSError) as error:
             self.process.join()
             raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
-        assert isinstance(answer, Answer), f"expected an Answer, got {type(answer).__name__}"
+        assert isinstance(answer, HandlerResult), f"expected an Answer, got {type(answer).__name__}"
         return answer
 
     def end(self) -> None:
-        """Let it close its handler and end; kill it when it does not."""
+        """Let the child close its handler and end; kill it after `END_SECONDS`."""
         self.connection.close()
         self.process.join(END_SECONDS)
         if self.process.exitcode is None:
@@ -108,7 +120,7 @@ class _Child:
 
 
 class _Locks:
-    """Of the records that a handler in another process takes; looked at by a thread."""
+    """The locks of the records that a handler in a child process takes; used by a thread."""
 
     __slots__ = ("_loop", "_records")
 
@@ -117,30 +129,30 @@ class _Locks:
         self._loop = asyncio.get_running_loop()
 
     def look(self, shared: SharedLock) -> None:
-        """Tell when they end, and renew them if that was asked for."""
-        shared.tell(min(one.deadline for one in self._records))
+        """Pass the earliest lock deadline to the child, and renew the locks if it asked for it."""
+        shared.tell(min(record.deadline for record in self._records))
         if shared.asked():
             self._loop.call_soon_threadsafe(self._renew)
 
     def _renew(self) -> None:
-        for one in self._records:
-            if not one.delivery.is_lost:
-                one.renew()
+        for record in self._records:
+            if not record.delivery.is_lost:
+                record.renew()
 
 
 class _Run:
-    """One call on its way: the process that it runs in, for whoever has to end it."""
+    """A pending call and the child process that it runs in, so that it can be killed."""
 
     __slots__ = ("child", "is_over")
 
     def __init__(self) -> None:
         self.child: _Child | None = None
         self.is_over = False
-        """Whether nobody waits for it any more."""
+        """Whether the call was cancelled, so that no task waits for its answer."""
 
 
 class HandlerProcesses:
-    """So many processes, begun when they are needed first."""
+    """Runs a handler in up to ``count`` child processes; the `Caller` of such a route."""
 
     def __init__(self, shape: HandlerShape, count: int) -> None:
         self._shape = shape
@@ -152,7 +164,7 @@ class HandlerProcesses:
         self.call: Callable[..., Any] = self._call
 
     async def start(self) -> None:
-        """Begin all processes; raises why the handler can't be found or opened there."""
+        """Start all processes; raises the error if the handler cannot be found or opened there."""
         ready = (self._threads.call(self._begin_one) for _ in range(self._count))
         await asyncio.gather(*ready)
 
@@ -165,44 +177,47 @@ class HandlerProcesses:
         await asyncio.gather(*(asyncio.to_thread(child.end) for child in idle))
 
     async def _call(self, payload: Any, record: Any = None) -> Any:
-        call, records = Call.of(payload, record), records_of(record)
+        call, records = HandlerCall.of(payload, record), records_of(record)
         locks = _Locks(records) if records else None
-        run = _Run()
-        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, run))
+        pending = _Run()
+        asking = asyncio.ensure_future(self._threads.call(self._ask, call, locks, pending))
         try:
             answer = await asyncio.shield(asking)
         except asyncio.CancelledError:
-            # Its time is over, or its lock lost: there is no gentler way to end it.
+            # The handler timed out, or its lock was lost.  Only killing the process ends it.
             with self._lock:
-                run.is_over = True
-                if run.child is not None:
-                    run.child.process.kill()
+                pending.is_over = True
+                if pending.child is not None:
+                    pending.child.process.kill()
             await _ended(asking)
             raise
-        assert isinstance(answer, Answer), "who was not cancelled has one"
-        for one, decision in zip(records, answer.decisions, strict=True):
-            one.decision = decision
+        assert isinstance(answer, HandlerResult), "a call that was not cancelled has an answer"
+        for taken, decision in zip(records, answer.decisions, strict=True):
+            taken.decision = decision
         if answer.error is not None:
             answer.error.__cause__ = RemoteTraceback(answer.traceback)
             raise answer.error
         return answer.result
 
     def _begin_one(self) -> None:
-        """In a thread."""
+        """Start one process; runs in a thread."""
         child = _Child(self._shape)
         child.wait_ready()
         self._let_idle(child)
 
     def _let_idle(self, child: _Child) -> None:
-        """For the next call; of a worker that has stopped meanwhile there is none."""
+        """Keep the child for the next call, or end it if the worker has stopped meanwhile."""
         with self._lock:
             if not self._is_closed:
                 self._idle.append(child)
                 return
         child.end()
 
-    def _ask(self, call: Call, locks: _Locks | None, run: _Run) -> Answer | None:
-        """In the thread; None: it was over before it began."""
+    def _ask(self, call: HandlerCall, locks: _Locks | None, run: _Run) -> HandlerResult | None:
+        """Call the handler in an idle child; runs in a thread.
+
+        Returns None if the call was cancelled before it began.
+        """
         with self._lock:
             if run.is_over:
                 return None
@@ -212,7 +227,7 @@ class HandlerProcesses:
             answer = child.ask(call, locks)
         except HandlerCrashed:
             child.connection.close()
-            self._let_idle(_Child(self._shape))  # It is ready when it is needed.
+            self._let_idle(_Child(self._shape))  # Started now, so that the next call need not wait.
             log.warning(
                 "event=handler.crashed handler=%s exit_code=%s",
                 self._shape.name,
@@ -221,7 +236,7 @@ class HandlerProcesses:
             raise
         finally:
             with self._lock:
-                run.child = None  # From here on it is not this call's to kill.
+                run.child = None  # A cancellation of this call must not kill it any more.
         self._let_idle(child)
         return answer
 
@@ -231,5 +246,5 @@ async def _ended(asking: asyncio.Future[Any]) -> None:
         try:
             await asyncio.wait({asking})
         except asyncio.CancelledError:
-            continue  # It is ending as fast as it can.
+            continue  # The process was killed, so the call ends soon.
     asking.exception()

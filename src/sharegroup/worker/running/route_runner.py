@@ -1,436 +1,249 @@
-"""One route in this process: what is ready, the lanes that run it, and what becomes of it.
+"""Runs the handler of one route in this process: takes ready records, and settles them afterwards.
 
-    add --> [behind its key] --> ready --> a lane --> ended --> decide --> accepted, released,
-              ^                    ^                                       held, written
-              '--- its key is free '--- due again <---- held
+    RecordQueue --> slot --> HandlerSlot.run --> HandlerRuns.ended --> decide --> Settlement
+         ^                                                                            |
+         '--- held retries that are due (`GroupRunner`) <--- accepted, released, held, written
 
-A lane that finds more ready than it takes wakes idle ones, and these wake others: so as many lanes
-run as there is work for, and a handler that never waits is run by one or two of them.
+Each slot has a task that takes a ready record, runs the handler, and passes its end on.  A batch
+handler's slots gather batches: one slot at a time takes the ready records, up to the batch size,
+and waits for more until the route's wait time has passed since the first of them was taken.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from sharegroup.worker.decisions.decide import before_run
-from sharegroup.worker.decisions.steps import GiveBack, Hold
-from sharegroup.worker.declared.route import Batching, Route
-from sharegroup.worker.middleware import Call, Middleware, wrapped
-from sharegroup.worker.running.batch_lane import BatchLane
-from sharegroup.worker.running.calling import Caller, caller_for
-from sharegroup.worker.running.ends import end
-from sharegroup.worker.running.in_hand import InHand, Unordered
-from sharegroup.worker.running.keys import Keys
-from sharegroup.worker.running.lane import Lane
-from sharegroup.worker.running.level import LEVEL_START, Level
-from sharegroup.worker.running.settling import Settling
-from sharegroup.worker.running.token_bucket import TokenBucket
-from sharegroup.worker.seeing.counts import HandlerCounts
+from sharegroup.worker.decisions.steps import GiveBack
+from sharegroup.worker.declarations.route import Batching, Route
+from sharegroup.worker.middleware import Middleware
+from sharegroup.worker.records.record import LOOP, Record
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.handler_runs import HandlerRuns
+from sharegroup.worker.running.handler_slot import HandlerSlot
+from sharegroup.worker.running.loop_pace import LONG_RUNS, LONG_SECONDS, RUNS_MAX, LoopPace
+from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.route_capacity import AHEAD_SECONDS, RouteCapacity
+from sharegroup.worker.running.route_handler import RouteHandler
+from sharegroup.worker.running.settlement import Settlement
+from sharegroup.worker.running.taken_record import TakenRecord
+from sharegroup.worker.running.verdicts import GivenUp
+from sharegroup.worker.telemetry.counts import HandlerCounts
+from sharegroup.worker.telemetry.current import CURRENT_GROUP
 
-log = logging.getLogger(__name__)
-
-AHEAD_SECONDS = 0.25
-"""What is done in so long may wait here; a fetch takes a small part of it."""
-AHEAD_OF_LOCK = 1 / 8
-"""And never more than is done in this part of a lock's time."""
-AHEAD_MAX = 10_000
 BEHIND_KEYS_MAX = 1_000
-"""Records that wait behind others of their key; with more, nothing is taken."""
-RATE_SECONDS_MIN = 0.05
-"""How often the rate is measured anew at most."""
+"""If this many records wait behind others of their key, no more are taken."""
 
 
 class RouteRunner:
-    """See the module's text."""
+    """Runs the handler of one route in slots, from its start to its close."""
+
+    __slots__ = (
+        "_capacity", "_clock", "_handler", "_pace", "_tasks", "counts", "queue", "route", "runs",
+        "settlement", "slots",
+    )  # fmt: skip
 
     def __init__(
-        self, route: Route, settling: Settling, middlewares: Sequence[Middleware] = ()
+        self, route: Route, parts: GroupParts, middlewares: Sequence[Middleware] = ()
     ) -> None:
+        batching = _batching_of(route)
+        batch_size = 1 if batching is None else batching.size
+        clock = parts.clock
         self.route = route
-        self.clock = settling.clock
         self.counts = HandlerCounts(route.group, route.shape.name)
-        self.ready: deque[InHand] = deque()
-        self.lanes: list[Lane] = []
-        self.idle: list[Lane] = []
-        self.keys = Keys() if route.order_by is not None else None
-        self.bucket = TokenBucket(route.rate_limit) if route.rate_limit is not None else None
-        self.around = wrapped(self._called, middlewares) if middlewares else None
-        """The middleware with the call inside; None: there is none."""
-        self.caller: Caller = caller_for(route)
-        self.call = self.caller.call
-        self.takes_record = route.shape.takes_record
-        self.decode = None if route.codec.may_block else route.codec.decode
-        """Reads a value; None: it may wait for a server, and belongs into a thread (`read`)."""
-        self.done = 0
-        """How many runs have ended."""
-        self.turning: list[InHand] = []
-        """Records that a lane has and may not begin yet, for the rate's sake."""
-        self.unread: deque[InHand] = deque()
-        """Records whose key is being found in a thread, one after the other."""
-        self.is_running = True
-        self.given_up = 0
-        """Handlers that were given up and have not ended."""
-        self._settling = settling
-        self.waking = 0
-        """How many lanes are about to stop being idle."""
-        self.is_paced = False
-        """Whether a lane waits for the loop's next turn."""
-        self._is_open = True
-        self.in_turn = 0
-        """How many handlers ran in this turn of the event loop without waiting for anything, those
-        that took long counted more."""
-        self.latest: Lane | None = None
-        """The lane that began a handler last."""
-        self.gathering: BatchLane | None = None
-        """The lane that gathers a batch."""
-        self._batching = _batching_of(route)
-        self._auto = Level() if route.concurrency == "auto" and not route.processes else None
-        self._level = _level_of(route)
-        self._at_a_time = self._batching.size if self._batching is not None else 1
+        self.queue = RecordQueue(route, clock, parts.room, batch_size=batch_size)
+        self.settlement = Settlement(route, self.queue, self.counts, parts)
+        self.runs = HandlerRuns(route, self.settlement, self.counts, parts)
+        self.slots: list[HandlerSlot] = []
+        self._clock = clock
+        self._handler = RouteHandler(route, middlewares)
+        self._capacity = RouteCapacity(route, clock.now(), batch_size=batch_size)
+        self._pace = LoopPace()
         self._tasks: asyncio.TaskGroup | None = None
-        self._rate = 0.0
-        self._measured_at = self.clock.now()
-        self._measured_done = 0
-        self._measured_seconds = 0.0
 
     # Life.
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start the processes, if the handler runs in some, and the lanes."""
-        await self.caller.start()
+        """Start the slots, and the processes if the handler runs in processes."""
+        await self._handler.start()
         self._tasks = tasks
-        self._add_lanes()
+        self.queue.start(tasks)
+        self._add_slots()
 
     async def close(self) -> None:
-        """End threads and processes; no lane runs any more."""
-        self.is_running = False
-        await self.caller.close()
+        """Stop the slots, and end the threads and processes of the handler."""
+        self.queue.is_closed = True
+        await self._handler.close()
 
     def stop_beginning(self) -> None:
-        """Begin no handler any more; those that run go on."""
-        self._is_open = False
+        """Begin no more handlers; running handlers continue."""
+        self.queue.is_open = False
 
     def begin_again(self) -> None:
         """Begin handlers again."""
-        self._is_open = True
-        self.wake_one()
+        self.queue.is_open = True
+        self.queue.wake_one()
 
-    # How it stands.
+    def give_back_waiting(self, *, delivered_below: int) -> list[TakenRecord]:
+        """Release records not begun whose delivery count is below this; returns them."""
+        released = self.queue.take_back(delivered_below=delivered_below)
+        for record in released:
+            self.settlement.carry_out(record, GiveBack())
+        return released
+
+    def give_up(self, slot: HandlerSlot, now: float) -> None:
+        """Settle the records of a handler that does not end after its interruption."""
+        assert slot.verdict is not None, "it was interrupted"
+        for record in slot.drop():
+            self.runs.give_up(record, slot.verdict, now - slot.begun_at, now)
+
+    # State.
 
     @property
     def running(self) -> int:
-        """How many lanes are in a handler."""
+        """The number of records in handlers."""
         return self.counts.running
 
-    @property
-    def waiting(self) -> int:
-        """How many records were taken and not begun."""
-        behind = self.keys.waiting if self.keys is not None else 0
-        return len(self.ready) + len(self.turning) + len(self.unread) + behind
-
     def room(self, now: float, lock_seconds: float) -> int:
-        """How many records more it has a use for, soon."""
-        if self.keys is not None and self.keys.waiting >= BEHIND_KEYS_MAX:
+        """The number of further records to take: those that slots begin now or shortly."""
+        queue = self.queue
+        if queue.behind_keys >= BEHIND_KEYS_MAX:
             return 0
         self._measure(now)
-        ahead = min(self._rate * min(AHEAD_SECONDS, lock_seconds * AHEAD_OF_LOCK), AHEAD_MAX)
-        free = self._level * self._at_a_time - self.running
-        if self.bucket is not None:
-            # One at least: the next one is to be here when its time has come.
-            free = min(free, max(1, self.bucket.room(now, AHEAD_SECONDS)))
-        return max(0, free + int(ahead) - len(self.ready) - len(self.turning) - len(self.unread))
+        free = self._capacity.records - self.running
+        if queue.limiter is not None:
+            # At least one record, so that it is here when the rate limit lets it begin.
+            free = min(free, max(1, queue.limiter.room(now, AHEAD_SECONDS)))
+        return max(0, free + self._capacity.ahead(lock_seconds) - queue.before_rate)
 
     def _measure(self, now: float) -> None:
-        elapsed = now - self._measured_at
-        if elapsed < RATE_SECONDS_MIN:
-            return
-        rate = (self.done - self._measured_done) / elapsed
-        # Quick up, slow down: a pause in the stream is no reason to begin from nothing.
-        self._rate = rate if rate > self._rate else 0.7 * self._rate + 0.3 * rate
-        if self._auto is not None:
-            self._find_level(self._auto)
-        self._measured_at, self._measured_done = now, self.done
-        self._measured_seconds = self.counts.handling.total
-
-    def _find_level(self, auto: Level) -> None:
-        before = self._level
-        auto.window(
-            runs=self.done - self._measured_done,
-            seconds=self.counts.handling.total - self._measured_seconds,
-            running=self.running // self._at_a_time,
+        capacity = self._capacity
+        slots_before = capacity.slots
+        capacity.measure(
+            now,
+            done=self.runs.done,
+            handling_seconds=self.counts.handling.total,
+            running=self.running,
         )
-        self._level = auto.now
-        if self._level > before:
-            self._add_lanes()
+        if capacity.slots > slots_before:
+            self._add_slots()
 
-    def _add_lanes(self) -> None:
-        assert self._tasks is not None, "lanes are added when it runs"
-        for _ in range(len(self.lanes), self._level):
-            lane = Lane(self) if self._batching is None else BatchLane(self, self._batching)
-            self.lanes.append(lane)
-            lane.task = self._tasks.create_task(lane.run(), name=f"lane-{self.route.shape.name}")
+    def _may_begin(self) -> bool:
+        return self.queue.is_open and self.counts.running < self._capacity.records
 
-    # What comes.
+    # Slots.
 
-    def add(self, one: InHand) -> None:
-        """A record for this route was delivered; the caller wakes a lane."""
-        if self.keys is None:
-            self.ready.append(one)
-        elif self.decode is None and callable(self.route.order_by):
-            self._read_later(one)
-        else:
-            self._find_key(one)
-            self._admit(one, self.keys)
-
-    def _admit(self, one: InHand, keys: Keys) -> None:
-        if keys.admit(one):
-            self.ready.append(one)
-
-    def _read_later(self, one: InHand) -> None:
-        """Its payload may have to wait for a server, and the loop must not."""
-        self.unread.append(one)
-        if len(self.unread) == 1:
-            assert self._tasks is not None, "nothing is taken before it runs"
-            self._tasks.create_task(self._find_keys(), name=f"keys-{self.route.shape.name}")
-
-    async def _find_keys(self) -> None:
-        keys = self.keys
-        assert keys is not None, "who finds keys orders by them"
-        while self.unread and self.is_running:
-            one = self.unread[0]  # In sight until it is ready.
-            if not one.is_done:
-                await asyncio.to_thread(self._find_key, one)
-            self.unread.popleft()
-            if not one.is_done:
-                self._admit(one, keys)
-                self.wake_one()
-
-    def wake_one(self) -> None:
-        """Have an idle lane look, unless one is about to."""
-        if self.gathering is not None:
-            if len(self.ready) >= self._at_a_time:
-                self.gathering.wake()
-        elif self.ready and self.idle and not self.waking:
-            self.wake(1)
-
-    def wake(self, lanes: int) -> None:
-        """Have so many idle lanes look, if there is something for them."""
-        for _ in range(min(lanes, len(self.idle), len(self.ready))):
-            self.waking += 1
-            self.idle.pop().wake()
-
-    def count_in_turn(self, records: int) -> None:
-        """So many more ran in this turn of the loop."""
-        if not self.in_turn:
-            asyncio.get_running_loop().call_soon(self._new_turn)
-        self.in_turn += records
-
-    def _new_turn(self) -> None:
-        self.in_turn = 0
-
-    def woken(self, lane: Lane) -> None:
-        """A lane has stopped being idle."""
-        if lane in self.idle:  # It was cancelled while it was.
-            self.idle.remove(lane)
-        else:
-            self.waking -= 1
-
-    async def _called(self, call: Call) -> Any:
-        """The innermost of the middleware."""
-        payload = call.payload
-        if not self.takes_record:
-            return await self.call(payload)
-        is_batch = self._batching is not None
-        return await self.call(payload, list(call.records) if is_batch else call.record)
-
-    def _find_key(self, one: InHand) -> None:
-        """What it is ordered by; without one it fails where its handler would run.
-
-        Not here, where the records of others are handed out, too.
-        """
-        order_by = self.route.order_by
-        if not callable(order_by):
-            one.key = one.delivery.key
-            return
-        try:
-            one.payload = self.route.codec.decode(one.delivery.value)
-            key = order_by(one.payload)
-            hash(key)
-        except Exception as error:  # noqa: BLE001  The application's function may do anything.
-            one.payload = Unordered(error)
-        else:
-            one.key = key
-
-    def _again(self, one: InHand) -> None:
-        """What was held is due: before what is new."""
-        if type(one.payload) is Unordered:
-            self.add(one)  # Its key may be had by now.
-        else:
-            self.ready.appendleft(one)
-        self.wake_one()
-
-    # A lane's questions.
-
-    def may_begin(self) -> bool:
-        """Whether one more handler may run."""
-        return self._is_open and self.counts.running < self._level * self._at_a_time
-
-    async def turn_of(self, some: Sequence[InHand]) -> list[InHand]:
-        """Keep the rate; those of them that are to be run when it is their turn, all at once."""
-        bucket = self.bucket
-        assert bucket is not None
-        now = self.clock.now()
-        when = max([bucket.reserve(now) for _ in some], default=now)
-        self.turning += some
-        try:
-            if when > now:
-                await self.clock.sleep_until(when)
-        finally:
-            for one in some:
-                self.turning.remove(one)
-        if self._settling.hungry:
-            self._settling.room_again.set()
-        left = [one for one in some if not one.is_done]
-        run = left if self._is_open else []
-        for _ in range(len(some) - len(run)):
-            bucket.give_back()
-        if not self._is_open:
-            self.ready.extendleft(reversed(left))
-        return run
-
-    def begin(self, one: InHand, now: float) -> bool:
-        """Count a run as begun; False: this record is not to be run."""
-        delivery, settling = one.delivery, self._settling
-        if delivery.is_lost or now >= delivery.deadline:
-            settling.lost(self, one)
-            return False
-        if delivery.delivery_count >= settling.delivery_limit and one.record is None:
-            bury = before_run(
-                one.story,
-                delivery_count=delivery.delivery_count,
-                delivery_limit=settling.delivery_limit,
+    def _add_slots(self) -> None:
+        assert self._tasks is not None, "slots are added only while the runner runs"
+        batching = _batching_of(self.route)
+        for _ in range(len(self.slots), self._capacity.slots):
+            slot = HandlerSlot(self._handler, self._clock)
+            self.slots.append(slot)
+            work = (
+                self._run_records(slot) if batching is None else self._run_batches(slot, batching)
             )
-            if bury is not None:
-                settling.carry_out(self, one, bury)
-                return False
-        self.counts.running += 1
-        self.counts.queued.observe(
-            max(0.0, settling.wall_seconds(now) - delivery.timestamp_ms / 1000)
-        )
-        if settling.hears_started:
-            settling.tell("record.started", self, one)
-        return True
+            slot.task = self._tasks.create_task(work, name=f"slot-{self.route.shape.name}")
 
-    async def read(self, one: InHand) -> Any:
-        """The payload of its value."""
-        if self.decode is not None:
-            return self.decode(one.delivery.value)
-        return await asyncio.to_thread(self.route.codec.decode, one.delivery.value)
+    async def _run_records(self, slot: HandlerSlot) -> None:
+        """Take ready records and run the handler for them until the runner is closed."""
+        # The hot path: runs once for each record.
+        queue, runs, pace, clock = self.queue, self.runs, self._pace, self._clock
+        ready, idle = queue.ready, queue.idle
+        is_fresh = False  # Whether the slot was idle and has taken no record since.
+        self._set_context()
+        while not queue.is_closed:
+            if not ready or not self._may_begin():
+                await idle.wait()
+                is_fresh = True
+                continue
+            if pace.runs >= RUNS_MAX:
+                # One slot waits for the next iteration of the loop.  It then wakes two others, and
+                # each of these wakes two more, if handlers wait and more records are ready.
+                if pace.is_waiting:
+                    await idle.wait()
+                    is_fresh = True
+                else:
+                    await pace.wait()
+                continue
+            record = ready.popleft()
+            if record.is_done:
+                continue
+            if ready and idle.waiters and (is_fresh or not idle.waking):
+                idle.wake(2, len(ready))
+            is_fresh = False
+            if queue.limiter is not None and not await queue.wait_rate((record,)):
+                continue
+            pace.latest = slot
+            begun_at = clock.now()
+            if runs.begin(record, begun_at):
+                error = await slot.run(record, begun_at)
+                seconds = slot.ended_at - begun_at
+                if seconds > LONG_SECONDS and pace.latest is slot:
+                    pace.count(LONG_RUNS)
+                runs.ended(record, error, seconds, slot.ended_at)
+            if pace.latest is slot:  # No other slot began a handler meanwhile.
+                pace.count(1)
 
-    # What becomes of it.
+    async def _run_batches(self, slot: HandlerSlot, batching: Batching) -> None:
+        """Gather batches and run the handler for them until the runner is closed."""
+        queue = self.queue
+        self._set_context()
+        while not queue.is_closed:
+            if not queue.ready or queue.idle.is_gathering or not self._may_begin():
+                await queue.idle.wait()
+                continue
+            batch = await self._gather(batching)
+            queue.wake_one()
+            if batch:
+                await self._run_batch(slot, batch)
+                await asyncio.sleep(0)
 
-    def ended(self, one: InHand, error: BaseException | None, seconds: float, now: float) -> None:
-        """A handler has ended: returned, or raised, or was interrupted with a verdict."""
-        counts = self.counts
-        counts.running -= 1
-        counts.handling.observe(seconds)
-        self.done += 1
-        if error is None and one.record.decision is None:
-            counts.succeeded += 1
-            self._settling.accept(self, one, seconds)
-        else:
-            end(self._settling, one, error, now, seconds)
-        if self._settling.hungry:
-            self._settling.room_again.set()
+    def _set_context(self) -> None:
+        CURRENT_GROUP.set(self.route.group)
+        LOOP.set(asyncio.get_running_loop())
 
-    def ended_late(self, one: InHand, seconds: float) -> None:
-        """A handler has ended that was given up: its record is settled already."""
-        self.counts.running -= 1
-        self.given_up -= 1
-        self.done += 1
-        self._settling.say(
-            logging.WARNING, "handler.ended_late", self, one, f"seconds={seconds:.1f}"
-        )
-        self._settling.room_again.set()
+    async def _gather(self, batching: Batching) -> list[TakenRecord]:
+        queue, ready, clock = self.queue, self.queue.ready, self._clock
+        queue.idle.is_gathering = True
+        try:
+            deadline = ready[0].taken_at + batching.wait_seconds
+            while len(ready) < batching.size and clock.now() < deadline:
+                await queue.idle.wait_for_batch(clock, deadline)
+                if not self._may_begin() or not ready:
+                    return []  # The worker stops, and the ready records are released.
+        finally:
+            queue.idle.is_gathering = False
+        records = [ready.popleft() for _ in range(min(batching.size, len(ready)))]
+        batch = [record for record in records if not record.is_done]
+        return batch if queue.limiter is None else await queue.wait_rate(batch)
 
-    def lost(self, one: InHand) -> None:
-        """Its lock ended while the handler of its batch ran."""
-        self.counts.running -= 1
-        self.done += 1
-        self._settling.lost(self, one)
-
-    def give_up(self, lane: Lane, now: float) -> None:
-        """Settle a record whose handler doesn't end though it was interrupted."""
-        verdict = lane.verdict
-        assert verdict is not None, "it was interrupted"
-        seconds = now - lane.begun_at
-        text = f"seconds={seconds:.1f} (it ignores being cancelled; its slot is taken)"
-        given_up = lane.hand
-        lane.drop()
-        for one in given_up:
-            self.given_up += 1
-            self._settling.say(logging.ERROR, "handler.stuck", self, one, text)
-            end(self._settling, one, verdict, now, seconds, may_hold=False)
-
-    def settled(self, one: InHand) -> None:
-        """It is out of our hands: whoever waits behind its key may run."""
-        if one.is_done:
-            return  # Lost while its write was under way.
-        one.is_done = True
-        if self.keys is not None and (following := self.keys.done(one)) is not None:
-            self.ready.append(following)
-            self.wake_one()
-
-    def held_until(self, one: InHand, step: Hold) -> None:
-        """It waits here for its next try; `settling` calls this."""
-        assert step.story.due_ms is not None
-        delay = (step.story.due_ms - self.clock.wall_ms()) / 1000
-        one.story = step.story
-        self.counts.held += 1
-        self._settling.held.add(one, self.clock.now() + max(0.0, delay), self._again)
-
-    def all_waiting(self) -> Iterator[InHand]:
-        """All that was not begun."""
-        taken = (*self.ready, *self.turning, *self.unread)
-        yield from (one for one in taken if not one.is_done)
-        if self.keys is not None:
-            yield from self.keys
-
-    def give_back_waiting(self, *, delivered_below: int) -> list[InHand]:
-        """Release what was not begun and was delivered less often; the rest stays."""
-        given, kept = [], []
-        if self.keys is not None:
-            for one in self.keys.take(delivered_below=delivered_below):
-                given.append(one)
-                self._settling.carry_out(self, one, GiveBack())
-        for one in (*self.turning, *self.unread):
-            if one.delivery.delivery_count < delivered_below and not one.is_done:
-                given.append(one)
-                self._settling.carry_out(self, one, GiveBack())
-        while self.ready:
-            one = self.ready.popleft()
-            if one.delivery.delivery_count >= delivered_below:
-                kept.append(one)
-            elif not one.is_done:
-                given.append(one)
-                self._settling.carry_out(self, one, GiveBack())
-        self.ready.extend(kept)
-        return given
-
-
-def _level_of(route: Route) -> int:
-    """How many handlers run at a time, to begin with."""
-    if route.processes:
-        return route.processes  # More would only wait for a process, while their time runs.
-    return LEVEL_START if route.concurrency == "auto" else route.concurrency
+    async def _run_batch(self, slot: HandlerSlot, batch: list[TakenRecord]) -> None:
+        runs, clock = self.runs, self._clock
+        begun_at = clock.now()
+        begun, payloads = [], []
+        for record in batch:
+            if not runs.begin(record, begun_at):
+                continue
+            record.handler_record = Record(record.delivery, record.story, clock)
+            try:
+                payloads.append(await self._handler.read(record.delivery.value))
+            except Exception as error:  # noqa: BLE001  It concerns this record alone.
+                runs.ended(record, error, 0.0, begun_at)
+            else:
+                begun.append(record)
+        if not begun:
+            return
+        ends = await slot.run_batch(begun, payloads, begun_at)
+        ended_at = slot.ended_at
+        for record, end in zip(begun, ends, strict=True):
+            if type(end) is not GivenUp and record.is_lost(ended_at):
+                runs.lost(record)
+            else:
+                runs.ended(record, end, ended_at - begun_at, ended_at)
 
 
 def _batching_of(route: Route) -> Batching | None:
-    """How batches are gathered; None: the handler takes one record at a time."""
+    """Return how batches are gathered; None if the handler takes single records."""
     if not route.shape.is_batch:
         return None
     return route.batching if route.batching is not None else Batching()

@@ -1,12 +1,14 @@
-"""The lock of the record that a process handles: the worker renews it, the process looks at it.
+"""Shares the lock deadline of a record between the worker and the process that handles it.
 
-Two numbers in memory that both share.  The pipe between them is of no use for that, because who
-handles a record doesn't read.
+The worker renews the lock; the process reads the deadline and may ask for a renewal.  Both use
+two numbers in shared memory.  The pipe between them cannot be used for this, because the process
+does not read it while it runs a handler.
 
     worker    tell(deadline) --->  deadline       process
               asked()        <---  ask()          (`Record.renew`)
 
-A number is written and read whole, and each has one writer but for the answer to `ask`.
+Each number is written and read atomically.  Only one side writes it, except that the worker
+resets the request of `ask`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ DEADLINE, ASKED = 0, 1
 
 
 class SharedLock:
-    """See the module's text; of one process, and of whatever it handles now."""
+    """The lock deadline of the record that one handler process handles now, in shared memory."""
 
     __slots__ = ("_numbers",)
 
@@ -27,24 +29,24 @@ class SharedLock:
 
     @property
     def deadline(self) -> float:
-        """When the lock ends, in the seconds of the machine's clock; 0.0: nobody said yet."""
+        """The lock deadline in seconds of the monotonic clock; 0.0 until the worker has told it."""
         deadline: float = self._numbers[DEADLINE]
         return deadline
 
     def begin(self) -> None:
-        """Another record is handled: what was said of the last one is over."""
+        """Reset both numbers, because another record is handled."""
         self._numbers[DEADLINE] = self._numbers[ASKED] = 0.0
 
     def tell(self, deadline: float) -> None:
-        """The lock ends then."""
+        """Set the lock deadline; called by the worker."""
         self._numbers[DEADLINE] = deadline
 
     def ask(self) -> None:
-        """Let the lock begin anew."""
+        """Ask the worker to renew the lock; called by the process."""
         self._numbers[ASKED] = 1.0
 
     def asked(self) -> bool:
-        """Whether the process asked since this was called last."""
+        """Whether the process has asked for a renewal since the last call."""
         is_asked: bool = self._numbers[ASKED] > 0
         self._numbers[ASKED] = 0.0
         return is_asked

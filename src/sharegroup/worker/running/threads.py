@@ -1,19 +1,19 @@
-"""Plain functions in threads, one thread for each handler that may run at a time.
+"""Runs synchronous handlers in threads, one thread for each concurrent handler.
 
-A thread can't be cancelled.  What Python offers is an exception that is raised in it at the next
-byte code that it executes (`PyThreadState_SetAsyncExc`): a loop in Python ends at once, a call
-into C that blocks only when it returns.  Until then the thread, and with it the worker's slot,
-is taken; whoever waits here waits as long.
+A thread cannot be cancelled.  Python can only raise an exception in it at the next bytecode that
+it executes (`PyThreadState_SetAsyncExc`).  This ends a loop in Python immediately, but a blocking
+C call only when it returns.  Until then the thread and the worker's slot stay occupied, and the
+caller of `HandlerThreads.call` waits.
 
-    lane          call() ---------- cancelled: interrupt ------------- ended
+    slot          call() ---------- cancelled: interrupt ------------- ended
     thread           | handler ............. Interrupted raised ...... |
 
-While an exception waits for its thread CPython 3.11 looks for it in all threads, at each call, and
-goes on looking after it was taken back, until one is raised somewhere; under a tracer or a profiler
-it does nothing else any more.  So an interruption stands for a moment only, again and again, and is
-always ended by one that is raised and caught (`_look_no_more`).
+While such an exception is pending, CPython 3.11 checks for it in all threads at each call.  It
+continues to check after the exception was withdrawn, until one is raised in some thread.  Under a
+tracer or a profiler it then does nothing else any more.  So an interruption is pending only for
+a moment and is repeated; after each one an exception is raised and caught (`_look_no_more`).
 
-Threads are daemons, so that one that never returns does not keep the process alive.
+Threads are daemons, so a handler that never returns does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from typing import Any
 IDLE_THREADS_NAME = "sharegroup-handler"
 
 STANDS_SECONDS = 0.05
-"""A thread that executes Python is raised in long before."""
+"""How long an interruption is pending; a thread that executes Python is interrupted sooner."""
 AGAIN_SECONDS = 1.0
-"""One that was in C meanwhile is interrupted again after so long."""
+"""After this time a thread that was in a C call is interrupted again."""
 
 
 class Interrupted(BaseException):
-    """Raised in a handler's thread when its time is over, or its lock is lost."""
+    """Raised in a handler's thread when the handler has timed out or its lock is lost."""
 
 
 class _Call:
-    """One call on its way through a thread."""
+    """One call of a function in a thread."""
 
     __slots__ = (
         "_is_interrupted", "_lock", "_thread_id", "arguments", "context", "function", "future",
@@ -58,7 +58,7 @@ class _Call:
         self._is_interrupted = False
 
     def run(self) -> None:
-        """In the thread."""
+        """Call the function; runs in the thread."""
         result: Any = None
         error: BaseException | None = None
         try:
@@ -67,14 +67,14 @@ class _Call:
                 result = self.context.run(self.function, *self.arguments)
             finally:
                 self._ended()
-        except BaseException as raised:  # noqa: BLE001  It is handed to who waits.
+        except BaseException as raised:  # noqa: BLE001  It is passed to the caller.
             error = raised
-        # The loop may be closed by now: then nobody waits for this.
+        # If the loop is closed, no caller waits for the result.
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._tell, result, error)
 
     def interrupt(self) -> None:
-        """Raise `Interrupted` in the handler, if it runs still, or before it begins."""
+        """Raise `Interrupted` in the running handler, or before the handler begins."""
         with self._lock:
             self._is_interrupted = True
             if self._thread_id is not None:
@@ -82,7 +82,10 @@ class _Call:
                 self.loop.call_later(STANDS_SECONDS, self._take_back)
 
     def _take_back(self) -> None:
-        """On the loop: it was raised by now, or its thread is in C."""
+        """Withdraw a pending interruption; runs on the event loop.
+
+        By now it was raised, or the thread is in a C call.
+        """
         with self._lock:
             if self._thread_id is None:
                 return
@@ -100,7 +103,7 @@ class _Call:
             self._thread_id = None
             was_interrupted = self._is_interrupted
         if was_interrupted:
-            _look_no_more()  # One that was on its way would hit the next handler.
+            _look_no_more()  # A pending interruption would hit the next handler.
 
     def _tell(self, result: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -115,7 +118,7 @@ class _Call:
 
 
 class HandlerThreads:
-    """So many threads, begun when they are needed first."""
+    """Up to ``count`` threads, each started when it is first needed."""
 
     __slots__ = ("_calls", "_closed", "_count", "_idle", "_max", "_there_is_one")
 
@@ -128,7 +131,10 @@ class HandlerThreads:
         self._closed = False
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What the function returns or raises in a thread; cancelled, only when it has ended."""
+        """Call the function in a thread; returns or raises what it returns or raises.
+
+        When the caller is cancelled, this interrupts the function and returns only after it ended.
+        """
         call = _Call(function, arguments)
         self._submit(call)
         cancelled = False
@@ -139,7 +145,7 @@ class HandlerThreads:
                 cancelled = True
                 if self._closed:
                     call.interrupt()
-                    raise  # Nobody waits for a thread that never ends.
+                    raise  # The worker stops and does not wait for a thread that may never end.
             if cancelled and not call.future.done():
                 call.interrupt()
         if cancelled:
@@ -148,7 +154,7 @@ class HandlerThreads:
         return call.future.result()
 
     def close(self) -> None:
-        """Let the threads end when what they do has ended."""
+        """Let each thread end after its current call."""
         with self._there_is_one:
             self._closed = True
             self._there_is_one.notify_all()
@@ -165,7 +171,7 @@ class HandlerThreads:
     def _run(self) -> None:
         while (call := self._next()) is not None:
             call.run()
-            del call  # Else the last record lives as long as the thread is idle.
+            del call  # Otherwise an idle thread keeps its last record in memory.
 
     def _next(self) -> _Call | None:
         with self._there_is_one:
@@ -181,7 +187,7 @@ class HandlerThreads:
 
 
 def _as_error(error: BaseException) -> BaseException:
-    """StopIteration can't be put into a future."""
+    """Return the error in a form that a future accepts; a future refuses StopIteration."""
     if isinstance(error, StopIteration):
         wrapped = RuntimeError("the handler raised StopIteration")
         wrapped.__cause__ = error
@@ -195,10 +201,13 @@ def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
 
 
 def _look_no_more() -> None:
-    """Have an exception raised in this thread, instead of any that waits for it, and catch it."""
+    """Raise and catch an exception in this thread, so that CPython stops checking for one.
+
+    It also replaces an interruption that is pending for this thread.
+    """
     try:
         _raise_in(threading.get_ident(), Interrupted)
         for _ in range(1_000):
-            pass  # It is raised here at the latest.
+            pass  # The exception is raised here at the latest.
     except Interrupted:
         pass

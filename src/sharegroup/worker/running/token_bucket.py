@@ -1,19 +1,19 @@
-"""How soon a handler may begin, when its rate is limited.
+"""Limits the rate at which handlers of a route begin, with a token bucket.
 
-A bucket holds up to ``burst`` tokens and is filled with ``records`` in every ``seconds``.  Each
-begin takes one; when there is none, the next one that comes is reserved, so that those who wait
-are served in the order in which they asked:
+A bucket holds up to ``burst`` tokens and gains ``records`` tokens in every ``seconds``.  Each
+handler run takes a token.  If there is none, the run reserves the next token, so waiting runs
+begin in the order of their requests:
 
     tokens  3 . . 2 . . 1 . . 0 . . -1: the fourth waits until the bucket is back at 0
 """
 
 from __future__ import annotations
 
-from sharegroup.worker.declared.rate import RateLimit
+from sharegroup.worker.declarations.rate import RateLimit
 
 
 class TokenBucket:
-    """See the module's text.  Time comes in."""
+    """A token bucket for a rate limit.  It has no clock; callers pass the time in seconds."""
 
     __slots__ = ("_burst", "_filled_at", "_per_second", "_tokens")
 
@@ -24,7 +24,7 @@ class TokenBucket:
         self._filled_at: float | None = None
 
     def reserve(self, now: float) -> float:
-        """Take a token; when it may be used."""
+        """Take a token; returns the time from which it may be used."""
         if self._filled_at is not None:
             gained = (now - self._filled_at) * self._per_second
             self._tokens = min(self._burst, self._tokens + gained)
@@ -33,10 +33,10 @@ class TokenBucket:
         return now if self._tokens >= 0 else now - self._tokens / self._per_second
 
     def give_back(self) -> None:
-        """A token that was reserved is not used."""
+        """Return a reserved token that is not used."""
         self._tokens += 1
 
     def room(self, now: float, seconds: float) -> int:
-        """How many may begin within so many seconds."""
-        since = 0.0 if self._filled_at is None else now - self._filled_at
-        return max(0, int(self._tokens + (since + seconds) * self._per_second))
+        """The number of runs that may begin within ``seconds``."""
+        elapsed = 0.0 if self._filled_at is None else now - self._filled_at
+        return max(0, int(self._tokens + (elapsed + seconds) * self._per_second))

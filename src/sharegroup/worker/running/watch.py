@@ -1,13 +1,13 @@
-"""Looks after the time of everything that is in hand, a few times in each lock.
+"""Checks the handling time and the lock of all taken records, several times per lock duration.
 
-A timer for each record would cost more than many handlers do.  So nothing is timed by itself:
-whoever looks sees how long each handler has run, and whose lock has ended.
+A timer for each record would cost more than many handlers do.  So one task checks regularly how
+long each handler has run and which locks have ended.
 
-    runs longer than max_handling     interrupted: it has failed
-    lock ended                        interrupted, or dropped where it waits: it is delivered again
-    interrupted and doesn't end       given up: its record is settled, its slot stays taken
+    runs longer than max_handling     interrupted: the run has failed
+    lock ended                        interrupted or, if waiting, dropped: it is delivered again
+    interrupted, but does not end     given up: its record is settled, its slot stays occupied
 
-It sleeps while nothing is in hand.
+The task sleeps while there are no taken records.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from sharegroup.worker.ports import Clock
-from sharegroup.worker.running.in_hand import InHand
-from sharegroup.worker.running.lane import HandlingTimeout, Lane, LockLost
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.handler_slot import HandlerSlot
+from sharegroup.worker.running.record_routing import RecordRouting
 from sharegroup.worker.running.route_runner import RouteRunner
-from sharegroup.worker.running.settling import Settling
+from sharegroup.worker.running.taken_record import TakenRecord
+from sharegroup.worker.running.verdicts import HandlingTimeout, LockLost
 
 log = logging.getLogger(__name__)
 
@@ -30,71 +31,75 @@ TICKS_IN_A_LIMIT = 20
 TICKS_IN_A_LOCK = 12
 
 STUCK_SECONDS = 5.0
-"""A handler that has not ended so long after it was interrupted is given up."""
+"""How long after its interruption a handler that has not ended is given up."""
 
 
 class Watch:
-    """See the module's text; of one group."""
+    """Interrupts handlers of one group that take too long or whose record's lock has ended."""
 
-    def __init__(self, clock: Clock, settling: Settling, runners: Sequence[RouteRunner]) -> None:
-        self._clock = clock
-        self._settling = settling
-        self._runners = runners
+    __slots__ = ("_needed", "_parts", "_routing")
+
+    def __init__(self, routing: RecordRouting, parts: GroupParts) -> None:
+        self._routing = routing
+        self._parts = parts
         self._needed = asyncio.Event()
 
     def begin(self) -> None:
-        """There is something in hand."""
+        """Start checking, because records were taken."""
         self._needed.set()
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Check all taken records regularly until cancelled."""
+        clock = self._parts.clock
         while True:
             if not self._has_work():
                 self._needed.clear()
                 await self._needed.wait()
-            await self._clock.sleep_until(self._clock.now() + self._tick())
-            self._look(self._clock.now())
+            await clock.sleep_until(clock.now() + self._tick())
+            self._look(clock.now())
 
     def _has_work(self) -> bool:
-        settling = self._settling
-        return bool(len(settling.held) or len(settling.writing)) or any(
-            one.running or one.waiting for one in self._runners
+        parts = self._parts
+        return bool(len(parts.held) or len(parts.writes)) or any(
+            runner.running or runner.queue.waiting for runner in self._routing.runners
         )
 
     def _tick(self) -> float:
-        limits = [one.route.max_handling_seconds for one in self._runners]
+        limits = [runner.route.max_handling_seconds for runner in self._routing.runners]
         ticks = [limit / TICKS_IN_A_LIMIT for limit in limits if limit is not None]
-        if (lock_seconds := self._settling.lock_seconds) is not None:
+        if (lock_seconds := self._parts.members.lock_seconds) is not None:
             ticks.append(lock_seconds / TICKS_IN_A_LOCK)
         return min(max(min(ticks, default=TICK_SECONDS_MAX), TICK_SECONDS_MIN), TICK_SECONDS_MAX)
 
     def _look(self, now: float) -> None:
-        settling = self._settling
-        settling.set_clock()
-        settling.writing.look(now)
-        for runner in self._runners:
-            for lane in runner.lanes:
-                if hand := lane.hand:
-                    self._look_at(runner, lane, hand, now)
-        waiting = [one for runner in self._runners for one in runner.all_waiting()]
-        waiting += settling.in_custody()
-        lost = [one for one in waiting if not one.is_done and one.is_lost(now)]
-        for one in lost:
-            settling.lost(one.runner, one)
+        parts, runners = self._parts, self._routing.runners
+        parts.wall_time.measure()
+        parts.writes.look(now)
+        for runner in runners:
+            for slot in runner.slots:
+                if records := slot.records:
+                    self._look_at(runner, slot, records, now)
+        waiting = [record for runner in runners for record in runner.queue]
+        waiting += parts.in_custody()
+        lost = [record for record in waiting if not record.is_done and record.is_lost(now)]
+        for record in lost:
+            self._routing.runner_of(record).settlement.lost(record)
         if lost:
             text = "event=locks_lost group=%s waiting=%d (they are delivered again)"
-            log.info(text, settling.group, len(lost))
-        settling.flush()
-        if settling.hungry:
-            settling.room_again.set()
+            log.info(text, parts.group, len(lost))
+        parts.members.flush()
+        if parts.room.waiters:
+            parts.room.notify()
 
-    def _look_at(self, runner: RouteRunner, lane: Lane, hand: Sequence[InHand], now: float) -> None:
+    def _look_at(
+        self, runner: RouteRunner, slot: HandlerSlot, records: Sequence[TakenRecord], now: float
+    ) -> None:
         limit = runner.route.max_handling_seconds
-        if lane.verdict is not None:
-            if now - lane.interrupted_at >= STUCK_SECONDS:
-                runner.give_up(lane, now)
-        elif all(one.is_lost(now) for one in hand):
-            lane.interrupt(LockLost("the record's lock ended while its handler ran"), now)
-        elif limit is not None and now - lane.begun_at >= limit:
-            text = f"the handler ran for {now - lane.begun_at:.3g} s; max_handling is {limit:g} s"
-            lane.interrupt(HandlingTimeout(text), now)
+        if slot.verdict is not None:
+            if now - slot.interrupted_at >= STUCK_SECONDS:
+                runner.give_up(slot, now)
+        elif all(record.is_lost(now) for record in records):
+            slot.interrupt(LockLost("the record's lock ended while its handler ran"), now)
+        elif limit is not None and now - slot.begun_at >= limit:
+            text = f"the handler ran for {now - slot.begun_at:.3g} s; max_handling is {limit:g} s"
+            slot.interrupt(HandlingTimeout(text), now)

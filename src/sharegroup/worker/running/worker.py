@@ -1,12 +1,12 @@
-"""A worker: all share groups of an application in this process, from start to stop.
+"""A worker: runs all share groups of an application in this process, from start to stop.
 
     start --> running <--quiet, resume--> quiet
                  |                          |
-                 '-------- stop ------------'--> stopped      a second stop hurries
-                 '-- a part ended with an error --> failed; stop still tidies up
+                 '-------- stop ------------'--> stopped      a second stop skips the grace
+                 '-- a part ended with an error --> failed; stop still cleans up
 
-For each group one member takes records (`group_runner`), and one scheduler moves what waits in
-the retry topics (`retrying`).
+Each group has a `GroupRunner`, which takes and handles records, and, if one of its routes retries,
+a retry scheduler, which moves records through the retry topics (`retrying`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sharegroup.errors import KafkaError
+from sharegroup.errors import KafkaError, first_error
 from sharegroup.worker.decisions.tiers import Tiers
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.events import Event
-from sharegroup.worker.parts import GroupLimits
+from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.parts import WorkerParts as WorkerParts
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.running.group_runner import GroupRunner
-from sharegroup.worker.seeing.counts import HandlerCounts
-from sharegroup.worker.seeing.state import Phase, WorkerState
+from sharegroup.worker.telemetry.counts import HandlerCounts
+from sharegroup.worker.telemetry.state import Phase, WorkerState
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
@@ -36,21 +36,21 @@ log = logging.getLogger(__name__)
 
 
 END_SECONDS = 5.0
-"""A handler that swallows its cancellation is not waited for any longer."""
+"""How long a stop waits for a handler that swallows its cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """What a stop did."""
+    """The result of a stop."""
 
     finished: int = 0
-    """Handlers that ended while it waited for them."""
+    """Handlers that ended while the stop waited for them."""
     interrupted: int = 0
     """Handlers that were cancelled because the grace was over."""
     released: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """Records that went back to their groups, begun or not, by topic and partition."""
+    """The number of records that were released, begun or not, by topic and partition."""
     error: BaseException | None = None
-    """Why the worker failed; None: it ended as asked."""
+    """The error that ended the worker; None if it was stopped normally."""
 
     def __str__(self) -> str:
         released = ",".join(
@@ -64,7 +64,7 @@ class StopReport:
 
 
 class Worker:
-    """See the module's text."""
+    """Runs all share groups of an application in this process, from `start` to `stop`."""
 
     def __init__(self, app: Application, parts: WorkerParts) -> None:
         self._app = app
@@ -77,37 +77,37 @@ class Worker:
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[StopReport] | None = None
 
-    # How it stands.
+    # State.
 
     @property
     def state(self) -> WorkerState:
-        """For health checks and gauges."""
-        return WorkerState(self._phase, tuple(one.state for one in self._groups))
+        """The phase of the worker and the state of its groups, for health checks and gauges."""
+        return WorkerState(self._phase, tuple(group.state for group in self._groups))
 
     @property
     def counts(self) -> tuple[HandlerCounts, ...]:
-        """Of each handler, in the order of the routes within their groups."""
-        return tuple(runner.counts for one in self._groups for runner in one.runners)
+        """The counts of each handler, by group and in the order of the group's routes."""
+        return tuple(runner.counts for group in self._groups for runner in group.runners)
 
     @property
     def schedulers(self) -> tuple[Scheduler, ...]:
-        """Of each group that retries."""
+        """The retry scheduler of each group that retries."""
         return tuple(self._schedulers)
 
     @property
     def reading(self) -> int:
-        """Of how many records the key is being found in a thread."""
-        return sum(len(runner.unread) for one in self._groups for runner in one.runners)
+        """The number of records whose key is being determined in a thread."""
+        return sum(len(runner.queue.unread) for group in self._groups for runner in group.runners)
 
     async def wait_failed(self) -> BaseException:
-        """Wait for the error that ends it early, if ever there is one."""
+        """Wait for the error that makes the worker fail; never returns without one."""
         assert self._failed is not None, "it was started"
         return await asyncio.shield(self._failed)
 
     # Life.
 
     async def start(self) -> None:
-        """Begin; returns when every group's member is on its way to join."""
+        """Start the groups in the background; returns before their members have joined."""
         self._failed = asyncio.get_running_loop().create_future()
         by_group: dict[str, list[Route]] = {}
         for route in self._app.route_list:
@@ -123,14 +123,14 @@ class Worker:
                     middlewares=self._app.middlewares,
                 )
             )
-            if any(route.retry is not None for route in routes):  # Else it has no tiers.
+            if any(route.retry is not None for route in routes):  # Others have no retry topics.
                 self._schedulers.append(self._scheduler(group, routes[0]))
         self._runner = asyncio.create_task(self._run(), name=f"worker-{self._app.name}")
         self._phase = Phase.RUNNING
         self._tell("worker.started")
 
     def quiet(self) -> None:
-        """Take no more records, give back what was not begun, finish what was."""
+        """Stop taking records, release those not begun, and finish those begun."""
         if self._phase is Phase.RUNNING:
             self._phase = Phase.QUIET
             for group in self._groups:
@@ -146,7 +146,10 @@ class Worker:
             self._tell("worker.started")
 
     async def stop(self, grace_seconds: float) -> StopReport:
-        """Finish what fits in ``grace_seconds``, give back the rest; a second call hurries."""
+        """Let handlers finish for ``grace_seconds``, release all other records, and stop.
+
+        A second call ends the grace at once.
+        """
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop(grace_seconds))
         else:
@@ -161,11 +164,13 @@ class Worker:
                 for scheduler in self._schedulers:
                     tasks.create_task(scheduler.run())
         except BaseExceptionGroup as errors:
-            self._fail(_first_of(errors))
+            self._fail(first_error(errors))
 
     def _fail(self, error: BaseException) -> None:
         assert self._failed is not None
-        log.error("event=worker.failed app=%s error=%r", self._app.name, error, exc_info=error)
+        # A broker's error names its cause; a traceback through our code adds nothing.
+        trace = None if isinstance(error, KafkaError) else error
+        log.error("event=worker.failed app=%s error=%r", self._app.name, error, exc_info=trace)
         self._phase = Phase.FAILED
         if not self._failed.done():
             self._failed.set_result(error)
@@ -177,7 +182,7 @@ class Worker:
         self._tell("worker.stopping")
         if error is not None:
             grace_seconds = 0.0
-        scheduling = [asyncio.ensure_future(one.stop()) for one in self._schedulers]
+        scheduling = [asyncio.ensure_future(part.stop()) for part in self._schedulers]
         reports = await asyncio.gather(
             *(group.stop(grace_seconds, self._hurry) for group in self._groups)
         )
@@ -185,11 +190,11 @@ class Worker:
         if self._runner is not None:
             await self._wait_ended(self._runner)
         released: Counter[tuple[str, int]] = Counter()
-        for one in reports:
-            released.update(one.released)
+        for part in reports:
+            released.update(part.released)
         report = StopReport(
-            sum(one.finished for one in reports),
-            sum(one.interrupted for one in reports),
+            sum(part.finished for part in reports),
+            sum(part.interrupted for part in reports),
             dict(released),
             error,
         )
@@ -212,28 +217,20 @@ class Worker:
         _, pending = await asyncio.wait({runner}, timeout=END_SECONDS)
         if pending:
             log.error(
-                "event=worker.not_ended app=%s seconds=%s (a handler ignores being cancelled)",
+                "event=worker.not_ended app=%s seconds=%s (a handler did not end when cancelled)",
                 self._app.name,
                 END_SECONDS,
             )
 
-    async def _limits(self, group: str) -> GroupLimits:
+    async def _limits(self, group: str) -> ShareGroupLimits:
         try:
             return await self._parts.group_limits(group)
         except KafkaError as error:
             log.warning(
-                "event=limits.unknown group=%s error=%r (Kafka's defaults hold)", group, error
+                "event=limits.unknown group=%s error=%r (Kafka's defaults are used)", group, error
             )
-            return GroupLimits()
+            return ShareGroupLimits()
 
     def _tell(self, name: str, details: Mapping[str, object] | None = None) -> None:
         if self._app.events.wants(name):
             self._app.events.tell(Event(name, details=details or {}))
-
-
-def _first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error that is none of errors."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -1,10 +1,10 @@
-"""For the tests of applications: what `App.test` gives, and what it shows."""
+"""Tests of applications: the classes that `App.test` uses and returns."""
 
 from __future__ import annotations
 
 from sharegroup.worker.testing.app_test import AppTest, WorkerFailed
-from sharegroup.worker.testing.history import Outcome, Run
+from sharegroup.worker.testing.history import HandlerRun, Outcome
 from sharegroup.worker.testing.rest import NeverAtRest
 from sharegroup.worker.testing.sent_record import SentRecord
 
-__all__ = ["AppTest", "NeverAtRest", "Outcome", "Run", "SentRecord", "WorkerFailed"]
+__all__ = ["AppTest", "HandlerRun", "NeverAtRest", "Outcome", "SentRecord", "WorkerFailed"]

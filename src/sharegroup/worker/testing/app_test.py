@@ -1,4 +1,4 @@
-"""`App.test`: an application's handlers in the test's own process, without a broker or waiting.
+"""`App.test`: runs an application in the process of a test, without a broker or waiting.
 
     async with app.test() as t:
         order = await t.send(bill, Order(7, total=-1))
@@ -6,18 +6,18 @@
         assert order.outcome == "dead_lettered"
 
         flaky = await t.send("orders", b'{"id": 8, "total": 5}')
-        await t.advance("1h")                  # let everything happen that is due in that hour
+        await t.advance("1h")                  # runs everything that is due in that hour
         assert flaky.times == (0.0, 1.0, 4.0)
 
-The worker is the real one: routing, decoding, middleware, retries, tiers, dead letters.  What
-is not real is the world around it: topics are lists, time moves when `advance` is called, and the
-share groups are run by the broker's own core (`transport.memory_group`).  So what a test shows of
-outcomes, orders and times holds in production; what it can't show is how a network behaves.
-For that there is a real broker in a fixture: `sharegroup.testing`.
+The worker is the real one: routing, decoding, middleware, retries, tiers, dead letters.  Its
+surroundings are simulated: topics are lists, time moves when `advance` is called, and share groups
+use the core of the broker (`transport.memory_group`).  So outcomes, orders and times are those of
+production.  Network behaviour is not simulated; `sharegroup.testing` has a fixture with a real
+broker for that.
 
-A handler that awaits something other than the worker's clock, a socket or ``asyncio.sleep``, is
-given real time for it, up to ``patience_seconds`` without any progress; then it counts as one
-that hangs, until time is moved far enough to end it.
+A handler may await something other than the worker's clock, such as a socket or ``asyncio.sleep``.
+It gets real time for that, up to ``patience_seconds`` without any progress.  After that it counts
+as hanging, until time moves far enough to end it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sharegroup.core.delivery import Limits
+from sharegroup.core.share_partition.delivery import SharePartitionLimits
 from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.dead_letters.letter import Letter, letter_of
 from sharegroup.worker.dead_letters.topics import letters_topic
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.durations import Duration, seconds
-from sharegroup.worker.ports import Header, Written
+from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.records.story_headers import own_headers
 from sharegroup.worker.retrying.topics import topics_of
 from sharegroup.worker.routed import Routed
+from sharegroup.worker.running.worker import Worker
 from sharegroup.worker.sender import Headers, headers_of
 from sharegroup.worker.testing.history import GroupNames, History, Outcome, lineage_of
 from sharegroup.worker.testing.rest import Rest, drained
@@ -50,19 +51,34 @@ from sharegroup.worker.transport.memory_log import MemoryRecord
 
 if TYPE_CHECKING:
     from sharegroup.worker.application import Application
-    from sharegroup.worker.running.worker import Worker
 
 PATIENCE_SECONDS = 1.0
 STOP_GRACE_SECONDS = 0.0
-"""A test is over when its last line is: what runs then is cut off and given back."""
+"""At the end of a test, running handlers are cancelled at once and their records released."""
 
 
 class WorkerFailed(Exception):
-    """A part of the worker ended that must never end; its cause says why."""
+    """The worker itself failed, not a handler; the cause is its error."""
 
 
 class AppTest:
-    """See the module's text."""
+    """An application that runs in the process of a test, without a broker and in virtual time.
+
+    `App.test` returns it.  Use it with ``async with``.
+
+        async with app.test() as t:
+            order = await t.send(bill, Order(7, total=-1))
+            await t.settle()                       # until nothing can happen unless time passes
+            assert order.outcome == "dead_lettered"
+
+            flaky = await t.send("orders", b'{"id": 8, "total": 5}')
+            await t.advance("1h")                  # runs everything that is due in that hour
+            assert flaky.times == (0.0, 1.0, 4.0)
+
+    The worker is the real one, but topics are lists and time moves when `advance` is called.  A
+    handler that awaits something else than the worker's clock gets real time for that, up to
+    ``patience_seconds`` without any progress.
+    """
 
     def __init__(
         self,
@@ -75,7 +91,7 @@ class AppTest:
     ) -> None:
         self._app = app
         self._world = MemoryWorld(
-            Limits(
+            SharePartitionLimits(
                 lock_ms=round(seconds(lock) * 1000),
                 delivery_count_max=delivery_limit,
                 renewal=renewal,
@@ -91,14 +107,14 @@ class AppTest:
         self._failed: asyncio.Future[BaseException] | None = None
         self._routes: dict[Routed[Any, Any], Route] = {}
         self.records: list[SentRecord] = []
-        """Everything that was sent with `send`."""
+        """All records that were sent with `send`."""
 
     async def __aenter__(self) -> Self:
-        self._routes = {one: one.route for one in self._app.handlers}
-        for one, route in self._routes.items():
+        self._routes = {routed: routed.route for routed in self._app.handlers}
+        for routed, route in self._routes.items():
             if route.processes:
-                # Its handler runs in a thread of this process: a test looks at what it did.
-                one.route = replace(route, processes=0)
+                # Runs in a thread of this process, so that the test can see its side effects.
+                routed.route = replace(route, processes=0)
         self._history.listen()
         for route in self._app.route_list:
             self._world.group(route.group)
@@ -117,8 +133,8 @@ class AppTest:
             await self._stop()
         finally:
             self._history.listen_no_more()
-            for one, route in self._routes.items():
-                one.route = route
+            for routed, route in self._routes.items():
+                routed.route = route
 
     # What a test does.
 
@@ -131,29 +147,35 @@ class AppTest:
         headers: Headers = (),
         delay: Duration = 0,
     ) -> SentRecord:
-        """Send to a handler, through its sender, or to a topic, by whose handler it is encoded.
+        """Send a payload to a handler or to a topic.
 
-        Bytes are sent as they are, whatever the handler takes: also such as it can't read.
+        A handler's sender encodes the payload; for a topic, the codec of a handler that reads it
+        does.  Bytes and None are sent unchanged, even if the handler cannot decode them.
         """
         if isinstance(to, str) or isinstance(payload, bytes) or payload is None:
             if delay:
-                raise ValueError("delay needs a handler and a payload that it takes, not bytes")
-            written: Written = self._append(self._topic(to), payload, key, headers)
+                raise ValueError(
+                    "delay requires a handler and a payload that it accepts, not bytes"
+                )
+            written: WrittenRecord = self._append(self._topic(to), payload, key, headers)
         else:
             written = await to.send(payload, key=key, headers=headers, delay=delay)
-        lying = self._world.log.partitions(written.topic)[written.partition][written.offset]
-        sent = SentRecord(lineage_of(lying), own_headers(lying.headers), self._history)
+        record = self._world.log.partitions(written.topic)[written.partition][written.offset]
+        sent = SentRecord(lineage_of(record), own_headers(record.headers), self._history)
         self.records.append(sent)
         return sent
 
     async def settle(self) -> None:
-        """Let everything happen that needs no time to pass."""
+        """Run everything that can happen without time passing.
+
+        Raises WorkerFailed if the worker itself failed.
+        """
         await self._rest.come()
         if self._failed is not None and self._failed.done():
             raise WorkerFailed("the worker itself failed, not a handler") from self._failed.result()
 
     async def advance(self, duration: Duration) -> None:
-        """Let so much time pass, and everything happen that is due in it, each at its moment."""
+        """Move virtual time forward, and run everything that is due in it at its time."""
         clock = self._world.clock
         until = clock.now() + seconds(duration)
         await self.settle()
@@ -164,22 +186,28 @@ class AppTest:
         await self.settle()
 
     def fail_writes(self, topic: str, error: KafkaError | None = None) -> None:
-        """Let each write to this topic fail, until `mend_writes`."""
-        broken = NetworkException(f"topic {topic!r} can't be written: the test says so")
+        """Make all writes to this topic fail until `mend_writes`.
+
+        The default error is NetworkException.
+        """
+        broken = NetworkException(f"topic {topic!r} cannot be written: the test called fail_writes")
         self._world.log.fail(topic, error or broken)
 
     def mend_writes(self, topic: str) -> None:
-        """Let writes to this topic succeed again."""
+        """Make writes to this topic succeed again."""
         self._world.log.mend(topic)
 
     def lose_lock(self, record: SentRecord) -> None:
-        """Let the lock of this record, which the worker holds, be lost: others get it."""
+        """End the acquisition lock that the worker has on this record, so it is delivered again."""
         (group,) = self._history.groups_of(record.topic)
         assert self._process is not None, "the test has begun"
         self._process.lose(self._history.place(group, record.lineage))
 
     async def crash(self) -> None:
-        """``kill -9``, and a new process: what ran never ended, what was written stays."""
+        """Kill the process as ``kill -9`` does, and start a new one.
+
+        Running handlers never end.  Written records stay.
+        """
         assert self._process is not None, "the test has begun"
         self._process.cut()
         self._history.crashed()
@@ -195,27 +223,27 @@ class AppTest:
 
     @property
     def outcomes(self) -> Counter[Outcome]:
-        """How many records stand how, over all groups."""
-        return Counter(one for sent in self.records for one in sent.outcomes.values())
+        """The number of records with each outcome, over all groups."""
+        return Counter(outcome for sent in self.records for outcome in sent.outcomes.values())
 
     @property
     def accepted(self) -> list[SentRecord]:
-        """The records whose handler returned, in the order in which they were sent."""
-        return self._standing("accepted")
+        """The accepted records, in the order in which they were sent."""
+        return self._standing(Outcome.ACCEPTED)
 
     @property
     def retries(self) -> list[SentRecord]:
-        """The records that wait for another run."""
-        return self._standing("retrying")
+        """The records that wait for a retry, in the order in which they were sent."""
+        return self._standing(Outcome.RETRYING)
 
     @property
     def dead_letters(self) -> list[Letter]:
-        """What was written to the dead letters, the oldest first."""
+        """The dead letters that the worker wrote, the oldest first."""
         topics = {letters_topic(route) for route in self._app.route_list}
-        return [_letter(one) for one in self._world.log.written if one.topic in topics]
+        return [_letter(record) for record in self._world.log.written if record.topic in topics]
 
     def in_topic(self, name: str) -> list[MemoryRecord]:
-        """The records that lie in a topic, whoever wrote them."""
+        """All records in a topic, also those that the worker wrote."""
         return list(self._world.log.records(name))
 
     # Its parts.
@@ -236,11 +264,13 @@ class AppTest:
     ) -> MemoryRecord:
         value = payload
         if payload is not None and not isinstance(payload, bytes):
-            routes = [one for one in self._app.route_list if topic in one.topics]
+            routes = [entry for entry in self._app.route_list if topic in entry.topics]
             if not routes:
-                topics = ", ".join(sorted({one for r in self._app.route_list for one in r.topics}))
+                topics = ", ".join(
+                    sorted({entry for route in self._app.route_list for entry in route.topics})
+                )
                 raise ValueError(
-                    f"no handler reads topic {topic!r}, so nothing says how to write the payload; "
+                    f"no handler reads topic {topic!r}, so it has no codec for the payload; "
                     f"expected bytes, or one of the handlers' topics: {topics}"
                 )
             value = routes[0].codec.encode(payload, topic)
@@ -248,13 +278,11 @@ class AppTest:
         return self._world.log.append(topic, value, key=name, headers=headers_of(headers))
 
     def _busy(self) -> frozenset[Hashable]:
-        """What may be at something outside of this loop."""
+        """Runs and key lookups that may wait for something outside of this event loop."""
         reading = 0 if self._worker is None else self._worker.reading
         return self._history.running() | ({reading} if reading else frozenset())
 
     async def _start(self) -> None:
-        from sharegroup.worker.running.worker import Worker  # What tests only look at needs none.
-
         async with AsyncExitStack() as stack:
             process = MemoryProcess(self._world)
             parts = process.parts()
@@ -280,21 +308,21 @@ class AppTest:
 
 
 def _names(routes: Iterable[Route]) -> dict[str, GroupNames]:
-    found: dict[str, GroupNames] = {}
+    names: dict[str, GroupNames] = {}
     for route in routes:
-        before = found.get(route.group)
+        before = names.get(route.group)
         letters = letters_topic(route)
-        found[route.group] = GroupNames(
+        names[route.group] = GroupNames(
             route.group,
             frozenset(route.topics) | (before.topics if before else frozenset()),
             route.own_topic,
             frozenset([letters] if letters else []) | (before.letters if before else frozenset()),
         )
-    return found
+    return names
 
 
 class _Read(NamedTuple):
-    """A record as `letter_of` takes it."""
+    """A record of the memory log, in the form that `letter_of` accepts."""
 
     offset: int
     timestamp: int

@@ -1,11 +1,11 @@
-"""What a test sees: each record that it sent, the runs of its handler, and how it stands.
+"""The history of a test: sent records, the runs of their handlers, and their outcomes.
 
-    records of the log, in the order they were written        runs, as the events tell of them
+    records of the log, in the order they were written        runs, as reported by events
         orders 0 ──▶ billing.retry.5s 0 ──▶ billing.retry 0        1 failed, 2 failed, 3 returned
         └──────────── all with the origin "orders 0" ───────┘
 
-A retry is another record in Kafka's eyes.  All that belong together have one origin, so the last
-of them, and how it stands with the group, says what became of the record.
+For Kafka, a retry is a new record.  All copies of a record have the same origin.  So the state of
+the last copy in the group determines the outcome of the record.
 """
 
 from __future__ import annotations
@@ -13,32 +13,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from enum import StrEnum
+from typing import NamedTuple
 
 from sharegroup.worker.dead_letters.headers import DEAD
 from sharegroup.worker.events import Event, Events, Listener
-from sharegroup.worker.records.story import Origin
+from sharegroup.worker.records.story import RecordOrigin
 from sharegroup.worker.records.story_headers import story_of
 from sharegroup.worker.transport.memory_clock import START_SECONDS, START_WALL_MS
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
-Outcome = Literal[
-    "queued",
-    "running",
-    "retrying",
-    "accepted",
-    "rejected",
-    "dead_lettered",
-    "exhausted",
-]
-"""How a record stands with a group.  ``rejected``: and there is no letter of the worker's;
-``exhausted``: the broker gave up on it, and no handler saw that."""
+
+class Outcome(StrEnum):
+    """The outcome of a record in a group, so far."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    """The record was rejected, without a dead letter of the worker."""
+    DEAD_LETTERED = "dead_lettered"
+    EXHAUSTED = "exhausted"
+    """The broker archived the record at the delivery count limit; no handler noticed."""
+
 
 STANDS_AS: Mapping[Standing, Outcome] = {
-    Standing.ACCEPTED: "accepted",
-    Standing.REJECTED: "rejected",
-    Standing.EXHAUSTED: "exhausted",
+    Standing.ACCEPTED: Outcome.ACCEPTED,
+    Standing.REJECTED: Outcome.REJECTED,
+    Standing.EXHAUSTED: Outcome.EXHAUSTED,
 }
 LETTER_GROUP = f"{DEAD}group"
 ENDS_A_RUN = (
@@ -51,34 +55,34 @@ ENDS_A_RUN = (
 
 
 class Lineage(NamedTuple):
-    """What all records have in common that are the same one to the application.
+    """Identifies a record and all its copies.
 
-    Key and value are in it for those that were sent with a delay: they never had a place of
-    their own in the topic.
+    It includes key and value, because records that were sent with a delay have no own partition and
+    offset in the topic.
     """
 
-    origin: Origin
+    origin: RecordOrigin
     key: bytes | None
     value: bytes | None
 
 
 @dataclass(slots=True)
-class Run:
+class HandlerRun:
     """One call of a handler."""
 
     attempt: int
     started_at: float
     """Seconds of virtual time since the test began."""
     ended_at: float | None = None
-    """None: it runs."""
+    """None while the handler runs."""
     error: BaseException | None = None
-    """None: it returned, or runs."""
+    """None if the handler returned or still runs."""
     crashed: bool = False
-    """Its process died."""
+    """Whether its process died."""
 
 
 class GroupNames(NamedTuple):
-    """The topics of a group, by what they are for."""
+    """The topics of a group by purpose."""
 
     group: str
     topics: frozenset[str]
@@ -86,7 +90,7 @@ class GroupNames(NamedTuple):
     letters: frozenset[str]
 
     def have(self, record: MemoryRecord) -> bool:
-        """Whether a record of this topic concerns the group."""
+        """Whether this record belongs to the group."""
         topic = record.topic
         if topic in self.letters:
             return (LETTER_GROUP, self.group.encode()) in record.headers
@@ -94,13 +98,13 @@ class GroupNames(NamedTuple):
 
 
 def lineage_of(record: MemoryRecord) -> Lineage:
-    """What a record of any topic is to the application."""
-    origin = story_of(record.headers).origin or Origin(*record[:4])
+    """The lineage of a record of any topic."""
+    origin = story_of(record.headers).origin or RecordOrigin(*record[:4])
     return Lineage(origin, record.key, record.value)
 
 
 class History:
-    """Listens to the events of an application, and reads the log."""
+    """Derives runs and outcomes from the events of an application and the log."""
 
     def __init__(
         self,
@@ -114,8 +118,8 @@ class History:
         self._names = names
         self._read = 0
         self._copies: dict[Lineage, list[MemoryRecord]] = defaultdict(list)
-        self._runs: dict[tuple[str, Lineage], list[Run]] = defaultdict(list)
-        self._open: dict[tuple[str, Lineage, int], Run] = {}
+        self._runs: dict[tuple[str, Lineage], list[HandlerRun]] = defaultdict(list)
+        self._open: dict[tuple[str, Lineage, int], HandlerRun] = {}
         self._held: dict[tuple[str, Lineage], int] = {}
         self._events = events
         self._listeners: dict[str, Listener] = {
@@ -126,12 +130,12 @@ class History:
         }
 
     def listen(self) -> None:
-        """Begin to hear of what happens."""
+        """Register the listeners."""
         for name, listener in self._listeners.items():
             self._events.on(name, listener)
 
     def listen_no_more(self) -> None:
-        """The test is over; the next one of the same application has a history of its own."""
+        """Unregister the listeners; the next test of the application has its own history."""
         for name, listener in self._listeners.items():
             self._events.off(name, listener)
 
@@ -139,8 +143,8 @@ class History:
         """The groups that read this topic."""
         return [group for group, names in self._names.items() if topic in names.topics]
 
-    def runs(self, group: str, lineage: Lineage) -> tuple[Run, ...]:
-        """The calls of the group's handler for this record, the first one first."""
+    def runs(self, group: str, lineage: Lineage) -> tuple[HandlerRun, ...]:
+        """The calls of the group's handler for this record, in order."""
         return tuple(self._runs.get((group, lineage), ()))
 
     def running(self) -> frozenset[tuple[str, Lineage, int]]:
@@ -148,30 +152,30 @@ class History:
         return frozenset(self._open)
 
     def crashed(self) -> None:
-        """The process is dead: what ran will never end."""
+        """Mark the open runs as crashed, after the process died."""
         for run in self._open.values():
             run.ended_at, run.crashed = self._seconds(), True
         self._open.clear()
 
     def outcome(self, group: str, lineage: Lineage) -> Outcome:
-        """How this record stands with this group."""
+        """The outcome of this record in this group."""
         names = self._names[group]
         runs = self._runs.get((group, lineage))
         if runs and runs[-1].ended_at is None:
-            return "running"
+            return Outcome.RUNNING
         last = self._last_copy(group, lineage)
         if last.topic in names.letters:
-            return "dead_lettered"
+            return Outcome.DEAD_LETTERED
         if last.topic not in names.topics and last.topic != names.own:
-            return "retrying"  # In a tier.
+            return Outcome.RETRYING  # In a tier.
         standing = self._groups[group].standing(Place(*last[:3]))
         if standing in STANDS_AS:
             return STANDS_AS[standing]
-        return "retrying" if runs else "queued"
+        return Outcome.RETRYING if runs else Outcome.QUEUED
 
     def due_at(self, group: str, lineage: Lineage) -> float | None:
-        """When the next run is due, of what waits for one; None: it doesn't."""
-        if self.outcome(group, lineage) != "retrying":
+        """When the next run of a waiting record is due; None if it does not wait."""
+        if self.outcome(group, lineage) is not Outcome.RETRYING:
             return None
         due_ms = self._held.get((group, lineage))
         if due_ms is None:
@@ -179,7 +183,7 @@ class History:
         return None if due_ms is None else (due_ms - START_WALL_MS) / 1000
 
     def place(self, group: str, lineage: Lineage) -> Place:
-        """Where its last copy lies."""
+        """The place of the record's last copy."""
         return Place(*self._last_copy(group, lineage)[:3])
 
     def _last_copy(self, group: str, lineage: Lineage) -> MemoryRecord:
@@ -187,14 +191,14 @@ class History:
             self._copies[lineage_of(record)].append(record)
         self._read = len(self._log.written)
         names = self._names[group]
-        return next(one for one in reversed(self._copies[lineage]) if names.have(one))
+        return next(copied for copied in reversed(self._copies[lineage]) if names.have(copied))
 
     def _started(self, event: Event) -> None:
-        group, lineage = where = self._where(event)
-        self._held.pop(where, None)
-        run = Run(event.attempt, self._seconds())
-        self._open[group, lineage, len(self._runs[where])] = run
-        self._runs[where].append(run)
+        group, lineage = key = self._where(event)
+        self._held.pop(key, None)
+        run = HandlerRun(event.attempt, self._seconds())
+        self._open[group, lineage, len(self._runs[key])] = run
+        self._runs[key].append(run)
 
     def _ended(self, event: Event) -> None:
         if (run := self._open.pop(self._last(event), None)) is not None:
@@ -202,21 +206,21 @@ class History:
             run.error = event.error
 
     def _unread(self, event: Event) -> None:
-        """Its handler was not called after all."""
+        """Remove the last run, because the handler was not called."""
         if self._open.pop(self._last(event), None) is not None:
             self._runs[self._where(event)].pop()
 
     def _last(self, event: Event) -> tuple[str, Lineage, int]:
-        """The last run of this record."""
-        group, lineage = where = self._where(event)
-        return group, lineage, len(self._runs[where]) - 1
+        """The key of the last run of this record."""
+        group, lineage = key = self._where(event)
+        return group, lineage, len(self._runs[key]) - 1
 
     def _waits(self, event: Event) -> None:
         self._held[self._where(event)] = event.details["due_ms"]
 
     def _where(self, event: Event) -> tuple[str, Lineage]:
-        lying = self._log.partitions(event.topic)[event.partition]
-        return event.group, lineage_of(lying[event.offset])
+        records = self._log.partitions(event.topic)[event.partition]
+        return event.group, lineage_of(records[event.offset])
 
     def _seconds(self) -> float:
         return self._log.clock.now() - START_SECONDS

@@ -1,10 +1,10 @@
-"""Waiting until nothing can happen any more, unless time passes.
+"""Waits until nothing more can happen unless virtual time passes.
 
-Handlers and the worker's own tasks run on the test's event loop.  They are at rest when the loop
-has nothing ready: each waits for the clock, for a record, or for something outside of the test.
-What that is nobody can know, a thread or a socket, so the handlers that run are given a little
-real time (`patience_seconds`).  One that doesn't use it waits for the clock, as far as anybody
-can tell, and is not waited for again.
+Handlers and the worker's tasks run on the event loop of the test.  They are at rest if the loop has
+nothing ready: each task waits for the clock, for a record, or for something outside of the test.
+The latter can be a thread or a socket, which cannot be detected.  So running handlers get some real
+time (`patience_seconds`).  A handler that makes no progress in that time is assumed to wait for the
+clock, and is not waited for again.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 TURNS_MAX = 100_000
-"""Turns of the event loop; a program that is busy for longer never comes to rest."""
+"""Turns of the event loop after which a program is assumed never to come to rest."""
 QUIET_TURNS = 50
-"""Enough on a loop that doesn't tell what is ready, as uvloop: that deep no chain of tasks is."""
+"""Idle turns to wait on a loop that does not show ready tasks, such as uvloop.
+
+No chain of tasks is longer than that."""
 LOOK_SECONDS = 0.001
 
 
 class NeverAtRest(Exception):
-    """Tasks wake each other for ever."""
+    """Tasks of the event loop wake each other forever."""
 
 
 async def drained() -> None:
-    """Return when every task of this event loop waits for something."""
+    """Wait until every task of this event loop waits for something."""
     ready = getattr(asyncio.get_running_loop(), "_ready", None)
     quiet = 0
     for _ in range(TURNS_MAX):
@@ -36,7 +38,7 @@ async def drained() -> None:
 
 
 class Rest:
-    """Waits for rest, and remembers which handlers it need not wait for."""
+    """Waits for rest, and remembers handlers that are not waited for again."""
 
     __slots__ = ("_given_up", "_patience_seconds", "_running")
 
@@ -46,7 +48,7 @@ class Rest:
         self._given_up: frozenset[Hashable] = frozenset()
 
     async def come(self) -> None:
-        """Return when nothing can happen without time."""
+        """Wait until nothing more can happen unless virtual time passes."""
         loop = asyncio.get_running_loop()
         await drained()
         running = self._running()

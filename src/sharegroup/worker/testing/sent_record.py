@@ -1,18 +1,18 @@
-"""One record that a test sent, and what became of it."""
+"""A record that a test sent, and its outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from sharegroup.worker.ports import Header
-from sharegroup.worker.testing.history import History, Lineage, Outcome, Run
+from sharegroup.worker.testing.history import HandlerRun, History, Lineage, Outcome
 
 
 class SentRecord:
-    """Its place and content, and the fate of it in each group that reads its topic.
+    """A record that a test sent: its content, and its outcome in each group that reads its topic.
 
-    Most topics of a test are read by one group; then `outcome`, `runs` and `times` are those of
-    that group.  With several, ask `outcomes` and `runs_in`.
+    If one group reads the topic, `outcome`, `runs` and `times` are those of that group.  With
+    several groups, use `outcomes` and `runs_in`.
     """
 
     __slots__ = ("_history", "headers", "key", "lineage", "topic", "value")
@@ -27,18 +27,18 @@ class SentRecord:
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """How it stands, by group."""
+        """The outcome of the record, by group."""
         groups = self._history.groups_of(self.topic)
         return {group: self._history.outcome(group, self.lineage) for group in groups}
 
     @property
     def outcome(self) -> Outcome:
-        """How it stands with the only group that reads its topic."""
+        """The outcome of the record in the only group that reads its topic."""
         return self._history.outcome(self._only_group(), self.lineage)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
-        """The calls of its handler, the first one first."""
+    def runs(self) -> tuple[HandlerRun, ...]:
+        """The calls of its handler, in order."""
         return self.runs_in(self._only_group())
 
     @property
@@ -48,16 +48,16 @@ class SentRecord:
 
     @property
     def errors(self) -> tuple[BaseException | None, ...]:
-        """What each call raised; None: it returned, or runs."""
+        """The exception of each call; None if it returned or still runs."""
         return tuple(run.error for run in self.runs)
 
     @property
     def due_at(self) -> float | None:
-        """When it runs again, of a record that waits for a retry; None: it doesn't."""
+        """When a record that waits for a retry runs again; None if it does not wait."""
         return self._history.due_at(self._only_group(), self.lineage)
 
-    def runs_in(self, group: str) -> tuple[Run, ...]:
-        """The calls of this group's handler."""
+    def runs_in(self, group: str) -> tuple[HandlerRun, ...]:
+        """The calls of this group's handler, in order."""
         return self._history.runs(group, self.lineage)
 
     def _only_group(self) -> str:

@@ -1,8 +1,8 @@
-"""What a worker is made of in earnest: this project's clients, against any Kafka that has share
-groups.
+"""The parts of a worker on a real cluster, made with this project's clients.
 
-One producer and one admin client for the process; for each topic of a group one share consumer, in
-explicit mode, with a window that follows the speed of its handlers and locks that renew themselves.
+They work with any Kafka that has share groups.  A process has one producer and one admin client.
+Each topic of a group has one share consumer in explicit mode; its window follows the speed of the
+handlers, and its locks are renewed automatically.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sharegroup.client import (
     AcknowledgementResult,
+    AcquireMode,
     AdminClient,
     ConfigEntry,
     ConfigResource,
@@ -25,10 +26,12 @@ from sharegroup.client import (
     ShareConsumer,
     WakeupError,
 )
-from sharegroup.client.config import ClientConfig, config_from
-from sharegroup.errors import KafkaError
-from sharegroup.worker.parts import GroupLimits, WorkerParts
-from sharegroup.worker.ports import Header, Written
+from sharegroup.client.settings.client_config import ClientConfig, config_from
+from sharegroup.client.share.flow_control import FlowControl
+from sharegroup.errors import KafkaError, UnreadableBatch
+from sharegroup.worker.declarations.names import scheduler_group
+from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
+from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.retrying.topics import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -38,13 +41,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RENEW_AGE_MS = 10 * 365 * 24 * 3600 * 1000
-"""The worker ends what takes too long itself; no lock is let go for its age alone."""
+"""Locks are renewed whatever their age, because the worker itself ends slow handlers."""
 NEVER_MS = 2**31 - 1
 FETCH_RECORDS = 1_000
 STRICT_BELOW = 100
-"""Where so few records are wanted, a log batch of thousands would wait here, locked."""
+"""Below this room the acquire mode is ``record_limit``.
+
+With ``batch_optimized`` a fetch for a few records could lock a log batch of thousands.
+"""
 BUSY_WAIT_MS = 100
-"""A fetch that waits at the broker keeps acknowledgements waiting too."""
+"""A fetch waits at the broker for this time only, because it delays acknowledgements meanwhile."""
 IDLE_WAIT_MS = 500
 PAUSE_SECONDS = 0.1
 DELIVERY_TIMEOUT_MS = 30_000
@@ -54,13 +60,13 @@ DELIVERIES = "share.delivery.count.limit"
 LOCKS = "share.partition.max.record.locks"
 RENEWAL = "share.renew.acknowledge.enable"
 BROKER_PREFIX = "group."
-"""A group that has no such setting of its own follows the broker's, with this before its name."""
+"""The prefix of the broker's setting that applies to groups without a setting of their own."""
 
 
-class SystemClock:
-    """Time as it passes; a `ports.Clock`."""
+class RealTimeClock:
+    """The system's clocks; a `ports.WorkerClock`."""
 
-    now = staticmethod(time.monotonic)  # Twice for every record: without a call in between.
+    now = staticmethod(time.monotonic)  # No Python call, because it runs twice for every record.
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -72,7 +78,7 @@ class SystemClock:
 
 
 class KafkaSource:
-    """A `ports.Source` over a ShareConsumer."""
+    """Takes records of one topic through a ShareConsumer; a `ports.RecordSource`."""
 
     def __init__(self, group: str, topic: str, in_flight_bytes: int, **options: Any) -> None:
         self.topic = topic
@@ -89,64 +95,80 @@ class KafkaSource:
             max_poll_interval_ms=NEVER_MS,
             max_poll_records=FETCH_RECORDS,
         )
+        self._control = FlowControl(self._consumer)
         self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
 
     @property
     def member_id(self) -> str:
-        """The member's id, its own choice."""
+        """The member id, which the client chooses."""
         return self._consumer.member_id
 
     @property
     def lock_seconds(self) -> float | None:
-        """How long a lock lives; None before the first record."""
+        """The lock duration in seconds; None before the first record."""
         lock_ms = self._consumer.acquisition_lock_timeout_ms
         return None if lock_ms is None else lock_ms / 1000
 
     @property
     def is_joined(self) -> bool:
-        """Whether the group's coordinator knows this member."""
-        return self._consumer.flow.is_joined
+        """Whether this member has joined the group."""
+        return self._control.is_joined
 
     @property
     def renews(self) -> bool:
         """Whether locks are renewed."""
-        return self._consumer.flow.renews
+        return self._control.renews
 
     async def take(self, room: int, wait_seconds: float) -> Sequence[Record]:
-        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``."""
+        """Take up to ``room`` records, and wait for the first at most ``wait_seconds``.
+
+        Raises KafkaError if the consumer has failed for good; transient errors are logged.
+        """
         consumer = self._consumer
         in_flight = consumer.in_flight
-        consumer.flow.resize(
+        self._control.resize(
             in_flight + room,
-            acquire_mode="record_limit" if room < STRICT_BELOW else "batch_optimized",
+            acquire_mode=AcquireMode.RECORD_LIMIT
+            if room < STRICT_BELOW
+            else AcquireMode.BATCH_OPTIMIZED,
             max_wait_ms=BUSY_WAIT_MS if in_flight else IDLE_WAIT_MS,
         )
         try:
             return await consumer.poll(wait_seconds, room)
         except WakeupError:
             return ()
+        except UnreadableBatch as error:
+            log.warning(
+                "event=batch.unreadable group=%s error=%r (its records were rejected)",
+                self._group,
+                error,
+            )
+            return ()  # The caller takes the records after it at once.
         except KafkaError as error:
-            if consumer.flow.failure is not None:
+            if self._control.failure is not None:
                 raise
-            log.warning("event=take.failed group=%s error=%r (trying on)", self._group, error)
+            log.warning("event=take.failed group=%s error=%r (retrying)", self._group, error)
             await asyncio.sleep(PAUSE_SECONDS)
             return ()
 
     def quiet(self, *, delivered_below: int) -> None:
-        """Take nothing more; what was fetched ahead goes back."""
-        self._consumer.flow.quiet(give_back_below=delivered_below)
+        """Stop taking records and release those fetched ahead; a pending `take` returns."""
+        self._control.quiet(give_back_below=delivered_below)
         self._consumer.wakeup()
 
     def resume(self) -> None:
         """Take records again."""
-        self._consumer.flow.resume()
+        self._control.resume()
 
     def flush(self) -> None:
-        """Let what was settled leave."""
-        self._consumer.commit_async()
+        """Send pending acknowledgements."""
+        self._control.flush()
 
     async def close(self, within_seconds: float) -> int:
-        """Send what is settled, give back the rest, leave the group; how many went back."""
+        """Send pending acknowledgements, release all other records, and leave the group.
+
+        Returns the number of released records.
+        """
         report = await self._consumer.close(within_seconds)
         return sum(report.released.values())
 
@@ -166,7 +188,7 @@ class KafkaSource:
 
 
 class KafkaOutbox:
-    """A `ports.Outbox` over a Producer."""
+    """Writes records with a Producer; a `ports.Outbox`."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -180,8 +202,8 @@ class KafkaOutbox:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Awaitable[Written]:
-        """Awaiting it gives where the record lies, durable, or raises KafkaError."""
+    ) -> Awaitable[WrittenRecord]:
+        """Send a record; awaiting returns where it was durably written, or raises KafkaError."""
         delivery = self._producer.send_now(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -204,21 +226,21 @@ class KafkaOutbox:
 
 
 def client_options(app: Application) -> dict[str, Any]:
-    """What every client of the application is made with."""
+    """Return the options that all clients of the application have in common."""
     return {
-        "bootstrap_servers": app.bootstrap,
+        "bootstrap_servers": app.bootstrap_servers,
         "client_id": app.name,
         **app.client_options,
     }
 
 
 def open_admin(app: Application) -> AdminClient:
-    """An admin client that reaches the application's cluster as the application does."""
+    """Return an admin client with the connection options of the application."""
     return AdminClient(**client_options(app))
 
 
 def kafka_parts(app: Application) -> WorkerParts:
-    """The parts of a worker that runs in earnest."""
+    """Return the parts of a worker that runs on a real cluster."""
     options = client_options(app)
     producer = Producer(
         **options,
@@ -233,13 +255,15 @@ def kafka_parts(app: Application) -> WorkerParts:
         return KafkaSource(group, topic, in_flight_bytes, **options)
 
     def open_tier_log(group: str) -> KafkaTierLog:
-        from sharegroup.worker.declared.names import scheduler_group
+        # Imported here, because only a group that retries needs aiokafka (28 ms of start-up).
         from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
         return KafkaTierLog(config, admin, scheduler_group(group))
 
-    async def group_limits(group: str) -> GroupLimits:
-        return await limits_of(admin, group)
+    told: set[str] = set()
+
+    async def group_limits(group: str) -> ShareGroupLimits:
+        return await limits_of(admin, group, told=told)
 
     async def close() -> None:
         await producer.close()
@@ -248,7 +272,7 @@ def kafka_parts(app: Application) -> WorkerParts:
     return WorkerParts(
         open_source=open_source,
         outbox=KafkaOutbox(producer),
-        clock=SystemClock(),
+        clock=RealTimeClock(),
         open_tier_log=open_tier_log,
         admin=admin,
         group_limits=group_limits,
@@ -256,30 +280,47 @@ def kafka_parts(app: Application) -> WorkerParts:
     )
 
 
-async def limits_of(admin: AdminClient, group: str) -> GroupLimits:
-    """What the broker allows this group: its own settings, else the broker's, else Kafka's."""
-    of_group = await _configs(admin, ConfigResource(ResourceType.GROUP, group))
+async def limits_of(
+    admin: AdminClient, group: str, *, told: set[str] | None = None
+) -> ShareGroupLimits:
+    """Return the limits of a group: its own settings, or the broker's, or Kafka's defaults.
+
+    Settings that this user may not see are logged at level INFO once; ``told`` has their names.
+    """
+    told = set() if told is None else told
+    of_group = await _configs(admin, ConfigResource(ResourceType.GROUP, group), told)
     of_broker: dict[str, ConfigEntry] = {}
     if not {DELIVERIES, LOCKS} <= of_group.keys():
         cluster = await admin.describe_cluster()
         node = str(cluster.nodes[0].node_id)
-        of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node))
+        of_broker = await _configs(admin, ConfigResource(ResourceType.BROKER, node), told)
 
     def value(name: str, otherwise: str) -> str:
         entry = of_group.get(name) or of_broker.get(BROKER_PREFIX + name)
         return otherwise if entry is None or entry.value is None else entry.value
 
-    default = GroupLimits()
-    return GroupLimits(
+    default = ShareGroupLimits()
+    return ShareGroupLimits(
         deliveries=int(value(DELIVERIES, str(default.deliveries))),
         locks=int(value(LOCKS, str(default.locks))),
         renewal=value(RENEWAL, "true").lower() == "true",
     )
 
 
-async def _configs(admin: AdminClient, resource: ConfigResource) -> dict[str, ConfigEntry]:
+async def _configs(
+    admin: AdminClient, resource: ConfigResource, told: set[str]
+) -> dict[str, ConfigEntry]:
     result = (await admin.describe_configs([resource]))[resource]
     if isinstance(result, KafkaError):
-        log.info("event=configs.unknown resource=%s error=%r", resource.name, result)
+        # Without the broker's id, because any broker is asked.
+        name = f"group {resource.name}" if resource.type is ResourceType.GROUP else "broker"
+        level = logging.DEBUG if name in told else logging.INFO
+        told.add(name)
+        log.log(
+            level,
+            'event=limits.unseen of="%s" error=%r (Kafka\'s defaults are used)',
+            name,
+            result,
+        )
         return {}
     return result

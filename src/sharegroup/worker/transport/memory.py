@@ -1,16 +1,17 @@
-"""A world in memory for one worker process after the other: what `App.test` runs in.
+"""The in-memory environment of `App.test`: topics and share groups for successive processes.
 
-The world outlives its processes.  `parts` makes what one process needs to run a worker, and `cut`
-ends that process as ``kill -9`` would: the log keeps what was written, the groups take back
-what it held, and nothing that its tasks still do reaches either.
+A `MemoryWorld` outlives its processes.  `MemoryProcess.parts` makes the parts of a worker, and
+`MemoryProcess.cut` ends the process as ``kill -9`` would.  Then the log keeps the records that
+were written, the groups release the records that the process had locked, and later calls by the
+tasks of the process have no effect.
 """
 
 from __future__ import annotations
 
 from itertools import count
 
-from sharegroup.core.delivery import Limits
-from sharegroup.worker.parts import GroupLimits, WorkerParts
+from sharegroup.core.share_partition.delivery import SharePartitionLimits
+from sharegroup.worker.parts import ShareGroupLimits, WorkerParts
 from sharegroup.worker.transport.memory_clock import MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place
 from sharegroup.worker.transport.memory_log import MemoryLog
@@ -20,7 +21,7 @@ from sharegroup.worker.transport.memory_tier_log import MemoryTierLog
 
 
 class MemoryProcess:
-    """What one process has of the world."""
+    """One worker process in a `MemoryWorld`."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
@@ -29,7 +30,7 @@ class MemoryProcess:
         self.outbox = MemoryOutbox(world.log)
 
     def parts(self) -> WorkerParts:
-        """For the `Worker` of this process."""
+        """Return the parts for the `Worker` of this process."""
         return WorkerParts(
             open_source=self._open_source,
             outbox=self.outbox,
@@ -41,7 +42,7 @@ class MemoryProcess:
         )
 
     def cut(self) -> None:
-        """The process is dead."""
+        """End the process as ``kill -9`` would."""
         self.outbox.cut()
         for tier_log in self._tier_logs:
             tier_log.cut()
@@ -49,7 +50,7 @@ class MemoryProcess:
             source.cut()
 
     def lose(self, place: Place) -> None:
-        """The lock of this record, if the process holds it, is gone."""
+        """End the lock of this record now, if this process has it."""
         for source in self._sources:
             if source.holds(place):
                 source.lose(place)
@@ -70,24 +71,24 @@ class MemoryProcess:
         self._tier_logs.append(tier_log)
         return tier_log
 
-    async def _group_limits(self, group: str) -> GroupLimits:
+    async def _group_limits(self, group: str) -> ShareGroupLimits:
         limits = self._world.group(group).limits
-        return GroupLimits(
+        return ShareGroupLimits(
             deliveries=limits.delivery_count_max,
             locks=limits.in_flight_max,
             renewal=limits.renewal,
         )
 
     async def _close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing."""
 
 
 class MemoryWorld:
-    """See the module's text."""
+    """The topics, share groups and clock of a test, shared by its processes."""
 
     __slots__ = ("_limits", "clock", "groups", "log", "members")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: SharePartitionLimits) -> None:
         self.clock = MemoryClock()
         self.log = MemoryLog(self.clock)
         self.groups: dict[str, MemoryGroup] = {}
@@ -95,7 +96,7 @@ class MemoryWorld:
         self._limits = limits
 
     def group(self, name: str) -> MemoryGroup:
-        """The share group of this name."""
+        """Return the share group of this name; it is created when it is first used."""
         if name not in self.groups:
             self.groups[name] = MemoryGroup(name, self.log, self._limits)
         return self.groups[name]

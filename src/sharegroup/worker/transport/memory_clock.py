@@ -1,11 +1,11 @@
-"""Time that stands still until somebody moves it.
+"""A virtual clock for `App.test`: its time changes only when a test moves it.
 
-What waits for a moment is kept in order, and `MemoryClock.move_to` lets one moment after the
-other come: whoever moves the clock gives everybody who was waiting the time to act in between.
+The clock keeps the waiting calls in the order of their times, and `MemoryClock.move_to` makes
+those that are due.  The caller moves the clock in steps and lets other tasks run in between.
 
-Some waits are idle: a poll that ends after half a second with nothing in its hands starts the
-next one, and an hour would be seven thousand of them.  Those don't say when the next thing
-happens (`next_due`); they end when the clock is moved past them for another reason.
+Some waits are idle: a poll without records ends after half a second and starts the next one, so
+an hour would have seven thousand of them.  Idle waits do not count for `next_due`.  They end when
+the clock is moved past them for another reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from itertools import count
 
 START_SECONDS = 1_000.0
 START_WALL_MS = 1_767_225_600_000
-"""2026-01-01, midnight in Greenwich: a test's times are the same in each run."""
+"""2026-01-01T00:00:00Z; fixed, so that the times of a test are the same in each run."""
 
 
-class Alarm:
-    """A call that is to be made at a moment; `cancel` makes it none."""
+class ScheduledCall:
+    """A scheduled call of a function, which `cancel` prevents."""
 
     __slots__ = ("callback",)
 
@@ -29,16 +29,16 @@ class Alarm:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Never make it."""
+        """Prevent the call."""
         self.callback = None
 
 
-Alarms = list[tuple[float, int, Alarm]]
-"""A heap: the next one is at its top."""
+Alarms = list[tuple[float, int, ScheduledCall]]
+"""A heap of (time, order, alarm); the next alarm is at its top."""
 
 
 class MemoryClock:
-    """See the module's text; a `ports.Clock`."""
+    """A clock whose time changes only by `move_to`; a `ports.WorkerClock`."""
 
     __slots__ = ("_awaited", "_idle", "_now", "_order")
 
@@ -49,19 +49,19 @@ class MemoryClock:
         self._idle: Alarms = []
 
     def now(self) -> float:
-        """Seconds that only grow."""
+        """The virtual time in seconds; it never decreases."""
         return self._now
 
     def now_ms(self) -> int:
-        """The same in milliseconds, for `core`."""
+        """The virtual time in milliseconds, for `core`."""
         return round(self._now * 1000)
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Milliseconds since 1970 in virtual time."""
         return START_WALL_MS + round((self._now - START_SECONDS) * 1000)
 
     async def sleep_until(self, when: float) -> None:
-        """Return when the clock was moved to ``when`` or beyond."""
+        """Return when the clock is moved to ``when`` or beyond."""
         if when <= self._now:
             await asyncio.sleep(0)
             return
@@ -72,20 +72,25 @@ class MemoryClock:
         finally:
             alarm.cancel()
 
-    def call_at(self, when: float, callback: Callable[[], None], *, is_idle: bool = False) -> Alarm:
-        """Make this call when the clock is moved to ``when`` or beyond."""
-        alarm = Alarm(callback)
+    def call_at(
+        self, when: float, callback: Callable[[], None], *, is_idle: bool = False
+    ) -> ScheduledCall:
+        """Call ``callback`` when the clock is moved to ``when`` or beyond.
+
+        An ``is_idle`` call does not count for `next_due`.
+        """
+        alarm = ScheduledCall(callback)
         heapq.heappush(self._idle if is_idle else self._awaited, (when, next(self._order), alarm))
         return alarm
 
     def next_due(self) -> float | None:
-        """The next moment at which something happens; None: nothing ever will."""
+        """The time of the next call that is not idle; None if there is none."""
         return _next_of(self._awaited)
 
     def move_to(self, when: float) -> None:
-        """Let everything happen that is due until ``when``, in its order."""
-        while due := [one for one in (self._awaited, self._idle) if _is_due(one, when)]:
-            moment, _, alarm = heapq.heappop(min(due, key=lambda one: one[0][:2]))
+        """Move the clock to ``when``, making all calls that are due in the order of their times."""
+        while due := [alarms for alarms in (self._awaited, self._idle) if _is_due(alarms, when)]:
+            moment, _, alarm = heapq.heappop(min(due, key=lambda alarms: alarms[0][:2]))
             self._now = max(self._now, moment)
             callback, alarm.callback = alarm.callback, None
             if callback is not None:

@@ -1,12 +1,12 @@
-"""Share groups in memory: the same decisions as our broker's, without a broker.
+"""In-memory share groups that decide as our broker does, without a broker.
 
-Each partition that a group reads has a `core.share_partition.SharePartition`, the very code that
-the broker runs.  So locks end, deliveries are counted, and what was delivered too often is
-archived, as it will be in production.  What a group settled is kept beside it (`settled`): the
-core forgets what is behind it, and a test wants to know.
+Each partition that a group reads has a `core.share_partition.SharePartition`, the code that the
+broker runs.  So locks end, deliveries are counted, and records are archived at the delivery count
+limit, as in production.  Settled records are kept separately (`_settled`), because the core
+forgets records below the start offset and tests ask for them.
 
-A group begins with the first record of each topic, however its routes are declared: a test's
-topics are empty when it begins.
+A group begins with the first record of each topic, whatever its routes declare, because the
+topics of a test are empty when it begins.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from sharegroup.core.delivery import (
+from sharegroup.core.share_partition.delivery import (
     ACQUIRED,
     AVAILABLE,
     Ack,
     AckBatch,
     Acquired,
     AcquireMode,
-    Limits,
+    AcquireRequest,
     LogBatches,
-    Wanted,
+    SharePartitionLimits,
 )
-from sharegroup.core.share_partition import SharePartition
+from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
-from sharegroup.worker.transport.memory_clock import Alarm, MemoryClock
+from sharegroup.worker.transport.memory_clock import MemoryClock, ScheduledCall
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
 
 class Standing(Enum):
-    """How a record stands with a group."""
+    """The state of a record in a share group."""
 
     WAITING = "waiting"
     LOCKED = "locked"
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     EXHAUSTED = "exhausted"
-    """Delivered as often as is permitted, and archived by the broker."""
+    """The delivery count limit was reached, and the broker archived the record."""
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int
@@ -52,34 +52,34 @@ class Place(NamedTuple):
 
 
 class MemoryGroup:
-    """One share group, whoever its members are."""
+    """One share group with the state of its records for all its members."""
 
     __slots__ = ("_alarm", "_log", "_partitions", "_settled", "_wakers", "limits", "name")
 
-    def __init__(self, name: str, log: MemoryLog, limits: Limits) -> None:
+    def __init__(self, name: str, log: MemoryLog, limits: SharePartitionLimits) -> None:
         self.name = name
         self.limits = limits
         self._log = log
         self._partitions: dict[tuple[str, int], SharePartition] = {}
         self._settled: dict[Place, Ack] = {}
-        self._alarm: Alarm | None = None
+        self._alarm: ScheduledCall | None = None
         self._wakers: list[Callable[[], None]] = []
 
     def acquire(
         self, member_id: MemberId, topics: Iterable[str], records_max: int
     ) -> Iterator[tuple[MemoryRecord, int]]:
-        """Lock up to so many records for a member; each with its delivery count."""
+        """Acquire up to ``records_max`` records for a member; yields them with delivery counts."""
         for topic in topics:
-            for number, lying in enumerate(self._log.partitions(topic)):
+            for number, records in enumerate(self._log.partitions(topic)):
                 for first, end, delivery_count in self._acquire(
-                    member_id, topic, number, len(lying), records_max
+                    member_id, topic, number, len(records), records_max
                 ):
                     records_max -= end - first
-                    yield from ((one, delivery_count) for one in lying[first:end])
+                    yield from ((record, delivery_count) for record in records[first:end])
         self._set_alarm()
 
     def acknowledge(self, member_id: MemberId, place: Place, ack: Ack) -> None:
-        """Settle one record, or keep it for longer; raises InvalidRecordState, as a broker."""
+        """Settle a record or renew its lock; raises InvalidRecordState, as a broker does."""
         partition = self._partition(place.topic, place.partition)
         partition.acknowledge(
             member_id,
@@ -94,16 +94,22 @@ class MemoryGroup:
         self._set_alarm()
 
     def release_member(self, member_id: MemberId) -> int:
-        """The member is gone: what it held is there for others; how many records that were."""
-        before = sum(one.snapshot().acquired_count for one in self._partitions.values())
+        """Release all records of a member that has left; returns their number."""
+        acquired_before = sum(
+            share_partition.snapshot().acquired_count
+            for share_partition in self._partitions.values()
+        )
         for partition in self._partitions.values():
             partition.release_member(member_id, limits=self.limits)
-        after = sum(one.snapshot().acquired_count for one in self._partitions.values())
+        acquired_after = sum(
+            share_partition.snapshot().acquired_count
+            for share_partition in self._partitions.values()
+        )
         self._wake()
-        return before - after
+        return acquired_before - acquired_after
 
     def standing(self, place: Place) -> Standing:
-        """What became of a record so far."""
+        """The state of a record in this group."""
         if place in self._settled:
             return Standing.ACCEPTED if self._settled[place] is Ack.ACCEPT else Standing.REJECTED
         partition = self._partition(place.topic, place.partition)
@@ -118,11 +124,11 @@ class MemoryGroup:
         return Standing.EXHAUSTED
 
     def on_available(self, waker: Callable[[], None]) -> None:
-        """Call this when records came back."""
+        """Call ``waker`` whenever records become available again."""
         self._wakers.append(waker)
 
     def forget(self, waker: Callable[[], None]) -> None:
-        """Never call this again."""
+        """Unregister ``waker``."""
         self._wakers.remove(waker)
 
     @property
@@ -142,16 +148,16 @@ class MemoryGroup:
         acquired = partition.acquire(
             member_id,
             LogBatches(position, [position], [log_end]),
-            wanted=Wanted(records_max, records_max, AcquireMode.RECORD_LIMIT),
+            request=AcquireRequest(records_max, records_max, AcquireMode.RECORD_LIMIT),
             limits=self.limits,
             now_ms=self._clock.now_ms(),
         )
         return acquired.ranges
 
     def _set_alarm(self) -> None:
-        """Look again when the next lock ends."""
-        ends = [one.next_expiry_ms() for one in self._partitions.values()]
-        next_ms = min((one for one in ends if one is not None), default=None)
+        """Schedule a check for the time when the next lock ends."""
+        ends = [item.next_expiry_ms() for item in self._partitions.values()]
+        next_ms = min((item for item in ends if item is not None), default=None)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

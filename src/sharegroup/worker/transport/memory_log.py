@@ -1,8 +1,8 @@
-"""Topics in memory: what was sent to each, in order, and what was committed beside it.
+"""In-memory topics for `App.test`: the records of each partition, and committed offsets.
 
-A topic is there as soon as somebody names it, with one partition unless it was made with more.
-Nothing is ever deleted.  Writes to a topic can be made to fail, as they do when its leader is
-gone or its records are too large.
+A topic is created when it is first used, with one partition unless `create` was called before.
+Records are never deleted.  Tests can make writes to a topic fail, as they do when its partition
+leader is unavailable or a record is too large.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sharegroup.worker.transport.memory_clock import MemoryClock
 
 
 class MemoryRecord(NamedTuple):
-    """One record of a topic; also a `ports.Written`."""
+    """A record in a topic; also a `ports.WrittenRecord`."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ Partition = list[MemoryRecord]
 
 
 class MemoryLog:
-    """See the module's text."""
+    """All topics of a test, with their records and committed offsets."""
 
     __slots__ = (
         "_appended",
@@ -49,9 +49,9 @@ class MemoryLog:
     def __init__(self, clock: MemoryClock) -> None:
         self.clock = clock
         self.committed: dict[tuple[str, str, int], Committed] = {}
-        """By consumer group, topic and partition."""
+        """Committed offsets by consumer group, topic and partition."""
         self.written: list[MemoryRecord] = []
-        """All records of all topics, as they came."""
+        """All records of all topics, in the order in which they were written."""
         self._topics: dict[str, tuple[Partition, ...]] = {}
         self._stamped: set[str] = set()
         self._failing: dict[str, KafkaError] = {}
@@ -59,14 +59,14 @@ class MemoryLog:
         self._turn = 0
 
     def create(self, topic: str, *, partitions: int = 1, log_append_time: bool = False) -> None:
-        """Make a topic, unless it is there."""
+        """Create a topic unless it exists."""
         if topic not in self._topics:
             self._topics[topic] = tuple([] for _ in range(partitions))
         if log_append_time:
             self._stamped.add(topic)
 
     def partitions(self, topic: str) -> tuple[Partition, ...]:
-        """What lies in each of the topic's partitions; not to be changed."""
+        """The records of each partition of a topic; the lists must not be modified."""
         self.create(topic)
         return self._topics[topic]
 
@@ -76,15 +76,15 @@ class MemoryLog:
             yield from partition
 
     def topics(self) -> tuple[str, ...]:
-        """The names of all topics, the oldest first."""
+        """The names of all topics, in the order of their creation."""
         return tuple(self._topics)
 
     def on_append(self, callback: Callable[[str], None]) -> None:
-        """Call this with the topic's name after each write."""
+        """Call ``callback`` with the topic's name after each write."""
         self._appended.append(callback)
 
     def forget(self, callback: Callable[[str], None]) -> None:
-        """Never call this again."""
+        """Unregister ``callback``."""
         self._appended.remove(callback)
 
     def append(
@@ -97,15 +97,15 @@ class MemoryLog:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> MemoryRecord:
-        """Write one record, or raise what `fail` was given."""
+        """Write one record, or raise the error that was given to `fail`."""
         if topic in self._failing:
             raise self._failing[topic]
-        lying = self.partitions(topic)
+        partitions = self.partitions(topic)
         if partition is None:
-            partition = self._partition_for(key, len(lying))
+            partition = self._partition_for(key, len(partitions))
         if timestamp_ms is None or topic in self._stamped:
             timestamp_ms = self.clock.wall_ms()
-        log = lying[partition]
+        log = partitions[partition]
         record = MemoryRecord(topic, partition, len(log), timestamp_ms, key, value, tuple(headers))
         log.append(record)
         self.written.append(record)
@@ -114,15 +114,18 @@ class MemoryLog:
         return record
 
     def fail(self, topic: str, error: KafkaError) -> None:
-        """Let every write to the topic raise this, until `mend`."""
+        """Make every write to the topic raise ``error`` until `mend`."""
         self._failing[topic] = error
 
     def mend(self, topic: str) -> None:
-        """Take writes again."""
+        """Let writes to the topic succeed again."""
         self._failing.pop(topic, None)
 
     def _partition_for(self, key: bytes | None, partitions: int) -> int:
-        """By the key's checksum, else in turn: the same in each run."""
+        """Choose a partition by the key's checksum or, without a key, in turn.
+
+        The choice is the same in each run of a test.
+        """
         if key is not None:
             return zlib.crc32(key) % partitions
         self._turn += 1

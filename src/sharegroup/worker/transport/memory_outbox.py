@@ -1,4 +1,4 @@
-"""A process's way to write to topics in memory."""
+"""An outbox that writes to in-memory topics, for `App.test`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from sharegroup.errors import KafkaError
-from sharegroup.worker.ports import Header, Written
+from sharegroup.worker.ports import Header, WrittenRecord
 from sharegroup.worker.transport.memory_log import MemoryLog
 
 
 class MemoryOutbox:
-    """A `ports.Outbox`: what is sent lies in its topic at once."""
+    """Writes records of one process to in-memory topics immediately; a `ports.Outbox`."""
 
     __slots__ = ("_is_cut", "_log")
 
@@ -28,11 +28,11 @@ class MemoryOutbox:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> Awaitable[Written]:
-        """Write one record; awaiting it gives where it lies."""
-        answer: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
+    ) -> Awaitable[WrittenRecord]:
+        """Write one record; awaiting the result returns where it was written."""
+        answer: asyncio.Future[WrittenRecord] = asyncio.get_running_loop().create_future()
         if self._is_cut:
-            return answer  # Nobody will ever answer.
+            return answer  # Never completed, because the process is dead.
         try:
             written = self._log.append(
                 topic,
@@ -49,5 +49,5 @@ class MemoryOutbox:
         return answer
 
     def cut(self) -> None:
-        """The process is dead."""
+        """Simulate the death of the process: ignore all later records."""
         self._is_cut = True

@@ -1,9 +1,8 @@
-"""One member of a share group in memory.
+"""A member of an in-memory share group, for `App.test`.
 
-A source keeps the locks of what it handed out as the client does with ``auto_renew``: when a
-third of a lock's time is gone, it begins anew.  It stops doing so for a delivery that was told
-to `lose` its lock, and for all of them when its process is `cut` off: then nothing that the
-process still does has any effect, as after ``kill -9``.
+A source renews the locks of its deliveries as the client does with ``auto_renew``: after a third
+of the lock duration.  It no longer renews a delivery after `lose`.  After `cut` it renews none,
+and nothing that its process still does has an effect, as after ``kill -9``.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import logging
 from collections.abc import Sequence
 
 from sharegroup.client import IllegalStateError
-from sharegroup.core.delivery import Ack
+from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
 from sharegroup.worker.ports import Header
-from sharegroup.worker.transport.memory_clock import Alarm
+from sharegroup.worker.transport.memory_clock import ScheduledCall
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
@@ -25,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class MemoryDelivery:
-    """A `ports.Delivery`."""
+    """A delivery of an in-memory record; a `ports.DeliveredRecord`."""
 
     __slots__ = ("_record", "_source", "deadline", "delivery_count", "is_lost")
 
@@ -68,7 +67,7 @@ class MemoryDelivery:
 
     @property
     def place(self) -> Place:
-        """Where the record lies."""
+        """The topic, partition and offset of the record."""
         return Place(self.topic, self.partition, self.offset)
 
     def accept(self) -> None:
@@ -88,7 +87,7 @@ class MemoryDelivery:
 
 
 class MemorySource:
-    """A `ports.Source`."""
+    """A member of an in-memory share group that reads one topic; a `ports.RecordSource`."""
 
     __slots__ = (
         "_arrived",
@@ -109,7 +108,7 @@ class MemorySource:
         self._log = log
         self._held: dict[Place, MemoryDelivery] = {}
         self._arrived = asyncio.Event()
-        self._renewal: Alarm | None = None
+        self._renewal: ScheduledCall | None = None
         self._is_quiet = False
         self._is_cut = False
         log.on_append(self._appended)
@@ -117,37 +116,37 @@ class MemorySource:
 
     @property
     def lock_seconds(self) -> float | None:
-        """How long a lock lives."""
+        """The lock duration in seconds."""
         return self._group.limits.lock_ms / 1000
 
     @property
     def is_joined(self) -> bool:
-        """Nobody has to be asked."""
+        """True until `cut`, because there is no coordinator to join."""
         return not self._is_cut
 
     @property
     def renews(self) -> bool:
-        """Whether locks are renewed, as the group's settings say."""
+        """Whether the group's settings allow renewing locks."""
         return self._group.limits.renewal
 
     async def take(self, room: int, wait_seconds: float) -> Sequence[MemoryDelivery]:
-        """Up to ``room`` records as soon as there are some; none after ``wait_seconds``."""
+        """Take up to ``room`` records, and wait for the first at most ``wait_seconds``."""
         clock = self._log.clock
-        over = clock.now() + wait_seconds
-        alarm = clock.call_at(over, self._arrived.set, is_idle=True)
+        deadline = clock.now() + wait_seconds
+        alarm = clock.call_at(deadline, self._arrived.set, is_idle=True)
         try:
             while True:
                 self._arrived.clear()
                 if taken := self._take(room):
                     return taken
-                if (clock.now() >= over or self._is_quiet) and not self._is_cut:
+                if (clock.now() >= deadline or self._is_quiet) and not self._is_cut:
                     return ()
                 await self._arrived.wait()
         finally:
             alarm.cancel()
 
-    def quiet(self, *, delivered_below: int) -> None:  # noqa: ARG002  As it says.
-        """Take nothing more; nothing is ever fetched ahead here."""
+    def quiet(self, *, delivered_below: int) -> None:  # noqa: ARG002  Nothing is fetched ahead.
+        """Stop taking records."""
         self._is_quiet = True
         self._arrived.set()
 
@@ -157,34 +156,34 @@ class MemorySource:
         self._arrived.set()
 
     def flush(self) -> None:
-        """Nothing waits to be sent here."""
+        """Do nothing, because acknowledgements take effect immediately."""
 
     async def close(self, within_seconds: float) -> int:  # noqa: ARG002  It takes no time.
-        """Give back what is held and leave the group; how many records went back."""
+        """Release all locked records and leave the group; returns the number of records."""
         if self._is_cut:
             return 0
         self._leave()
         return self._group.release_member(MemberId(self.member_id))
 
     def cut(self) -> None:
-        """The process is dead; the broker sees its connection break."""
+        """Simulate the death of the process: its records are released, and later calls ignored."""
         self._leave()
         self._is_cut = True
         self._group.release_member(MemberId(self.member_id))
 
     def holds(self, place: Place) -> bool:
-        """Whether this record was handed out here and is not settled."""
+        """Whether this member has the record and has not settled it."""
         return place in self._held
 
     def lose(self, place: Place) -> None:
-        """The broker gives this record to somebody else: its lock ends now."""
+        """End the lock of a record now, so that it is delivered again."""
         delivery = self._held[place]
         self._group.acknowledge(MemberId(self.member_id), place, Ack.RELEASE)
         delivery.is_lost = True
         delivery.deadline = self._log.clock.now()
 
     def settle(self, delivery: MemoryDelivery, ack: Ack) -> None:
-        """Acknowledge what was handed out; what a lost lock makes of it is logged."""
+        """Acknowledge a delivery; the error of a lost lock is logged."""
         if self._is_cut:
             return
         self._check_held(delivery, ack)
@@ -195,7 +194,7 @@ class MemorySource:
             log.warning("event=acknowledgement_refused group=%s: %s", self._group.name, error)
 
     def renew(self, delivery: MemoryDelivery) -> None:
-        """Let the lock begin anew, if it is still held."""
+        """Renew the lock of a delivery unless it is lost."""
         if self._is_cut or delivery.is_lost:
             return
         self._check_held(delivery, Ack.RENEW)
@@ -220,8 +219,8 @@ class MemorySource:
 
     def _renew_later(self) -> None:
         lock_seconds = self._group.limits.lock_ms / 1000
-        when = self._log.clock.now() + lock_seconds / 3
-        self._renewal = self._log.clock.call_at(when, self._renew_all)
+        renew_at = self._log.clock.now() + lock_seconds / 3
+        self._renewal = self._log.clock.call_at(renew_at, self._renew_all)
 
     def _renew_all(self) -> None:
         self._renewal = None

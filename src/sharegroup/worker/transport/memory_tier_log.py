@@ -1,4 +1,4 @@
-"""The retry tiers in memory, for a group whose only scheduler this is; a `TierLog`."""
+"""In-memory retry tiers for `App.test`, for a group with a single scheduler."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sharegroup.worker.transport.memory_log import MemoryLog
 
 NOTHING = Committed(0)
 READ_RECORDS_MAX = 500
-"""Of each partition at a time, as a broker gives a portion."""
+"""The maximum number of records of each partition per read, as a broker limits a response."""
 
 
 class MemoryTierLog:
-    """See the module's text."""
+    """Reads the retry topics of one group from memory; a `TierLog` that owns all partitions."""
 
     __slots__ = ("_arrived", "_group", "_is_cut", "_log", "_paused", "_positions")
 
@@ -32,7 +32,7 @@ class MemoryTierLog:
         self._is_cut = False
 
     async def start(self, topics: Sequence[str], owner: TierOwner) -> None:
-        """Own every partition of these topics at once."""
+        """Assign all partitions of these topics to ``owner`` immediately."""
         owned = {
             TierPartition(topic, number): self._log.committed.get(
                 (self._group, topic, number), NOTHING
@@ -40,69 +40,71 @@ class MemoryTierLog:
             for topic in topics
             for number in range(len(self._log.partitions(topic)))
         }
-        self._positions = {partition: left.offset for partition, left in owned.items()}
+        self._positions = {partition: committed.offset for partition, committed in owned.items()}
         self._log.on_append(self._appended)
         await owner.assigned(owned)
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
-        """What comes next in each partition that is not paused."""
+        """Return the next records of all partitions that are not paused."""
         clock = self._log.clock
-        over = clock.now() + wait_seconds
-        alarm = clock.call_at(over, self._arrived.set, is_idle=True)
+        deadline = clock.now() + wait_seconds
+        alarm = clock.call_at(deadline, self._arrived.set, is_idle=True)
         try:
             while True:
                 self._arrived.clear()
-                if found := self._read():
-                    return found
-                if clock.now() >= over:
+                if records := self._read():
+                    return records
+                if clock.now() >= deadline:
                     return {}
                 await self._arrived.wait()
         finally:
             alarm.cancel()
 
     def pause(self, partition: TierPartition) -> None:
-        """Read nothing more of it for now."""
+        """Stop reading a partition until `resume`."""
         self._paused.add(partition)
 
     def resume(self, partition: TierPartition) -> None:
-        """Read it again."""
+        """Read a paused partition again."""
         self._paused.discard(partition)
         self._arrived.set()
 
     def end_offset(self, partition: TierPartition) -> int | None:
-        """Where it ends."""
+        """The end offset of the partition."""
         return len(self._log.partitions(partition.topic)[partition.partition])
 
     async def commit(self, partition: TierPartition, committed: Committed) -> None:
-        """Leave this to the next owner."""
+        """Commit an offset for the next owner."""
         if not self._is_cut:
             self._log.committed[self._group, *partition] = committed
 
     async def close(self) -> None:
-        """Own nothing any more."""
+        """Give up all partitions."""
         if self._positions:
             self._log.forget(self._appended)
         self._positions = {}
 
     def cut(self) -> None:
-        """The process is dead: nothing that it still commits counts."""
+        """Simulate the death of the process: ignore its later commits and reads."""
         self._is_cut = True
 
     def _read(self) -> dict[TierPartition, list[TierRecord]]:
-        found = {}
+        records_by_partition = {}
         for partition, position in self._positions.items():
             if partition in self._paused or self._is_cut:
                 continue
-            lying = self._log.partitions(partition.topic)[partition.partition]
-            some = lying[position : position + READ_RECORDS_MAX]
-            if some:
-                self._positions[partition] = position + len(some)
-                found[partition] = [
-                    TierRecord(one.offset, one.timestamp_ms, one.key, one.value, one.headers)
-                    for one in some
+            records = self._log.partitions(partition.topic)[partition.partition]
+            batch = records[position : position + READ_RECORDS_MAX]
+            if batch:
+                self._positions[partition] = position + len(batch)
+                records_by_partition[partition] = [
+                    TierRecord(
+                        record.offset, record.timestamp_ms, record.key, record.value, record.headers
+                    )
+                    for record in batch
                 ]
-        return found
+        return records_by_partition
 
     def _appended(self, topic: str) -> None:
-        if any(one.topic == topic for one in self._positions):
+        if any(partition.topic == topic for partition in self._positions):
             self._arrived.set()

@@ -1,13 +1,13 @@
-"""The tiers' topics on a real cluster, read by aiokafka's consumer (ADR 0016).
+"""The retry topics on a real cluster, read by aiokafka's consumer (ADR 0016).
 
     aiokafka: group, heartbeats, fetches  -->  `read`: records of partitions that were announced
       its callbacks, in its own task      -->  generations here
 
-Its callbacks come at any moment, and records of an assignment that is over must not be taken for
-records of the next one.  So every assignment has a generation here.  What `read` got is handed
-out if its generation still holds; the first time, the partitions are announced to the owner, with
-what the owner before had committed.  That is done by `read` and not by the callback, because
-aiokafka sends no heartbeats while that callback runs.
+aiokafka calls its callbacks at any time, and records of an old assignment must not be taken for
+records of the next one.  So each assignment has a generation here.  `read` returns records only
+if their generation is still current.  The first `read` of a generation announces the partitions
+to the owner, with the offsets that the previous owner committed.  The callback does not announce
+them, because aiokafka sends no heartbeats while it runs.
 """
 
 from __future__ import annotations
@@ -15,20 +15,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.abc import AbstractTokenProvider, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    IllegalStateError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.errors import KafkaError as AiokafkaError
 
 from sharegroup.client import AdminClient
-from sharegroup.client.config import ClientConfig, TokenProvider
+from sharegroup.client.net.refusals import RESOURCES, refused
+from sharegroup.client.net.tls import tls_context
 from sharegroup.client.records import TopicPartition
-from sharegroup.client.tls import tls_context
+from sharegroup.client.settings.client_config import ClientConfig, TokenProvider
 from sharegroup.errors import KafkaError, NetworkException, error_for
 from sharegroup.worker.retrying.tier_log import (
     Committed,
@@ -37,35 +43,43 @@ from sharegroup.worker.retrying.tier_log import (
     TierPartition,
     TierRecord,
 )
+from sharegroup.worker.transport.aiokafka_internals import control_of
 
 log = logging.getLogger(__name__)
 
 SESSION_MS = 10_000
-"""What a dead process owned is somebody else's after so long."""
+"""The session timeout: after this time the partitions of a dead process are reassigned."""
 HEARTBEAT_MS = 500
-"""Also how soon a member hears that the group shares out its partitions anew."""
+"""The heartbeat interval, which is also how soon a member learns of a rebalance."""
 FETCH_WAIT_MS = 100
-"""A partition that is read again waits until the request before has its answer."""
+"""The wait of a fetch at the broker; a resumed partition is fetched only after a pending fetch."""
 PARTITION_FETCH_BYTES = 256 * 1024
 FETCH_BYTES = 8 * 1024 * 1024
 METADATA_MS = 10_000
-"""How soon a topic is seen that was made after the start."""
+"""The age at which metadata is refreshed, and so how soon a new topic is noticed."""
 REQUEST_MS_MAX = 15_000
-"""Longer than members have to agree; a broker that hangs must not hold up the end for longer."""
+"""The maximum request timeout.
+
+It is longer than a rebalance may take.  A broker that hangs delays the stop by no more than this.
+"""
 RETRY_BACKOFF_MS = 200
-"""Each try that fails while a broker is away is some lines in aiokafka's log."""
+"""The backoff of retries; each failed attempt is several lines in aiokafka's log."""
 POLL_MS_MAX = 24 * 60 * 60 * 1000
-"""aiokafka takes a member that reads nothing for so long for hung; here nothing may be due."""
+"""aiokafka treats a member that reads no records for this time as hung; here they may be rare."""
 
 
 class KafkaTierLog:
-    """A `TierLog`; see the module's text."""
+    """Reads the retry topics of one group with aiokafka's consumer; a `TierLog`.
+
+    Tests replace ``consumer_class``.
+    """
 
     __slots__ = (
         "_admin",
         "_announced",
         "_config",
         "_consumer",
+        "_consumer_class",
         "_generation",
         "_group_id",
         "_is_assigned",
@@ -82,8 +96,10 @@ class KafkaTierLog:
         group_id: str,
         *,
         session_ms: int = SESSION_MS,
+        consumer_class: Callable[..., Any] = AIOKafkaConsumer,
     ) -> None:
         self._config = config
+        self._consumer_class = consumer_class
         self._session_ms = session_ms
         self._admin = admin
         self._group_id = group_id
@@ -91,21 +107,21 @@ class KafkaTierLog:
         self._owner: TierOwner | None = None
         self._partitions: tuple[TierPartition, ...] = ()
         self._is_assigned = asyncio.Event()
-        self._generation = 0  # Counts what was taken away.
-        self._announced = -1  # The generation that the owner knows of.
+        self._generation = 0  # Incremented when the partitions are revoked.
+        self._announced = -1  # The generation that was announced to the owner.
         self._kept: Mapping[TierPartition, Sequence[TierRecord]] = {}
 
     async def start(self, topics: Sequence[str], owner: TierOwner) -> None:
-        """Join with a consumer of its own; one from before is closed."""
+        """Join the group with a new consumer; a previous consumer is closed."""
         await self.close()
         self._owner = owner
-        consumer = self._consumer = AIOKafkaConsumer(
+        consumer = self._consumer = self._consumer_class(
             **connection_options(self._config),
             group_id=self._group_id,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            # Each tier's partitions go to different members; a sticky assignor would keep
-            # nothing, because every partition is given up while they are shared out.
+            # Round robin spreads the partitions of each tier over the members.  A sticky assignor
+            # has no advantage, because every rebalance revokes all partitions.
             partition_assignment_strategy=(RoundRobinPartitionAssignor,),
             session_timeout_ms=self._session_ms,
             rebalance_timeout_ms=self._session_ms,
@@ -119,68 +135,73 @@ class KafkaTierLog:
         consumer.subscribe(topics, listener=_Listener(self))
         starting = asyncio.ensure_future(consumer.start())
         try:
-            # A start that is cancelled half way would leave its connection open.
+            # A start that is cancelled half-way would leave its connection open.
             await asyncio.shield(starting)
         except asyncio.CancelledError:
             await asyncio.wait({starting})
+            if not starting.cancelled():
+                starting.exception()  # Retrieved, because asyncio would otherwise log it.
             await self.close()
             raise
         except AiokafkaError as error:
             await self.close()
-            raise _ours(error) from error
+            raise self._ours(error) from error
 
     async def read(self, wait_seconds: float) -> Mapping[TierPartition, Sequence[TierRecord]]:
-        """What comes next; a new assignment is announced first."""
+        """Return the next records; a new assignment is announced to the owner first."""
         generation = self._generation
-        found = self._kept
-        if not found:
+        records = self._kept
+        if not records:
             try:
                 fetched = await self._consumer.getmany(timeout_ms=round(wait_seconds * 1000))
             except ConsumerStoppedError as error:
                 raise NetworkException("the consumer of the tiers was closed") from error
             except AiokafkaError as error:
-                raise _ours(error) from error
+                raise self._ours(error) from error
             self._check_fetching()
-            # What it returns belongs to what is assigned now, announced or not.
+            # The records belong to the current assignment, whether or not it was announced.
             generation = self._generation
-            found = {TierPartition(*where): _records(some) for where, some in fetched.items()}
-        self._kept = found
+            records = {
+                TierPartition(*topic_partition): _records(fetched_records)
+                for topic_partition, fetched_records in fetched.items()
+            }
+        self._kept = records
         if not await self._assigned_within(wait_seconds):
             return {}
         if self._announced != generation == self._generation:
             await self._announce(generation)
         if generation != self._generation:
-            found = {}
+            records = {}
         self._kept = {}
-        return found
+        return records
 
     def pause(self, partition: TierPartition) -> None:
-        """Read nothing more of it for now."""
-        if where := self._owned(partition):
-            self._consumer.pause(where)
+        """Stop reading a partition until `resume`; no effect on one that is not owned."""
+        if kafka_partition := self._owned(partition):
+            self._consumer.pause(kafka_partition)
 
     def resume(self, partition: TierPartition) -> None:
-        """Read it again."""
-        if where := self._owned(partition):
-            self._consumer.resume(where)
+        """Read a paused partition again."""
+        if kafka_partition := self._owned(partition):
+            self._consumer.resume(kafka_partition)
 
     def end_offset(self, partition: TierPartition) -> int | None:
-        """Where it ended when it was last read."""
-        where = self._owned(partition)
-        end: int | None = self._consumer.highwater(where) if where else None
+        """The high watermark as of the last fetch; None if unknown or not owned."""
+        kafka_partition = self._owned(partition)
+        end: int | None = self._consumer.highwater(kafka_partition) if kafka_partition else None
         return end
 
     async def commit(self, partition: TierPartition, committed: Committed) -> None:
-        """Leave this to the next owner."""
+        """Commit an offset for the next owner; raises OwnershipLost if another member owns it."""
         try:
             await self._consumer.commit({KafkaPartition(*partition): tuple(committed)})
         except (CommitFailedError, IllegalStateError) as error:
             raise OwnershipLost(str(error)) from error
         except AiokafkaError as error:
-            raise _ours(error) from error
+            raise self._ours(error) from error
 
     async def close(self) -> None:
-        """Leave the group."""
+        """Leave the group and close the consumer."""
         consumer, self._consumer = self._consumer, None
         self._forget()
         if consumer is None:
@@ -188,35 +209,35 @@ class KafkaTierLog:
         try:
             await consumer.stop()
         except AiokafkaError as error:
-            # Its fetching had died, and it stops no further than there: left are its connections.
+            # The fetch task had failed, so `stop` ended early and left the connections open.
             log.info("event=consumer_half_stopped group=%s error=%r", self._group_id, str(error))
-            await consumer._client.close()
+            await control_of(consumer).close_connections()
 
     def assigned(self, partitions: Iterable[TierPartition]) -> None:
-        """aiokafka says so; `read` announces it."""
+        """Note an assignment; called by aiokafka.  `read` announces it to the owner."""
         self._partitions = tuple(partitions)
         self._is_assigned.set()
 
     async def revoked(self, partitions: Iterable[TierPartition]) -> None:
-        """aiokafka says so, and joins again when this returns."""
-        all_of_them = {*self._partitions, *partitions}
+        """Revoke all partitions; called by aiokafka, which rejoins when this returns."""
+        revoked_partitions = {*self._partitions, *partitions}
         self._forget()
         if self._owner is not None:
-            await self._owner.revoked(all_of_them)
+            await self._owner.revoked(revoked_partitions)
 
     def _check_fetching(self) -> None:
-        """aiokafka fetches in a task; when that has died it waits for records that never come.
+        """Raise NetworkException if the consumer has stopped fetching.
 
-        It dies of what a connection raises that is closed just now, a RuntimeError of uvloop's.
+        Otherwise `read` would wait for records that never arrive.
         """
-        if self._consumer._fetcher.error_future.done():
+        if control_of(self._consumer).has_stopped_fetching():
             raise NetworkException(
                 f"the consumer of group {self._group_id!r} has stopped fetching; aiokafka's log "
                 "says why"
             )
 
     async def _assigned_within(self, seconds: float) -> bool:
-        """Whether partitions are assigned now; a failure to agree on them is told by `getmany`."""
+        """Whether partitions are assigned in time; `getmany` raises the error of a failed join."""
         try:
             async with asyncio.timeout(seconds):
                 await self._is_assigned.wait()
@@ -235,22 +256,39 @@ class KafkaTierLog:
     async def _committed(
         self, partitions: Iterable[TierPartition]
     ) -> dict[TierPartition, Committed]:
-        """What was committed for each; 0 where nothing was: reading begins with what is there."""
-        asked = {self._group_id: [TopicPartition(*partition) for partition in partitions]}
-        answer = (await self._admin.list_consumer_group_offsets(asked))[self._group_id]
+        """Return the committed offset of each partition; 0 without one, to read from the start."""
+        wanted = {self._group_id: [TopicPartition(*partition) for partition in partitions]}
+        answer = (await self._admin.list_consumer_group_offsets(wanted))[self._group_id]
         if isinstance(answer, KafkaError):
             raise answer
         committed = {}
-        for where, found in answer.items():
-            if isinstance(found, KafkaError):
-                raise found
-            committed[TierPartition(*where)] = Committed(found.offset or 0, found.metadata)
+        for topic_partition, result in answer.items():
+            if isinstance(result, KafkaError):
+                raise result
+            committed[TierPartition(*topic_partition)] = Committed(
+                result.offset or 0, result.metadata
+            )
         return committed
 
     def _owned(self, partition: TierPartition) -> KafkaPartition | None:
-        where = KafkaPartition(*partition)
-        owns = self._consumer is not None and where in self._consumer.assignment()
-        return where if owns else None
+        kafka_partition = KafkaPartition(*partition)
+        owns = self._consumer is not None and kafka_partition in self._consumer.assignment()
+        return kafka_partition if owns else None
+
+    def _ours(self, error: AiokafkaError) -> KafkaError:
+        """Convert aiokafka's error to ours; one without an error code becomes NetworkException."""
+        code = getattr(error, "errno", None)
+        text = f"{type(error).__name__}: {error}"
+        if code is None:
+            return NetworkException(text)
+        if code not in RESOURCES:
+            return error_for(code, text)
+        resource: dict[str, str] = {"group": self._group_id}
+        if isinstance(error, TopicAuthorizationFailedError):
+            (topics,) = error.args
+            resource["topic"] = topics if isinstance(topics, str) else ", ".join(sorted(topics))
+        principal = self._config.principal
+        return refused(code, None, operation="READ", principal=principal, **resource)
 
     def _forget(self) -> None:
         self._generation += 1
@@ -260,20 +298,20 @@ class KafkaTierLog:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types here.
-    """aiokafka's callbacks, as calls of a `KafkaTierLog`."""
+    """Passes aiokafka's rebalance callbacks to a `KafkaTierLog`."""
 
     def __init__(self, tier_log: KafkaTierLog) -> None:
         self._tier_log = tier_log
 
     def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
-        self._tier_log.assigned(TierPartition(*one) for one in assigned)
+        self._tier_log.assigned(TierPartition(*partition) for partition in assigned)
 
     async def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
-        await self._tier_log.revoked([TierPartition(*one) for one in revoked])
+        await self._tier_log.revoked([TierPartition(*partition) for partition in revoked])
 
 
 class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types here.
-    """An application's token provider, as aiokafka wants it."""
+    """Adapts an application's token provider to aiokafka's interface."""
 
     def __init__(self, provider: TokenProvider) -> None:
         self._provider = provider
@@ -281,13 +319,13 @@ class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no t
     async def token(self) -> str:
         if inspect.iscoroutinefunction(self._provider):
             return str(await self._provider())
-        # It may well ask a server, and must not hold up the event loop for that.
+        # In a thread, because it may query a server and must not block the event loop.
         token = await asyncio.to_thread(self._provider)
         return str(await token if inspect.isawaitable(token) else token)
 
 
 def connection_options(config: ClientConfig) -> dict[str, Any]:
-    """How our clients reach their brokers, in aiokafka's words."""
+    """Return the connection options of our clients as options of aiokafka."""
     provider = config.sasl_oauth_token_provider
     return {
         "bootstrap_servers": config.bootstrap_servers,
@@ -305,12 +343,6 @@ def connection_options(config: ClientConfig) -> dict[str, Any]:
 
 def _records(fetched: Iterable[Any]) -> list[TierRecord]:
     return [
-        TierRecord(one.offset, one.timestamp, one.key, one.value, one.headers) for one in fetched
+        TierRecord(record.offset, record.timestamp, record.key, record.value, record.headers)
+        for record in fetched
     ]
-
-
-def _ours(error: AiokafkaError) -> KafkaError:
-    """The same error in our words; what has no code of the protocol is the network's."""
-    code = getattr(error, "errno", None)
-    text = f"{type(error).__name__}: {error}"
-    return NetworkException(text) if code is None else error_for(code, text)

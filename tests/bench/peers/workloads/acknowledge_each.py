@@ -20,7 +20,7 @@ from tests.bench.peers.brokers import FSYNC, NATS, OS, RABBITMQ, REDIS, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, as_rate, measured
 from tests.bench.peers.workloads import clients, other_queues
 from tests.bench.peers.workloads.log import Log, new_group
-from tests.processes import cpu_seconds
+from tests.support.processes import cpu_seconds
 
 REACH = {RABBITMQ: 4.0, NATS: 2.5, REDIS: 0.9}
 BARE = "handler call and accept of each record, 100 B: our ShareConsumer"
@@ -68,9 +68,9 @@ class AcknowledgeEach:
         with peer.awake() as broker:
             result = in_process(
                 clients.handled,
-                bootstrap=broker.bootstrap,
+                bootstrap=broker.bootstrap_servers,
                 broker_pid=broker.pid,
-                group=new_group(broker.bootstrap),
+                group=new_group(broker.bootstrap_servers),
                 topic=log.topic,
                 records=log.records,
             )
@@ -98,8 +98,8 @@ class AcknowledgeEach:
             broker_cpu_s = cpu_seconds(broker.pid)
             result: dict[str, Any] = in_process(
                 worker.worker,
-                bootstrap=broker.bootstrap,
-                group=new_group(broker.bootstrap),
+                bootstrap=broker.bootstrap_servers,
+                group=new_group(broker.bootstrap_servers),
                 records=work.records,
                 wait=False,
             )

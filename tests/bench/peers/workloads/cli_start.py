@@ -17,8 +17,8 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FSYNC, OS, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale
 from tests.bench.peers.workloads.log import new_group
-from tests.confluent_calls import create_topic, produce, share_consumer, take_shared
-from tests.kafka_tools import run_tool_alone
+from tests.support.confluent_calls import create_topic, produce, share_consumer, take_shared
+from tests.support.kafka_tools import run_tool_alone
 
 GROUP_TOPIC = "group-to-be-listed"
 COMMAND_SECONDS_MAX = 60.0
@@ -53,10 +53,12 @@ class CliStart:
     def prepare(self, peer: Peer, scale: Scale) -> str:
         """A group with a past: one that nobody joined would not be listed."""
         with peer.awake() as broker:
-            create_topic(broker.bootstrap, GROUP_TOPIC)
-            produce(broker.bootstrap, GROUP_TOPIC, [b"first"])
-            self._groups[peer.name] = new_group(broker.bootstrap)
-            with share_consumer(broker.bootstrap, self._groups[peer.name], GROUP_TOPIC) as consumer:
+            create_topic(broker.bootstrap_servers, GROUP_TOPIC)
+            produce(broker.bootstrap_servers, GROUP_TOPIC, [b"first"])
+            self._groups[peer.name] = new_group(broker.bootstrap_servers)
+            with share_consumer(
+                broker.bootstrap_servers, self._groups[peer.name], GROUP_TOPIC
+            ) as consumer:
                 take_shared(consumer, 1)
         return ""
 
@@ -64,7 +66,7 @@ class CliStart:
         group = self._groups[peer.name]
         with peer.awake() as broker:
             return tuple(
-                timed(partial(command, broker.bootstrap), group)
+                timed(partial(command, broker.bootstrap_servers), group)
                 for command in (our_command, kafkas_command)
             )
 

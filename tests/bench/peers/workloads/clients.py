@@ -65,9 +65,9 @@ class Clients:
             with peer.awake() as broker:
                 result = in_process(
                     function,
-                    bootstrap=broker.bootstrap,
+                    bootstrap=broker.bootstrap_servers,
                     broker_pid=broker.pid,
-                    group=new_group(broker.bootstrap),
+                    group=new_group(broker.bootstrap_servers),
                     topic=log.topic,
                     records=log.records,
                 )

@@ -10,7 +10,7 @@ from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Peer
 from tests.bench.peers.lines import Line, Measured, Scale, measured, with_kafka
 from tests.bench.peers.workloads import java_tools
 from tests.bench.peers.workloads.log import new_group
-from tests.confluent_calls import create_topic, produce, share_consumer
+from tests.support.confluent_calls import create_topic, produce, share_consumer
 
 TOPIC = "one-record"
 WAIT_SECONDS_MAX = 30.0
@@ -36,21 +36,21 @@ class FirstRecord:
 
     def prepare(self, peer: Peer, scale: Scale) -> str:
         with peer.awake() as broker:
-            create_topic(broker.bootstrap, TOPIC)
-            produce(broker.bootstrap, TOPIC, [b"first"])
+            create_topic(broker.bootstrap_servers, TOPIC)
+            produce(broker.bootstrap_servers, TOPIC, [b"first"])
         return ""
 
     def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         with peer.awake() as broker:
             theirs = in_process(
                 client,
-                bootstrap=broker.bootstrap,
+                bootstrap=broker.bootstrap_servers,
                 broker_pid=broker.pid,
-                group=new_group(broker.bootstrap),
+                group=new_group(broker.bootstrap_servers),
             )
         first = measured(theirs["seconds"], theirs, peer)
         with peer.awake() as broker:
-            javas = java_tools.first_record(broker, new_group(broker.bootstrap), TOPIC)
+            javas = java_tools.first_record(broker, new_group(broker.bootstrap_servers), TOPIC)
         return first, measured(javas["seconds"], javas, peer)
 
 

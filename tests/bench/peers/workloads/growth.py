@@ -21,11 +21,11 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FSYNC, OS, Broker, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, measured
 from tests.bench.peers.workloads.log import Log, new_group
-from tests.confluent_calls import set_group
-from tests.processes import cpu_seconds
 from tests.spec.connection import Connection
 from tests.spec.member import Member
 from tests.spec.messages import ACCEPT, Partition, Topic
+from tests.support.confluent_calls import set_group
+from tests.support.processes import cpu_seconds
 
 GROUPS = (1, 10, 100, 1_000)
 PARTITIONS = (1, 100, 2_000)
@@ -146,7 +146,8 @@ def _over_groups(broker: Broker, log: Log, groups: int, fetches: int) -> Cost:
     with Connection(broker.port) as connection:
         topic = _topic(connection, log)
         members = [
-            Member(connection, new_group(broker.bootstrap)).join(topic) for _ in range(groups)
+            Member(connection, new_group(broker.bootstrap_servers)).join(topic)
+            for _ in range(groups)
         ]
         held = [_take(member, BATCH, ()) for member in members]
         meter, records = Meter(broker), 0
@@ -163,7 +164,7 @@ def _over_partitions(broker: Broker, log: Log) -> Cost:
     """One member reads the whole topic; which partition comes next is the broker's choice."""
     with Connection(broker.port) as connection:
         topic = _topic(connection, log)
-        member = Member(connection, new_group(broker.bootstrap)).join(topic)
+        member = Member(connection, new_group(broker.bootstrap_servers)).join(topic)
         member.until_assigned(log.partitions)
         # Every share partition is loaded, or the first steps would pay for that.
         left, acks = log.records, Accepts()
@@ -187,9 +188,9 @@ def _in_flight(broker: Broker, log: Log, held: int) -> Cost:
     """Hold so many, then give back the oldest ten and take ten more, again and again."""
     with Connection(broker.port) as connection:
         topic = _topic(connection, log)
-        group = new_group(broker.bootstrap)
+        group = new_group(broker.bootstrap_servers)
         set_group(
-            broker.bootstrap,
+            broker.bootstrap_servers,
             group,
             partition_max_record_locks=str(max(2_000, held)),
             record_lock_duration_ms=str(LOCK_MS),

@@ -39,7 +39,7 @@ class JavaConsume:
         for consumers, partitions in SHAPES:
             log = self._log(scale, partitions)
             with peer.awake() as broker:
-                group = new_group(broker.bootstrap)
+                group = new_group(broker.bootstrap_servers)
                 result = java_tools.share_consume(
                     broker, group, log.topic, log.records, consumers=consumers
                 )
@@ -74,7 +74,7 @@ class SingleRecordBatches:
     def measure(self, peer: Peer, scale: Scale) -> tuple[Measured | None, ...]:
         log = self._log(scale)
         with peer.awake() as broker:
-            group = new_group(broker.bootstrap)
+            group = new_group(broker.bootstrap_servers)
             result = java_tools.share_consume(broker, group, log.topic, log.records)
         return as_rate(result, peer), consume(peer, log, explicit=False)
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import Broker
-from tests.kafka_peer import java
-from tests.kafka_tools import SCRIPTS, tool_libs
-from tests.processes import cpu_seconds
+from tests.support.kafka_peer import java
+from tests.support.kafka_tools import SCRIPTS, tool_libs
+from tests.support.processes import cpu_seconds
 
 CONSUME = SCRIPTS["kafka-share-consumer-perf-test"]
 PRODUCE = SCRIPTS["kafka-producer-perf-test"]
@@ -47,7 +47,7 @@ def share_consume(
     printed, cpu = _run(
         broker,
         CONSUME,
-        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group),
+        *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--group", group),
         *("--num-records", str(records), "--threads", str(consumers)),
         *("--timeout", str(IDLE_MS_MAX), "--hide-header"),
         *("--show-detailed-stats", "--reporting-interval", str(REPORT_MS)),
@@ -81,7 +81,7 @@ def first_record(broker: Broker, group: str, topic: str) -> dict[str, Any]:
     printed, cpu = _run(
         broker,
         CONSUME,
-        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--group", group),
+        *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--group", group),
         *("--num-records", "1", "--timeout", str(IDLE_MS_MAX), "--hide-header"),
     )
     total = _TOTAL.search(printed)
@@ -95,7 +95,7 @@ def produce(broker: Broker, topic: str, records: int, record_bytes: int) -> dict
     printed, cpu = _run(
         broker,
         PRODUCE,
-        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--throughput", "-1"),
+        *("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--throughput", "-1"),
         *("--num-records", str(records), "--record-size", str(record_bytes)),
         *("--command-property", "acks=all", "linger.ms=5"),
     )

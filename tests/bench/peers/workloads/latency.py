@@ -24,7 +24,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, Peer
 from tests.bench.peers.lines import Line, Measured, Scale, measured, with_kafka
 from tests.bench.peers.workloads.log import new_group
-from tests.confluent_calls import create_topic, produce, share_consumer, take_shared
+from tests.support.confluent_calls import create_topic, produce, share_consumer, take_shared
 
 WAIT_SECONDS_MAX = 60.0
 RECORDS_MIN = 300
@@ -67,14 +67,14 @@ class Latency:
             round_ = next(_topics)
             topics = {partitions: f"paced-{partitions}-{round_}" for partitions in (1, 4)}
             for partitions, topic in topics.items():
-                create_topic(broker.bootstrap, topic, partitions=partitions)
+                create_topic(broker.bootstrap_servers, topic, partitions=partitions)
                 for partition in range(partitions):
-                    produce(broker.bootstrap, topic, [b"0"], partition=partition)
+                    produce(broker.bootstrap_servers, topic, [b"0"], partition=partition)
             results = in_process(
                 client,
-                bootstrap=broker.bootstrap,
+                bootstrap=broker.bootstrap_servers,
                 broker_pid=broker.pid,
-                group=new_group(broker.bootstrap),
+                group=new_group(broker.bootstrap_servers),
                 topics=list(topics.values()),
                 steps=[
                     (topics[partitions], partitions, rate, records_of(rate, scale))

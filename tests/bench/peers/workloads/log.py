@@ -7,7 +7,7 @@ from itertools import count
 
 from tests.bench.equal_batches import describe_log, fill, log_folders
 from tests.bench.peers.brokers import Peer
-from tests.confluent_calls import set_group
+from tests.support.confluent_calls import set_group
 
 _groups = count(1)
 _written: dict[tuple[Peer, Log], str] = {}
@@ -29,7 +29,7 @@ class Log:
             before = log_folders(peer.data)
             with peer.awake() as broker:
                 fill(
-                    broker.bootstrap,
+                    broker.bootstrap_servers,
                     self.topic,
                     records=self.records,
                     record_bytes=self.record_bytes,

@@ -10,8 +10,8 @@ from tests.bench.peers.brokers import FSYNC, KAFKA, MIB, OS, Peer
 from tests.bench.peers.lines import Line, Measured, Scale, with_kafka
 from tests.bench.peers.workloads import produce, share_consume
 from tests.bench.peers.workloads.log import new_group
-from tests.confluent_calls import admin, create_topic
-from tests.processes import pss_bytes, rss_bytes
+from tests.support.confluent_calls import admin, create_topic
+from tests.support.processes import pss_bytes, rss_bytes
 
 TOPIC = "weighed"
 START_SECONDS_MAX = 60.0
@@ -52,9 +52,9 @@ class Memory:
         try:
             time.sleep(IDLE_SECONDS)
             idle = weigh(broker.pid)
-            create_topic(broker.bootstrap, TOPIC)
+            create_topic(broker.bootstrap_servers, TOPIC)
             common = {
-                "bootstrap": broker.bootstrap,
+                "bootstrap": broker.bootstrap_servers,
                 "broker_pid": broker.pid,
                 "topic": TOPIC,
                 "records": records,
@@ -62,7 +62,7 @@ class Memory:
             in_process(produce.client, record_bytes=scale.record_bytes, **common)
             in_process(
                 share_consume.client,
-                group=new_group(broker.bootstrap),
+                group=new_group(broker.bootstrap_servers),
                 explicit=False,
                 **common,
             )

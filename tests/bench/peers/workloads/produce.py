@@ -12,7 +12,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, Broker, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, as_rate
 from tests.bench.peers.workloads import java_tools
-from tests.confluent_calls import create_topic, end_offset
+from tests.support.confluent_calls import create_topic, end_offset
 
 QUEUED_MAX = 200_000
 FLUSH_SECONDS_MAX = 180.0
@@ -69,9 +69,13 @@ def _confluent(peer: Peer, **arguments: Any) -> Measured:
     with peer.awake() as broker:
         topic = _new_topic(broker)
         result = in_process(
-            client, bootstrap=broker.bootstrap, broker_pid=broker.pid, topic=topic, **arguments
+            client,
+            bootstrap=broker.bootstrap_servers,
+            broker_pid=broker.pid,
+            topic=topic,
+            **arguments,
         )
-        check_end(broker.bootstrap, topic, arguments["records"])
+        check_end(broker.bootstrap_servers, topic, arguments["records"])
     return as_rate(result, peer)
 
 
@@ -79,13 +83,13 @@ def _java(peer: Peer, *, records: int, record_bytes: int) -> Measured:
     with peer.awake() as broker:
         topic = _new_topic(broker)
         result = java_tools.produce(broker, topic, records, record_bytes)
-        check_end(broker.bootstrap, topic, records)
+        check_end(broker.bootstrap_servers, topic, records)
     return as_rate(result, peer)
 
 
 def _new_topic(broker: Broker) -> str:
     topic = f"produced-{next(_topics)}"
-    create_topic(broker.bootstrap, topic)
+    create_topic(broker.bootstrap_servers, topic)
     return topic
 
 

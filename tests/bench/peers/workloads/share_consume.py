@@ -18,7 +18,7 @@ from tests.bench.failure import BenchError
 from tests.bench.peers.brokers import FLUSHED, FSYNC, KAFKA, OS, Peer
 from tests.bench.peers.lines import Line, Measured, Scale, as_rate, with_kafka
 from tests.bench.peers.workloads.log import Log, new_group
-from tests.confluent_calls import share_consumer
+from tests.support.confluent_calls import share_consumer
 
 IDLE_SECONDS_MAX = 30.0
 
@@ -122,9 +122,9 @@ def consume(peer: Peer, log: Log, *, explicit: bool) -> Measured:
     with peer.awake() as broker:
         result = in_process(
             client,
-            bootstrap=broker.bootstrap,
+            bootstrap=broker.bootstrap_servers,
             broker_pid=broker.pid,
-            group=new_group(broker.bootstrap),
+            group=new_group(broker.bootstrap_servers),
             topic=log.topic,
             records=log.records,
             explicit=explicit,

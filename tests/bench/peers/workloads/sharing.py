@@ -77,9 +77,9 @@ class Sharing:
         with peer.awake() as broker:
             result = in_process(
                 client,
-                bootstrap=broker.bootstrap,
+                bootstrap=broker.bootstrap_servers,
                 broker_pid=broker.pid,
-                group=new_group(broker.bootstrap),
+                group=new_group(broker.bootstrap_servers),
                 topic=self._log(scale).topic,
                 consumers=consumers,
                 seconds=scale.waiting_seconds,

@@ -26,8 +26,8 @@ from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Peer
 from tests.bench.peers.lines import Against, Line, Measured, Scale, measured, with_kafka
 from tests.bench.peers.workloads.log import new_group
 from tests.bench.spark_process import RIVAL_VERSION, SparkProcess, our_spark, rival_spark
-from tests.confluent_calls import set_group
-from tests.processes import cpu_seconds
+from tests.support.confluent_calls import set_group
+from tests.support.processes import cpu_seconds
 
 MILLISECOND = dt.timedelta(milliseconds=1)
 PARTITIONS = 4
@@ -60,7 +60,7 @@ class Spark:
         with peer.awake() as broker:
             for topic, records, record_bytes, batch_records in topics(scale):
                 fill(
-                    broker.bootstrap,
+                    broker.bootstrap_servers,
                     topic,
                     records=records,
                     record_bytes=record_bytes,
@@ -106,7 +106,7 @@ class SparkDefaultLimits:
     def prepare(self, peer: Peer, scale: Scale) -> str:
         with peer.awake() as broker:
             fill(
-                broker.bootstrap,
+                broker.bootstrap_servers,
                 "spark-default-limits",
                 records=scale.spark_batches * PARTITIONS * DEFAULT_LOCKS_MAX,
                 record_bytes=scale.record_bytes,
@@ -140,11 +140,11 @@ def read_all(
     peer: Peer, broker: Broker, topic: str, records: int, *, locks_max: int
 ) -> dict[str, Any]:
     """One query over the whole topic; every record must come once, and end acknowledged."""
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
     broker_cpu_s = cpu_seconds(broker.pid)
     if peer.ours:
-        group = new_group(broker.bootstrap)
-        set_group(broker.bootstrap, group, partition_max_record_locks=str(locks_max))
+        group = new_group(broker.bootstrap_servers)
+        set_group(broker.bootstrap_servers, group, partition_max_record_locks=str(locks_max))
         ran = session_of(peer).run("kafka-share", {**options, "share.group": group})
     else:
         ran = session_of(peer).run("kafka", {**options, "startingOffsets": "earliest"})
@@ -152,7 +152,7 @@ def read_all(
     rows = sum(batch["rows"] for batch in ran["batches"])
     if rows != records:
         raise BenchError(f"expected {records} rows of {topic}, got {rows}")
-    if peer.ours and (lag := asyncio.run(group_lag(broker.bootstrap, group))):
+    if peer.ours and (lag := asyncio.run(group_lag(broker.bootstrap_servers, group))):
         raise BenchError(f"group {group} read all of {topic}, and its lag is {lag}")
     return ran
 

@@ -14,8 +14,8 @@ from tests.bench.equal_batches import describe_log, fill
 from tests.bench.first_answer import wait_for_metadata
 from tests.bench.peers.brokers import FSYNC, KAFKA, OS, Broker, Peer
 from tests.bench.peers.lines import Line, Measured, Scale, with_kafka
-from tests.confluent_calls import admin
-from tests.processes import cpu_seconds
+from tests.support.confluent_calls import admin
+from tests.support.processes import cpu_seconds
 
 START_SECONDS_MAX = 120.0
 TOPIC = "big-log"
@@ -56,7 +56,7 @@ class Start:
         wait_for_metadata(broker.port, START_SECONDS_MAX)
         try:
             fill(
-                broker.bootstrap,
+                broker.bootstrap_servers,
                 TOPIC,
                 records=scale.big_log_bytes // BATCH_BYTES * BATCH_RECORDS,
                 record_bytes=RECORD_BYTES,

@@ -13,10 +13,10 @@ from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.dead_letters.topics import group_configs_of, topics_of
 from sharegroup.worker.decisions.steps import Bury
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
-from sharegroup.worker.ports import Written
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.ports import WrittenRecord
 from sharegroup.worker.records.story import NEW
-from tests.worker.dead import Given, WallClock, route
+from tests.integration.worker.dead import Given, WallClock, route
 
 
 class Kept:
@@ -26,17 +26,17 @@ class Kept:
         self.sent: list[tuple[str, bytes | None, dict[str, Any]]] = []
         self._error = error
 
-    async def _sent(self, topic: str, value: bytes | None, more: dict[str, Any]) -> Written:
+    async def _sent(self, topic: str, value: bytes | None, more: dict[str, Any]) -> WrittenRecord:
         if self._error is not None:
             raise self._error
         self.sent.append((topic, value, more))
         return RecordMetadata(topic, 0, len(self.sent) - 1, 0)
 
-    def send(self, topic: str, value: bytes | None, **more: Any) -> Awaitable[Written]:
+    def send(self, topic: str, value: bytes | None, **more: Any) -> Awaitable[WrittenRecord]:
         return self._sent(topic, value, more)
 
 
-def bury(outbox: Kept, dead_letter: Any, **more: Any) -> Written | None:
+def bury(outbox: Kept, dead_letter: Any, **more: Any) -> WrittenRecord | None:
     burier = Burier(outbox, WallClock(), route("billing", dead_letter), "member-1")
     given = Given("orders", 7, key=b"k", value=b"v")
     return asyncio.run(burier.bury(given, Bury(NEW, "rejected"), **more))

@@ -115,7 +115,7 @@ def test_nothing_else_is_offered(text: str) -> None:
 
 
 def test_what_is_not_offered_is_named() -> None:
-    with pytest.raises(ExpressionError, match=r"'total \+ 1' is not offered: only fields"):
+    with pytest.raises(ExpressionError, match=r"'total \+ 1' is not supported: only fields"):
         Expression("total + 1 > 3")
 
 

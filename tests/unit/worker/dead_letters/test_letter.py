@@ -17,11 +17,12 @@ from sharegroup.worker.dead_letters.headers import (
 )
 from sharegroup.worker.dead_letters.letter import TOLD, Letter, letter_of
 from sharegroup.worker.dead_letters.redrive import sent_back_headers
+from sharegroup.worker.decisions.reasons import DeadLetterReason
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker.records.story_headers import PREFIX, story_of
-from tests.worker.dead import Given
+from tests.integration.worker.dead import Given
 
 BY = Buried("billing", "bill", "member-1")
 ATTEMPTS = (Attempt(1, 1_000, "builtins.TimeoutError", "late", "m"),)
@@ -57,7 +58,7 @@ own = st.lists(st.tuples(names, st.none() | st.binary(max_size=8)), max_size=5)
 texts = st.text(st.characters(exclude_categories=[]), max_size=30)  # With lone surrogates.
 stories = st.builds(
     Story,
-    origin=st.none() | st.just(Origin("orders", 2, 77, 8)),
+    origin=st.none() | st.just(RecordOrigin("orders", 2, 77, 8)),
     failures=st.integers(0, 99),
     attempts=st.just(()) | st.just(ATTEMPTS),
     due_ms=st.none() | st.just(5),
@@ -75,7 +76,8 @@ def test_letter_is_read_as_it_was_written(
     letter = written(given_, Bury(story, "rejected", ValueError(text)), shrunk=shrunk)
     assert letter.headers == tuple(headers)
     expected = replace(
-        story, due_ms=None, origin=story.origin or Origin("orders", 0, 7, given_.timestamp_ms),
+        story, due_ms=None,
+        origin=story.origin or RecordOrigin("orders", 0, 7, given_.timestamp_ms),
         attempts=() if shrunk else story.attempts,
     )  # fmt: skip
     assert letter.story == expected
@@ -121,7 +123,7 @@ KAFKAS = [
 
 def test_brokers_letter_says_where_and_why() -> None:
     letter = read([("tag", b"x"), *KAFKAS], value=b"v")
-    assert letter.story == Story(origin=Origin("orders", 2, 77, -1))
+    assert letter.story == Story(origin=RecordOrigin("orders", 2, 77, -1))
     death = letter.death
     assert (death.reason, death.group, death.delivery_count) == (
         "deliveries-exhausted", "billing", 5,
@@ -144,12 +146,19 @@ def test_letter_that_lacks_its_record_is_known(headers: list[Header], lacks: boo
     assert read(headers).lacks_its_record is lacks
 
 
+def test_reason_that_this_version_does_not_know_is_unknown() -> None:
+    assert read([("__sharegroup.dead.reason", b"eclipse")]).death.reason is DeadLetterReason.UNKNOWN
+    assert read([("__sharegroup.dead.reason", b"unrouted")]).death.reason is (
+        DeadLetterReason.UNROUTED
+    )
+
+
 def test_record_that_was_found_is_the_letters() -> None:
     letter = read(KAFKAS)
     whole = letter.with_record(Read([("tag", b"x")], b"k", b"v", 77, 8_000))  # type: ignore[arg-type]
     assert (whole.key, whole.value, whole.headers) == (b"k", b"v", (("tag", b"x"),))
     assert (whole.offset, whole.timestamp_ms) == (5, 9_000)
-    assert whole.story.origin == Origin("orders", 2, 77, 8_000)
+    assert whole.story.origin == RecordOrigin("orders", 2, 77, 8_000)
     assert not whole.lacks_its_record
     bare = letter.with_record(Read([], None, None, 77, 8_000))  # type: ignore[arg-type]
     assert not bare.lacks_its_record, "a record need not have anything"
@@ -160,15 +169,15 @@ def test_letter_of_a_letter_keeps_what_the_first_one_said() -> None:
     outer = [*inner, *((name, b"9" if value == b"77" else value) for name, value in KAFKAS)]
     letter = read(outer)
     assert list(letter.headers) == inner
-    assert letter.story.origin == Origin("orders", 2, 9, -1)
+    assert letter.story.origin == RecordOrigin("orders", 2, 9, -1)
 
 
 def test_death_has_one_name_however_often_it_is_written() -> None:
     given_ = Given("billing.retry", offset=3)
-    story = Story(origin=Origin("orders", 2, 77, 8), redrives=1)
+    story = Story(origin=RecordOrigin("orders", 2, 77, 8), redrives=1)
     assert dead_id("billing", given_, story) == "billing/orders/2/77/1"
     assert dead_id("billing", Given("orders", 7), NEW) == "billing/orders/0/7/0"
-    delayed = Story(origin=Origin("orders", -1, -1, 8))
+    delayed = Story(origin=RecordOrigin("orders", -1, -1, 8))
     assert dead_id("billing", given_, delayed) == "billing/billing.retry/0/3/0"
 
 
@@ -190,7 +199,10 @@ def test_error_without_a_text_buries_its_record_all_the_same() -> None:
             raise RuntimeError("no text")
 
     letter = written(Given("orders"), Bury(NEW, "rejected", Broken()))
-    assert letter.death.error_message == "(its text can't be had: RuntimeError in __str__)"
+    assert (
+        letter.death.error_message
+        == "(the exception text is not available: RuntimeError in __str__)"
+    )
 
 
 def test_error_whose_traceback_can_not_be_had_buries_its_record_all_the_same() -> None:
@@ -218,7 +230,7 @@ def test_kafkas_words_stand_beside_ours() -> None:
     headers = dict(
         letter_headers(
             Given("billing.retry", 3, delivery_count=2),
-            Bury(Story(origin=Origin("orders", 2, 77, 8)), "rejected", ValueError("negative")),
+            Bury(Story(RecordOrigin("orders", 2, 77, 8)), "rejected", ValueError("negative")),
             BY, now_ms=7_000, shrunk=False,
         )
     )  # fmt: skip

@@ -15,8 +15,8 @@ from sharegroup.worker.dead_letters.letter import letter_of
 from sharegroup.worker.dead_letters.selection import EVERYTHING, Selection
 from sharegroup.worker.decisions.steps import Bury
 from sharegroup.worker.records.story import NEW
+from tests.integration.worker.dead import Given, NoAnswer
 from tests.unit.worker.dead_letters.test_letter import Read
-from tests.worker.dead import Given, NoAnswer
 
 HEADERS = letter_headers(
     Given("orders", headers=[("tag", b"one"), ("tag", b"two")]),
@@ -27,8 +27,8 @@ LETTER = letter_of("dead", 1, Read(list(HEADERS), b"c-7", b'{"total": 3}', 5, 9_
 
 MATCHING = [
     Selection(error_class="NoAnswer"),
-    Selection(error_class="tests.worker.dead.NoAnswer"),
-    Selection(error_class="tests.worker.*"),
+    Selection(error_class="tests.integration.worker.dead.NoAnswer"),
+    Selection(error_class="tests.integration.worker.*"),
     Selection(error_class="No*"),
     Selection(reason="attempts-exhausted"),
     Selection(group="billing"),
@@ -46,7 +46,7 @@ MATCHING = [
 OTHERS = [
     Selection(error_class="Answer"),
     Selection(error_class="noanswer"),
-    Selection(error_class="tests.worker"),
+    Selection(error_class="tests.integration.worker"),
     Selection(reason="rejected"),
     Selection(group="bill"),
     Selection(handler="billing"),
@@ -96,5 +96,5 @@ def test_entry_is_read() -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b'{"topic_id":1}', b"7"])
 def test_what_is_no_entry_is_named(value: bytes | None) -> None:
-    with pytest.raises(ValueError, match="expected a record of what was sent back"):
+    with pytest.raises(ValueError, match="expected an entry of the redrive ledger"):
         parsed(value)

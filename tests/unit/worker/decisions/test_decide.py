@@ -14,20 +14,20 @@ import pytest
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
-from sharegroup.worker.declared.handler import shape_of
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.declarations.handler import shape_of
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
 NOW_MS = 1_767_225_600_000
 RETRY = Retry(
-    attempts=3,
-    first="10s",
-    factor=2,
-    longest="1h",
+    max_attempts=3,
+    initial_delay="10s",
+    multiplier=2,
+    max_delay="1h",
     jitter=0.1,
-    on=(TimeoutError, ConnectionError),
-    never=ConnectionRefusedError,
+    retry_on=(TimeoutError, ConnectionError),
+    dont_retry_on=ConnectionRefusedError,
 )
 
 
@@ -105,7 +105,7 @@ def test_row_4_retry_after_waits_so_long_and_costs_an_attempt() -> None:
 
 
 def test_row_4_retry_after_is_tried_again_whatever_the_policy_names() -> None:
-    assert isinstance(decided(RetryAfter(1), retry=Retry(on=())), Postpone)
+    assert isinstance(decided(RetryAfter(1), retry=Retry(retry_on=())), Postpone)
 
 
 def test_row_5_failure_that_the_policy_names_waits_as_it_says() -> None:
@@ -132,7 +132,7 @@ def test_row_5_short_wait_stays_here_and_a_longer_one_does_not() -> None:
 
 
 def test_row_5_without_room_not_even_no_wait_stays_here() -> None:
-    at_once = Retry(first=0)
+    at_once = Retry(initial_delay=0)
     assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0), Postpone)
     assert isinstance(decided(TimeoutError(), retry=at_once, holding_allowed_seconds=0.1), Hold)
 
@@ -166,7 +166,7 @@ def test_row_9_without_a_policy_every_failure_buries(error: Exception) -> None:
 
 
 def test_row_10_unreadable_record_is_buried_and_had_no_run() -> None:
-    error = UnreadablePayload("expected Order, got 3 bytes that are not")
+    error = UnreadablePayload("expected Order, got 3 bytes that cannot be decoded")
     assert decided(error, ONCE) == Bury(ONCE, "unreadable", error)
 
 
@@ -226,7 +226,7 @@ def test_row_15_what_is_no_exception_is_a_failure_like_one(error: BaseException)
 
 
 def test_record_keeps_its_origin_and_redrives_through_a_failure() -> None:
-    origin = Origin("orders", 3, 44, NOW_MS - 1)
+    origin = RecordOrigin("orders", 3, 44, NOW_MS - 1)
     step = decided(TimeoutError(), Story(origin=origin, redrives=2, redrive_id="r-1", due_ms=5))
     assert isinstance(step, Postpone)
     assert (step.story.origin, step.story.redrives, step.story.redrive_id) == (origin, 2, "r-1")
@@ -235,7 +235,7 @@ def test_record_keeps_its_origin_and_redrives_through_a_failure() -> None:
 def test_story_keeps_the_last_twenty_attempts_and_counts_all() -> None:
     story = NEW
     for _ in range(25):
-        step = decided(TimeoutError(), story, retry=Retry(attempts=100))
+        step = decided(TimeoutError(), story, retry=Retry(max_attempts=100))
         assert isinstance(step, Postpone)
         story = step.story
     assert story.failures == 25
@@ -256,7 +256,10 @@ class Unspeakable(TimeoutError):
 def test_failure_without_a_text_is_a_failure_all_the_same() -> None:
     step = decided(Unspeakable())
     assert isinstance(step, Postpone)
-    assert step.story.attempts[0].message == "(its text can't be had: KeyError in __str__)"
+    assert (
+        step.story.attempts[0].message
+        == "(the exception text is not available: KeyError in __str__)"
+    )
 
 
 @pytest.mark.parametrize(

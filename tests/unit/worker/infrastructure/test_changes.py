@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sharegroup.client.admin_types import ConfigEntry, ConfigSource
+from sharegroup.client.admin.types import ConfigEntry, ConfigSource
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker.declared.dead_letter import BrokerDeadLetter, DeadLetter
-from sharegroup.worker.declared.handler import shape_of
-from sharegroup.worker.declared.route import Route
-from sharegroup.worker.declared.topic import Topic
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declarations.handler import shape_of
+from sharegroup.worker.declarations.replication import Replication
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.declarations.topic import TopicDeclaration
 from sharegroup.worker.infrastructure.changes import (
     Change,
-    Found,
-    FoundTopic,
-    Kind,
+    ChangeKind,
+    ExistingInfrastructure,
+    ExistingTopic,
     changes,
     owned_names,
 )
-from sharegroup.worker.infrastructure.wanted import Wanted, WantedGroup, WantedTopic, wanted
+from sharegroup.worker.infrastructure.wanted import (
+    RequiredGroup,
+    RequiredInfrastructure,
+    RequiredTopic,
+    wanted,
+)
 
 
 async def bill(order: bytes) -> None:
@@ -51,14 +58,14 @@ def group_entry(name: str, value: str, source: ConfigSource) -> dict[str, Config
 
 
 def between(
-    topic: WantedTopic | None = None,
-    there: FoundTopic | None = None,
-    group: WantedGroup | None = None,
+    topic: RequiredTopic | None = None,
+    there: ExistingTopic | None = None,
+    group: RequiredGroup | None = None,
     settings: Mapping[str, ConfigEntry] | None = None,
 ) -> list[Change]:
     return changes(
-        Wanted((topic,) if topic else (), (group,) if group else ()),
-        Found(
+        RequiredInfrastructure((topic,) if topic else (), (group,) if group else ()),
+        ExistingInfrastructure(
             {topic.name: there} if topic and there else {},
             {group.group: settings or {}} if group else {},
         ),
@@ -80,7 +87,7 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
         ("orders", "handled by billing"),
     ]
     assert found.groups == (
-        WantedGroup(
+        RequiredGroup(
             "billing",
             {
                 "share.auto.offset.reset": "earliest",
@@ -95,18 +102,26 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
 def test_a_handled_topic_is_left_as_it_is() -> None:
     topic = next(one for one in wanted([route()]).topics if one.name == "orders")
     assert (topic.partitions, topic.configs) == (None, {})
-    assert between(topic, FoundTopic(7, {})) == []
+    assert between(topic, ExistingTopic(7, {})) == []
 
 
 def test_a_topic_of_the_applications_own_is_as_it_is_declared() -> None:
-    declared = Topic("orders", 12, {"retention.ms": "5"})
+    declared = TopicDeclaration("orders", 12, {"retention.ms": "5"})
     topic = next(one for one in wanted([route()], [declared]).topics if one.name == "orders")
-    assert topic == WantedTopic("orders", "declared, handled by billing", 12, {"retention.ms": "5"})
+    assert topic == RequiredTopic(
+        "orders", "declared, handled by billing", 12, {"retention.ms": "5"}
+    )
 
 
 def test_a_topic_that_is_declared_in_two_ways_is_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"retention.ms=5 .declared. and retention.ms=6"):
-        wanted([], [Topic("a", 1, {"retention.ms": "5"}), Topic("a", 1, {"retention.ms": "6"})])
+        wanted(
+            [],
+            [
+                TopicDeclaration("a", 1, {"retention.ms": "5"}),
+                TopicDeclaration("a", 1, {"retention.ms": "6"}),
+            ],
+        )
 
 
 def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
@@ -126,7 +141,7 @@ def test_what_a_route_says_of_its_group_wins_over_what_is_implied() -> None:
     settings = {"share.renew.acknowledge.enable": "false", "share.delivery.count.limit": "9"}
     found = wanted([route(group_configs=settings)])
     assert found.groups == (
-        WantedGroup("billing", {"share.auto.offset.reset": "earliest", **settings}),
+        RequiredGroup("billing", {"share.auto.offset.reset": "earliest", **settings}),
     )
 
 
@@ -163,57 +178,64 @@ def test_one_topic_with_two_retentions_is_refused() -> None:
 
 
 def test_a_missing_topic_is_missing() -> None:
-    topic = WantedTopic("billing.dead", "dead letters of billing", 2, {"retention.ms": "5"})
+    topic = RequiredTopic("billing.dead", "dead letters of billing", 2, {"retention.ms": "5"})
     assert between(topic) == [
         Change(
-            Kind.MISSING,
+            ChangeKind.MISSING,
             "topic",
             "billing.dead",
             wanted="2",
-            why="dead letters of billing",
-            topic=topic,
+            why="dead letters of billing; replicas: 1, min.insync.replicas: 1",
+            topic=replace(
+                topic,
+                configs={"retention.ms": "5", "min.insync.replicas": "1"},
+                replication=Replication(1),
+            ),
         )
     ]
 
 
 def test_partitions_can_be_added_and_not_taken_away() -> None:
-    topic = WantedTopic("dead", "dead letters", 2)
-    grown = between(topic, FoundTopic(1, {}))
+    topic = RequiredTopic("dead", "dead letters", 2)
+    grown = between(topic, ExistingTopic(1, {}))
     assert [(one.kind, one.setting, one.now, one.wanted) for one in grown] == [
-        (Kind.DRIFT, "partitions", "1", "2")
+        (ChangeKind.DRIFT, "partitions", "1", "2")
     ]
-    shrunk = between(topic, FoundTopic(3, {}))
-    assert [(one.kind, one.now, one.wanted) for one in shrunk] == [(Kind.REFUSED, "3", "2")]
-    assert "can't be taken away" in str(shrunk[0])
+    shrunk = between(topic, ExistingTopic(3, {}))
+    assert [(one.kind, one.now, one.wanted) for one in shrunk] == [(ChangeKind.REFUSED, "3", "2")]
+    assert "cannot be removed" in str(shrunk[0])
 
 
 def test_more_partitions_than_nobody_declared_are_fine() -> None:
-    topic = WantedTopic("billing.retry", "retries", 2, more_is_fine=True)
-    assert between(topic, FoundTopic(3, {})) == []
-    assert [one.kind for one in between(topic, FoundTopic(1, {}))] == [Kind.DRIFT]
+    topic = RequiredTopic("billing.retry", "retries", 2, more_is_fine=True)
+    assert between(topic, ExistingTopic(3, {})) == []
+    assert [one.kind for one in between(topic, ExistingTopic(1, {}))] == [ChangeKind.DRIFT]
 
 
 def test_a_topics_setting_that_differs_is_drift() -> None:
-    topic = WantedTopic("dead", "dead letters", 1, {"retention.ms": "5", "cleanup.policy": "x"})
-    found = between(topic, FoundTopic(1, entries(retention_ms="7", cleanup_policy="x")))
+    topic = RequiredTopic("dead", "dead letters", 1, {"retention.ms": "5", "cleanup.policy": "x"})
+    found = between(topic, ExistingTopic(1, entries(retention_ms="7", cleanup_policy="x")))
     assert [(one.kind, one.setting, one.now, one.wanted) for one in found] == [
-        (Kind.DRIFT, "retention.ms", "7", "5")
+        (ChangeKind.DRIFT, "retention.ms", "7", "5")
     ]
 
 
 def test_a_topics_setting_that_the_brokers_do_not_know_is_refused() -> None:
-    topic = WantedTopic("dead", "dead letters", 1, {"errors.deadletterqueue.group.enable": "true"})
-    assert [one.kind for one in between(topic, FoundTopic(1, {}))] == [Kind.REFUSED]
+    topic = RequiredTopic(
+        "dead", "dead letters", 1, {"errors.deadletterqueue.group.enable": "true"}
+    )
+    assert [one.kind for one in between(topic, ExistingTopic(1, {}))] == [ChangeKind.REFUSED]
 
 
 @pytest.mark.parametrize(
-    ("source", "kind"), [(ConfigSource.DEFAULT, Kind.MISSING), (ConfigSource.GROUP, Kind.DRIFT)]
+    ("source", "kind"),
+    [(ConfigSource.DEFAULT, ChangeKind.MISSING), (ConfigSource.GROUP, ChangeKind.DRIFT)],
 )
 def test_a_groups_setting_is_missing_until_somebody_set_it(
-    source: ConfigSource, kind: Kind
+    source: ConfigSource, kind: ChangeKind
 ) -> None:
     name = "share.auto.offset.reset"
-    group = WantedGroup("billing", {name: "earliest"})
+    group = RequiredGroup("billing", {name: "earliest"})
     found = between(group=group, settings=group_entry(name, "latest", source))
     assert [(one.kind, one.now, one.wanted) for one in found] == [(kind, "latest", "earliest")]
     assert between(group=group, settings=group_entry(name, "earliest", source)) == []
@@ -221,8 +243,10 @@ def test_a_groups_setting_is_missing_until_somebody_set_it(
 
 def test_an_implied_setting_that_the_brokers_do_not_know_is_passed_over() -> None:
     name = "share.renew.acknowledge.enable"
-    assert between(group=WantedGroup("g", {name: "true"}, frozenset({name}))) == []
-    assert [one.kind for one in between(group=WantedGroup("g", {name: "true"}))] == [Kind.REFUSED]
+    assert between(group=RequiredGroup("g", {name: "true"}, frozenset({name}))) == []
+    assert [one.kind for one in between(group=RequiredGroup("g", {name: "true"}))] == [
+        ChangeKind.REFUSED
+    ]
 
 
 def test_only_names_that_a_worker_gives_are_its_own() -> None:
@@ -236,7 +260,10 @@ def test_only_names_that_a_worker_gives_are_its_own() -> None:
 
 
 def test_what_is_owned_and_not_declared_is_surplus_and_says_what_it_holds() -> None:
-    found = changes(Wanted((), ()), Found({"billing.retry.5s": FoundTopic(2, {}, 1207)}, {}))
+    found = changes(
+        RequiredInfrastructure((), ()),
+        ExistingInfrastructure({"billing.retry.5s": ExistingTopic(2, {}, 1207)}, {}),
+    )
     assert [(one.kind, one.name, one.why) for one in found] == [
-        (Kind.SURPLUS, "billing.retry.5s", "holds 1,207 records")
+        (ChangeKind.SURPLUS, "billing.retry.5s", "holds 1,207 records")
     ]

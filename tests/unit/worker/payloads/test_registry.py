@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from sharegroup.errors import InvalidConfig
-from sharegroup.worker import Registry, UnreadablePayload, share_group
+from sharegroup.worker import Registry, SchemaFormat, UnreadablePayload, share_group
 from sharegroup.worker.payloads import registry as module
 from sharegroup.worker.payloads.codec import codec_for
 from sharegroup.worker.payloads.registry import RegistryAway
@@ -117,6 +117,9 @@ def test_address_makes_a_client() -> None:
 
 
 def test_format_must_be_known() -> None:
+    assert Registry(CLIENT, format="json").format is SchemaFormat.JSON
+    assert Registry(CLIENT, format=SchemaFormat.JSON) == Registry(CLIENT, format="json")
+    assert Registry(CLIENT).format is SchemaFormat.AVRO
     with pytest.raises(InvalidConfig, match="format='xml'; expected 'avro' or 'json'"):
         Registry(CLIENT, format="xml")
 

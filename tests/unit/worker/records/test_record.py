@@ -10,10 +10,10 @@ import pytest
 
 from sharegroup.worker import Context, Record, Reject, Release, RetryAfter
 from sharegroup.worker.records.record import LOOP, AlreadyDecided
-from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from tests.unit.worker.deliveries import FakeDelivery
 
-ORIGIN = Origin("orders", 3, 44, 1_700_000_000_000)
+ORIGIN = RecordOrigin("orders", 3, 44, 1_700_000_000_000)
 ATTEMPT = Attempt(1, 1_700_000_000_500, "builtins.TimeoutError", "slow", "member-1")
 HEADERS = (
     ("trace", b"1"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sharegroup.worker.records.story import NEW, Attempt, Origin, Story
+from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
 from sharegroup.worker.records.story_headers import (
     ATTEMPTS_BYTES_MAX,
     PREFIX,
@@ -18,14 +18,14 @@ from sharegroup.worker.records.story_headers import (
     story_of,
 )
 
-ORIGIN = Origin("orders", 3, 1_234, 1_767_225_600_000)
+ORIGIN = RecordOrigin("orders", 3, 1_234, 1_767_225_600_000)
 FAILED = Attempt(2, 1_767_225_601_500, "builtins.TimeoutError", "slow", "worker-7")
 
 times = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=60)
 attempts = st.builds(Attempt, st.integers(1, 100), times, texts, texts, texts)
 origins = st.builds(
-    Origin,
+    RecordOrigin,
     st.text("abcXYZ019._-", min_size=1, max_size=249),
     st.integers(-1, 2**31 - 1),
     st.integers(-1, 2**63 - 1),

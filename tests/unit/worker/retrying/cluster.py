@@ -48,7 +48,7 @@ class LoopClock:
 
 
 class Lying(NamedTuple):
-    """A record of a topic; also a `Written`."""
+    """A record of a topic; also a `WrittenRecord`."""
 
     topic: str
     partition: int

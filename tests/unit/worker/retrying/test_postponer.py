@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from sharegroup.testing import virtual_time
-from sharegroup.worker.declared.handler import HandlerKind, HandlerShape
-from sharegroup.worker.declared.route import Route
+from sharegroup.worker.declarations.handler import HandlerKind, HandlerShape
+from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.ports import Header
-from sharegroup.worker.records.story import Attempt, Origin, Story
+from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
 from sharegroup.worker.records.story_headers import own_headers, story_of
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.topics import topics_of
@@ -51,7 +51,7 @@ def test_first_retry_carries_the_place_of_the_original() -> None:
     assert own_headers(lying.headers) == (("a", b"\xff"), ("a", None))
     assert lying.headers[:2] == (("a", b"\xff"), ("a", None)), "the application's come first"
     assert story_of(lying.headers) == replace(
-        story, origin=Origin("orders", 3, 77, 1_700_000_000_000)
+        story, origin=RecordOrigin("orders", 3, 77, 1_700_000_000_000)
     )
     assert lying.headers[-2:] == (
         ("__sharegroup.delay", b"30000"),
@@ -60,7 +60,7 @@ def test_first_retry_carries_the_place_of_the_original() -> None:
 
 
 def test_later_retry_keeps_the_first_origin_and_has_each_header_once() -> None:
-    origin = Origin("orders", 3, 77, 1_700_000_000_000)
+    origin = RecordOrigin("orders", 3, 77, 1_700_000_000_000)
     first = postponed(Story(origin, 1, (FAILED,), START_MS + 5_000), Delivery())
     again = Delivery("g.retry", 0, 4, START_MS, headers=first.headers)
     second = postponed(Story(origin, 2, (FAILED, FAILED), START_MS + 2_000), again)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierRecord
-from sharegroup.worker.retrying.waiting import RECORD_BYTES, Waiting, waiting_of
+from sharegroup.worker.retrying.waiting import RECORD_BYTES, WaitingRecord, waiting_of
 
 
-def record(offset: int, value: bytes = b"") -> Waiting:
+def record(offset: int, value: bytes = b"") -> WaitingRecord:
     return waiting_of(TierRecord(offset, 0, None, value, ()))
 
 

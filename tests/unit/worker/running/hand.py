@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from sharegroup.worker.decisions.tiers import TIERS
+from sharegroup.worker.events import Events
+from sharegroup.worker.parts import ShareGroupLimits
+from sharegroup.worker.ports import WorkerClock
 from sharegroup.worker.records.story import NEW
-from sharegroup.worker.running.in_hand import InHand
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.taken_record import TakenRecord
 from tests.unit.worker.deliveries import FakeDelivery
 
 
-def in_hand(offset: int = 0, *, key: bytes | None = None, **delivery: Any) -> InHand:
-    nobody: Any = None
-    one = InHand(nobody, FakeDelivery(offset=offset, key=key, **delivery), NEW, 0.0)
+def in_hand(offset: int = 0, *, key: bytes | None = None, **delivery: Any) -> TakenRecord:
+    no_route: Any = None
+    one = TakenRecord(no_route, FakeDelivery(offset=offset, key=key, **delivery), NEW, 0.0)
     one.key = key
     return one
 
 
 def offsets(some: Any) -> list[int]:
     return [one.delivery.offset for one in some]
+
+
+def group_parts(clock: WorkerClock) -> GroupParts:
+    """Parts of a group that takes and writes nothing."""
+    no_outbox: Any = None
+    return GroupParts(
+        "billing", (), no_outbox, clock, Events(), limits=ShareGroupLimits(), tiers=TIERS
+    )

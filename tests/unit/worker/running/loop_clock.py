@@ -1,4 +1,4 @@
-"""A `Clock` that is the event loop's: on virtual time nothing is waited for."""
+"""A `WorkerClock` that is the event loop's: on virtual time nothing is waited for."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from sharegroup.worker import App, Holding, Retry
 
-SOON = Retry(first="1s", factor=1, jitter=0)
+SOON = Retry(initial_delay="1s", multiplier=1, jitter=0)
 
 
 def waits(holding: Holding, *values: bytes) -> dict[str, int]:

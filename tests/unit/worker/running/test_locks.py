@@ -10,10 +10,10 @@ import pytest
 
 from sharegroup.worker import App, Record, Retry
 from sharegroup.worker.events import Event
-from sharegroup.worker.records.story import NEW, Origin
+from sharegroup.worker.records.story import NEW, RecordOrigin
 from sharegroup.worker.records.story_headers import story_headers
 
-EXACT = Retry(attempts=3, first="1s", factor=1, jitter=0)
+EXACT = Retry(max_attempts=3, initial_delay="1s", multiplier=1, jitter=0)
 
 
 def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -102,7 +102,9 @@ async def test_a_lost_lock_cancels_the_handler_and_settles_nothing() -> None:
 @run
 async def test_a_handler_that_swallows_its_cancellation_is_given_up() -> None:
     hanging = Hanging(swallows=True)
-    app, events = app_of(hanging.handle, max_handling="10s", retry=Retry(attempts=1), concurrency=2)
+    app, events = app_of(
+        hanging.handle, max_handling="10s", retry=Retry(max_attempts=1), concurrency=2
+    )
     async with app.test(patience_seconds=0.01) as t:
         first = await t.send("orders", b"x")
         await t.advance("12s")
@@ -130,7 +132,7 @@ async def test_without_renewal_a_record_is_held_only_while_its_lock_lasts() -> N
 
     for first, held in (("2s", True), ("9s", False)):
         runs.clear()
-        app, events = app_of(flaky, retry=Retry(first=first, jitter=0))
+        app, events = app_of(flaky, retry=Retry(initial_delay=first, jitter=0))
         async with app.test(lock="10s", renewal=False) as t:
             sent = await t.send("orders", b"x")
             await t.advance("12s")
@@ -143,7 +145,7 @@ async def test_without_renewal_a_record_is_held_only_while_its_lock_lasts() -> N
 async def test_what_a_middleware_raises_is_raised_by_the_handler() -> None:
     async def fine(value: bytes) -> None: ...
 
-    app, _ = app_of(fine, retry=Retry(attempts=1))
+    app, _ = app_of(fine, retry=Retry(max_attempts=1))
 
     @app.middleware
     async def refuse(call: Any, proceed: Any) -> Any:
@@ -166,7 +168,7 @@ def test_whatever_is_raised_is_a_failure_of_that_record(raised: BaseException) -
             if value == b"bad":
                 raise raised
 
-        app, _ = app_of(bad, retry=Retry(attempts=1), concurrency=1)
+        app, _ = app_of(bad, retry=Retry(max_attempts=1), concurrency=1)
         async with app.test() as t:
             bad_one = await t.send("orders", b"bad")
             good_one = await t.send("orders", b"good")
@@ -190,7 +192,7 @@ async def test_a_record_that_is_nobodys_goes_to_the_dead_letters() -> None:
     assert names(events) == ["unrouted", "dead_lettered"]
 
 
-OF_RETURNS = story_headers(NEW, Origin("returns", 0, 7, 0))
+OF_RETURNS = story_headers(NEW, RecordOrigin("returns", 0, 7, 0))
 
 
 @run

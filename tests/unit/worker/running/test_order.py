@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sharegroup.worker import App, Registry, Retry
+from sharegroup.worker import App, Holding, Registry, Retry
 from sharegroup.worker.testing.app_test import AppTest
 
-ONCE = Retry(attempts=1)
+ONCE = Retry(max_attempts=1)
 
 
 def by_customer(order: dict[str, Any]) -> Any:
@@ -92,7 +92,7 @@ def test_a_key_that_can_be_had_later_orders_its_record_then() -> None:
     async def test() -> None:
         app = App("ordered")
         app.share_group(
-            "billing", topics="orders", handler=handle, retry=Retry(first="1s", jitter=0),
+            "billing", topics="orders", handler=handle, retry=Retry(initial_delay="1s", jitter=0),
             order_by=lambda order: places[order["customer"]],
         )  # fmt: skip
         async with app.test() as t:
@@ -120,7 +120,7 @@ def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
         app = App("ordered")
         app.share_group(
             "billing", topics="orders", handler=handle, order_by=by_customer,
-            retry=Retry(first="1s", factor=1, jitter=0),
+            retry=Retry(initial_delay="1s", multiplier=1, jitter=0),
         )  # fmt: skip
         async with app.test() as t:
             one = await t.send("orders", b'{"customer": "ann", "total": 30}')
@@ -170,3 +170,29 @@ def test_bytes_that_can_not_be_read_have_no_key_and_are_unreadable() -> None:
         assert book.order == []
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("holding", "first_runs"),
+    [(Holding(), [0.0, 4.0, 8.0]), (Holding(longest_seconds=0), [0.0, 0.0, 0.0])],
+)
+def test_a_key_whose_records_fail_moves_on_by_one_record_for_each_series_of_holds(
+    holding: Holding, first_runs: list[float]
+) -> None:
+    """Of the third retry, after 9 s, a retry topic takes care; docs/worker.md, «Order»."""
+
+    async def handle(order: dict[str, Any]) -> None:
+        raise TimeoutError
+
+    async def test() -> None:
+        app = App("ordered")
+        app.share_group(
+            "billing", topics="orders", handler=handle, order_by=by_customer,
+            retry=Retry(jitter=0), holding=holding,
+        )  # fmt: skip
+        async with app.test() as t:
+            sent = [await t.send("orders", b'{"customer": "ann"}') for _ in range(3)]
+            await t.advance("9s")
+            assert [record.times[0] for record in sent] == first_runs
+
+    asyncio.run(test())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sharegroup.worker import App
 from sharegroup.worker.running.route_runner import RouteRunner
-from sharegroup.worker.running.settling import Settling
+from tests.unit.worker.running.hand import group_parts
 
 LOCK_SECONDS = 30.0
 
@@ -21,6 +20,12 @@ class StandingClock:
     def now(self) -> float:
         return 0.0
 
+    def wall_ms(self) -> int:
+        return 0
+
+    async def sleep_until(self, when: float) -> None:
+        raise AssertionError("nothing waits here")
+
 
 def runner(**options: Any) -> RouteRunner:
     app = App("room")
@@ -28,8 +33,7 @@ def runner(**options: Any) -> RouteRunner:
     async def bill(order: bytes) -> None: ...
 
     app.share_group("billing", topics="orders", handler=bill, **options)
-    settling = SimpleNamespace(clock=StandingClock())
-    return RouteRunner(app.route_list[0], cast("Settling", settling))
+    return RouteRunner(app.route_list[0], group_parts(StandingClock()))
 
 
 def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() -> None:
@@ -51,22 +55,22 @@ def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() ->
 )
 def test_what_is_done_soon_may_wait_here(done: int, lock_seconds: float, expected: int) -> None:
     one = runner(concurrency=4)
-    one.done = done
+    one.runs.done = done
     assert one.room(1.0, lock_seconds) == expected
 
 
 def test_what_waits_here_takes_room() -> None:
     one = runner(concurrency=4)
-    one.ready.extend([cast("Any", object())] * 3)
+    one.queue.ready.extend([cast("Any", object())] * 3)
     assert one.room(0.0, LOCK_SECONDS) == 1
 
 
 def test_a_rate_that_falls_is_believed_slowly_and_one_that_grows_at_once() -> None:
     one = runner(concurrency=4)
-    one.done = 1_000
+    one.runs.done = 1_000
     assert one.room(1.0, LOCK_SECONDS) == 4 + 250
     assert one.room(2.0, LOCK_SECONDS) == 4 + 175  # Nothing was done in this second.
-    one.done = 5_000
+    one.runs.done = 5_000
     assert one.room(3.0, LOCK_SECONDS) == 4 + 1_000
 
 

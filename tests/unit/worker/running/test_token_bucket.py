@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sharegroup.worker.declared.rate import RateLimit
+from sharegroup.worker.declarations.rate import RateLimit
 from sharegroup.worker.running.token_bucket import TokenBucket
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import cast
 
 from sharegroup.worker import App, RateLimit
 from sharegroup.worker.running.route_runner import RouteRunner
-from sharegroup.worker.running.settling import Settling
-from tests.unit.worker.running.hand import in_hand, offsets
+from tests.unit.worker.running.hand import group_parts, in_hand, offsets
 
 
 class SteppedClock:
@@ -21,6 +18,9 @@ class SteppedClock:
 
     def now(self) -> float:
         return self.seconds
+
+    def wall_ms(self) -> int:
+        return round(self.seconds * 1000)
 
     async def sleep_until(self, when: float) -> None:
         await self.goes_on.wait()
@@ -34,8 +34,7 @@ def limited(clock: SteppedClock) -> RouteRunner:
 
     limit = RateLimit(records=1, seconds=1, burst=2)
     app.share_group("billing", topics="orders", handler=bill, batch=4, rate_limit=limit)
-    settling = SimpleNamespace(clock=clock, hungry=0)
-    return RouteRunner(app.route_list[0], cast("Settling", settling))
+    return RouteRunner(app.route_list[0], group_parts(clock))
 
 
 def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> None:
@@ -43,13 +42,13 @@ def test_a_batch_waits_for_the_turn_of_its_last_and_can_be_seen_meanwhile() -> N
         clock = SteppedClock()
         runner = limited(clock)
         some = [in_hand(n) for n in range(4)]
-        turn = asyncio.ensure_future(runner.turn_of(some))
+        turn = asyncio.ensure_future(runner.queue.wait_rate(some))
         await asyncio.sleep(0)
-        assert offsets(runner.all_waiting()) == [0, 1, 2, 3]
+        assert offsets(runner.queue) == [0, 1, 2, 3]
         some[1].is_done = True  # Lost meanwhile.
         clock.goes_on.set()
         assert offsets(await turn) == [0, 2, 3]
-        assert (clock.seconds, runner.waiting) == (2.0, 0)
+        assert (clock.seconds, runner.queue.waiting) == (2.0, 0)
 
     asyncio.run(test())
 
@@ -58,15 +57,15 @@ def test_what_may_not_run_any_more_is_ready_again_and_gives_its_turn_back() -> N
     async def test() -> None:
         clock = SteppedClock()
         runner = limited(clock)
-        turn = asyncio.ensure_future(runner.turn_of([in_hand(n) for n in range(4)]))
+        turn = asyncio.ensure_future(runner.queue.wait_rate([in_hand(n) for n in range(4)]))
         await asyncio.sleep(0)
         runner.stop_beginning()
         clock.goes_on.set()
         assert await turn == []
-        assert offsets(runner.ready) == [0, 1, 2, 3]
+        assert offsets(runner.queue.ready) == [0, 1, 2, 3]
         runner.begin_again()
-        runner.ready.clear()
-        assert len(await runner.turn_of([in_hand(4), in_hand(5)])) == 2
+        runner.queue.ready.clear()
+        assert len(await runner.queue.wait_rate([in_hand(4), in_hand(5)])) == 2
         assert clock.seconds == 2.0
 
     asyncio.run(test())

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from sharegroup.testing import TestBroker
 from sharegroup.worker import App, DeadLetter, Record, Reject, Release, Retry, RetryAfter
 from sharegroup.worker.testing import NeverAtRest
 
-EXACT = Retry(attempts=4, first="1s", factor=3, longest="1h", jitter=0, never=(KeyError,))
+EXACT = Retry(
+    max_attempts=4,
+    initial_delay="1s",
+    multiplier=3,
+    max_delay="1h",
+    jitter=0,
+    dont_retry_on=(KeyError,),
+)
 
 
 @dataclass
@@ -466,22 +472,3 @@ async def test_test_that_is_over_hears_nothing_any_more() -> None:
     async with app.test():
         assert app.events.wants("record.started")
     assert not app.events.wants("record.started")
-
-
-def test_same_application_runs_on_the_broker_of_the_fixture(sharegroup_broker: TestBroker) -> None:
-    """What docs/worker.md shows beside `App.test`."""
-    billed: list[Order] = []
-    app = App("shop", bootstrap=sharegroup_broker.bootstrap)
-
-    @app.share_group("billing", topics="orders")
-    async def bill(order: Order) -> None:
-        billed.append(order)
-
-    async def send_and_wait() -> None:
-        async with app, asyncio.timeout(20):
-            await bill.send(Order(7))
-            while not billed:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(send_and_wait())
-    assert billed == [Order(7)]

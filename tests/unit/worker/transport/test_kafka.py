@@ -8,7 +8,7 @@ from typing import Any
 
 from sharegroup.client import ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from sharegroup.errors import KafkaError, UnsupportedVersion
-from sharegroup.worker.parts import GroupLimits
+from sharegroup.worker.parts import ShareGroupLimits
 from sharegroup.worker.transport.kafka import limits_of
 
 
@@ -35,7 +35,7 @@ class Admin:
         return SimpleNamespace(nodes=[SimpleNamespace(node_id=7)])
 
 
-def limits(admin: Admin) -> GroupLimits:
+def limits(admin: Admin) -> ShareGroupLimits:
     anything: Any = admin
     return asyncio.run(limits_of(anything, "billing"))
 
@@ -49,7 +49,7 @@ def test_the_groups_own_settings_hold() -> None:
         },
         {},
     )
-    assert limits(admin) == GroupLimits(deliveries=9, locks=300, renewal=False)
+    assert limits(admin) == ShareGroupLimits(deliveries=9, locks=300, renewal=False)
     assert admin.asked == [ConfigResource(ResourceType.GROUP, "billing")]
 
 
@@ -58,10 +58,10 @@ def test_what_a_group_can_not_set_is_the_brokers() -> None:
         {"share.record.lock.duration.ms": "30000"},
         {"group.share.delivery.count.limit": "7", "group.share.partition.max.record.locks": "100"},
     )
-    assert limits(admin) == GroupLimits(deliveries=7, locks=100, renewal=True)
+    assert limits(admin) == ShareGroupLimits(deliveries=7, locks=100, renewal=True)
     assert admin.asked[1] == ConfigResource(ResourceType.BROKER, "7")
 
 
 def test_what_nobody_says_is_kafkas_default() -> None:
     refused = UnsupportedVersion("group configs")
-    assert limits(Admin(refused, {})) == GroupLimits(deliveries=5, locks=2000, renewal=True)
+    assert limits(Admin(refused, {})) == ShareGroupLimits(deliveries=5, locks=2000, renewal=True)

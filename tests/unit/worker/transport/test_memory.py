@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from sharegroup.client import IllegalStateError
-from sharegroup.core.delivery import Limits
+from sharegroup.core.share_partition.delivery import SharePartitionLimits
 from sharegroup.errors import MessageTooLarge
 from sharegroup.worker.transport.memory_clock import START_WALL_MS, MemoryClock
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place, Standing
@@ -22,7 +22,7 @@ FIRST = Place("orders", 0, 0)
 class World:
     """One topic, one group, and as many members as a test asks for."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008
+    def __init__(self, limits: SharePartitionLimits = SharePartitionLimits()) -> None:  # noqa: B008
         self.clock = MemoryClock()
         self.log = MemoryLog(self.clock)
         self.group = MemoryGroup("billing", self.log, limits)
@@ -147,7 +147,7 @@ async def test_lock_is_kept_while_its_process_lives() -> None:
 
 @run
 async def test_lock_ends_in_a_group_that_does_not_renew() -> None:
-    world = World(Limits(lock_ms=30_000, renewal=False))
+    world = World(SharePartitionLimits(lock_ms=30_000, renewal=False))
     world.send(b"a")
     (delivery,) = await world.member("one").take(1, 0)
     taking = asyncio.create_task(world.member("two").take(1, 60))

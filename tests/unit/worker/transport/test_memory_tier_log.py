@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sharegroup.worker.ports import Written
-from sharegroup.worker.records.story import Origin
+from sharegroup.worker.ports import WrittenRecord
+from sharegroup.worker.records.story import RecordOrigin
 from sharegroup.worker.retrying.postponer import Postponer
 from sharegroup.worker.retrying.scheduler import Scheduler
 from sharegroup.worker.testing.rest import drained
@@ -27,7 +27,7 @@ class World:
         tier_log = MemoryTierLog("schedulers", self.log)
         return Scheduler("billing", self.clock, self.outbox, tier_log), tier_log
 
-    async def postpone(self, seconds: float) -> Written:
+    async def postpone(self, seconds: float) -> WrittenRecord:
         postponer = Postponer(self.outbox, self.clock, "billing")
         due_ms = self.clock.wall_ms() + round(seconds * 1000)
         return await postponer.send_later("orders", b"v", key=b"k", due_ms=due_ms)
@@ -92,7 +92,7 @@ def test_lineage_of_what_was_moved_names_the_topic_it_was_sent_to() -> None:
         assert written.topic == "billing.retry.due"
         (lying,) = world.log.records(written.topic)
         headers = dict(lying.headers)
-        origin = Origin("orders", -1, -1, START_WALL_MS)
+        origin = RecordOrigin("orders", -1, -1, START_WALL_MS)
         assert headers["__sharegroup.origin.topic"] == origin.topic.encode()
         assert headers["__sharegroup.origin.offset"] == b"-1"
 

@@ -20,11 +20,10 @@ from aiokafka.errors import (
     KafkaConnectionError,
 )
 
-from sharegroup.client.admin_types import CommittedOffset
-from sharegroup.client.config import ClientConfig
+from sharegroup.client.admin.types import CommittedOffset
+from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.errors import GroupAuthorizationFailed, KafkaError, NetworkException
 from sharegroup.worker.retrying.tier_log import Committed, OwnershipLost, TierPartition
-from sharegroup.worker.transport import tier_log_kafka
 from sharegroup.worker.transport.tier_log_kafka import KafkaTierLog
 
 ONE, OTHER = KafkaPartition("g.retry.5s", 0), KafkaPartition("g.retry.5s", 1)
@@ -122,16 +121,20 @@ Scene = Callable[[KafkaTierLog, Consumer, Owner, Admin], Awaitable[None]]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Scene], None]:
+def play() -> Callable[[Scene], None]:
     """Run a scene with a tier log that has joined."""
-    monkeypatch.setattr(tier_log_kafka, "AIOKafkaConsumer", Consumer)
     consumers.clear()
     refusals.clear()
 
     def run(scene: Scene) -> None:
         async def joined() -> None:
             owner, admin = Owner(), Admin()
-            tier_log = KafkaTierLog(ClientConfig(), admin, "g.scheduler")  # type: ignore[arg-type]
+            tier_log = KafkaTierLog(
+                ClientConfig(),
+                admin,  # type: ignore[arg-type]
+                "g.scheduler",
+                consumer_class=Consumer,
+            )
             await tier_log.start(["g.retry.5s"], owner)
             async with asyncio.timeout(5):
                 await scene(tier_log, consumers[-1], owner, admin)

@@ -1,0 +1,158 @@
+"""Decides which connections the broker keeps: limits for all connections and for each address.
+
+A connection beyond ``max.connections.per.ip`` is closed at once, as in Kafka.  When
+``max.connections`` are open, a new connection replaces an idle one.  The broker takes the address
+with the most connections, and closes its connection that has been without a request for longest.
+That connection must have been idle for `IDLE_EVICTION_MS`.  If there is no such connection, the
+new one is closed.  So a peer that leaves connections open cannot keep other clients out, and
+connections with requests are never closed for new ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from sharegroup.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
+
+IDLE_EVICTION_MS = 5_000
+"""A connection that has been without a request for so long may be closed for a new one."""
+
+REFUSALS_LOGGED_EVERY_MS = 1_000
+
+
+class Admitted(Protocol):
+    """A connection, as far as its admission is concerned."""
+
+    @property
+    def connection_id(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def peer(self) -> str:
+        """Address and port, for the log."""
+        ...
+
+    @property
+    def idle_since_ms(self) -> int | None:
+        """When the peer last sent something; None while it waits for an answer."""
+        ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class Admission:
+    """The admitted connections of one broker, counted in total and by address."""
+
+    __slots__ = (
+        "_by_host",
+        "_host_max",
+        "_logged_ms",
+        "_max",
+        "_overrides",
+        "_unlogged",
+        "count",
+        "evicted_count",
+        "refused_count",
+    )
+
+    def __init__(
+        self, connections_max: int, *, host_max: int, overrides: Mapping[str, int] | None = None
+    ) -> None:
+        self._max = connections_max
+        self._host_max = host_max
+        self._overrides = dict(overrides or {})
+        self._by_host: dict[str, dict[int, Admitted]] = {}
+        self._logged_ms = -REFUSALS_LOGGED_EVERY_MS
+        self._unlogged = 0
+        self.count = 0
+        """Connections that are admitted now."""
+        self.refused_count = 0
+        """Connections that were refused and closed at once."""
+        self.evicted_count = 0
+        """Idle connections that were closed for a new one."""
+
+    def admit(self, connection: Admitted, *, now_ms: int) -> bool:
+        """Admit the connection if the limits allow it; return False if they do not."""
+        host = connection.host
+        host_connections = len(self._by_host.get(host, ()))
+        host_max = self._overrides.get(host, self._host_max)
+        if host_connections >= host_max:
+            self._refused(connection.peer, f"max.connections.per.ip={host_max}", now_ms)
+            return False
+        if self.count >= self._max and not self._evict(now_ms):
+            self._refused(connection.peer, f"max.connections={self._max}", now_ms)
+            return False
+        self._by_host.setdefault(host, {})[connection.connection_id] = connection
+        self.count += 1
+        return True
+
+    def leave(self, connection: Admitted) -> None:
+        """Remove a closed connection; does nothing if it was not admitted."""
+        host_connections = self._by_host.get(connection.host, {})
+        if host_connections.pop(connection.connection_id, None) is None:
+            return
+        self.count -= 1
+        if not host_connections:
+            del self._by_host[connection.host]
+
+    def _evict(self, now_ms: int) -> bool:
+        """Close the longest idle connection of the address with the most connections.
+
+        Returns False if no connection has been idle for long enough.
+        """
+        if not self._by_host:
+            return False
+        connections = max(self._by_host.values(), key=len)
+        idlest = _idlest(connections.values())
+        if idlest is None or now_ms - (idlest.idle_since_ms or 0) < IDLE_EVICTION_MS:
+            return False
+        self.evicted_count += 1
+        self.leave(idlest)
+        idlest.close("idle while another connection needs its place")
+        return True
+
+    def _refused(self, peer: str, reason: str, now_ms: int) -> None:
+        """Count a refused connection, and log at most one line per `REFUSALS_LOGGED_EVERY_MS`."""
+        self.refused_count += 1
+        self._unlogged += 1
+        if now_ms - self._logged_ms >= REFUSALS_LOGGED_EVERY_MS:
+            log.warning(
+                "event=connection_refused peer=%s reason=%s count=%d", peer, reason, self._unlogged
+            )
+            self._logged_ms, self._unlogged = now_ms, 0
+
+
+def _idlest(connections: Iterable[Admitted]) -> Admitted | None:
+    """Return the connection that has been idle for longest; None if none is idle."""
+    idlest, since_ms = None, 0
+    for connection in connections:
+        idle_since_ms = connection.idle_since_ms
+        if idle_since_ms is not None and (idlest is None or idle_since_ms < since_ms):
+            idlest, since_ms = connection, idle_since_ms
+    return idlest
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, int]:
+    """Parse ``max.connections.per.ip.overrides``: entries ``host:number``, to limits by address."""
+    limits: dict[str, int] = {}
+    for pair in pairs:
+        host, _, number = pair.rpartition(":")
+        if not host or not number.isdecimal():
+            raise InvalidConfig(
+                f"max.connections.per.ip.overrides must have entries host:number, not {pair!r}"
+            )
+        try:
+            addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise InvalidConfig(
+                f"max.connections.per.ip.overrides: {host!r} has no address: {error}"
+            ) from error
+        limits.update((str(address[0]), int(number)) for *_, address in addresses)
+    return limits

@@ -1,0 +1,183 @@
+"""Applies configuration changes: validates them, writes them to the catalog, then activates them.
+
+The settings of a topic, a group or the broker may be changed by another request before this one is
+written.  So the changes are given as a function: it is called with the settings as they are when
+the change is written, and returns the changes to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from sharegroup.broker.cluster.catalog import Event, settings_bytes
+from sharegroup.broker.configuration.live_config import check_dynamic
+from sharegroup.broker.configuration.setting_changes import (
+    SettingChange,
+    changed_broker,
+    changed_group,
+    changed_topic,
+)
+from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC, check_is_this_broker
+from sharegroup.broker.parts import Parts
+from sharegroup.core.share_group.sizes import check_new_group
+from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation
+from sharegroup.ids import GroupId, TopicName
+from sharegroup.steps import counted
+
+log = logging.getLogger(__name__)
+
+ChangesOf = Callable[[Mapping[str, str]], tuple[SettingChange, ...]]
+
+
+class Resource(Protocol):
+    """The resource that an element of either alter request names."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
+
+
+async def alter_each(
+    parts: Parts,
+    resources: Sequence[R],
+    changes_of: Callable[[R, Mapping[str, str]], tuple[SettingChange, ...]],
+    respond: Callable[[R, KafkaError | None], T],
+    *,
+    validate_only: bool,
+) -> tuple[T, ...]:
+    """Change the settings of each resource on its own; return one response for each resource.
+
+    A response has the error if its resource failed.  A resource that is named twice is refused,
+    because it is unclear which settings were meant.
+    """
+    named = ((resource.resource_type, resource.resource_name) for resource in resources)
+    counts = await parts.slices.finish(counted(named))
+    responses: list[T] = []
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        await parts.slices.turn()
+        try:
+            if counts[kind, name] > 1:
+                raise InvalidRequest(
+                    f"{name!r}, a resource of type {kind}, is named {counts[kind, name]} times in "
+                    "one request; expected once"
+                )
+            await _alter(
+                parts, kind, name, partial(changes_of, resource), validate_only=validate_only
+            )
+        except KafkaError as error:
+            responses.append(respond(resource, error))
+        else:
+            responses.append(respond(resource, None))
+    return tuple(responses)
+
+
+async def _alter(
+    parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
+) -> None:
+    """Change the settings of one resource; they are in effect when this returns."""
+    if resource_type == TOPIC:
+        event, in_effect = _of_topic(parts, TopicName(name), changes_of)
+    elif resource_type == GROUP:
+        event, in_effect = _of_group(parts, GroupId(name), changes_of)
+    elif resource_type == BROKER:
+        event, in_effect = _of_broker(parts, name, changes_of)
+    else:
+        raise InvalidRequest(f"configurations of type {resource_type} are not served")
+    if validate_only:
+        event()
+    else:
+        await parts.topics.alter(event)
+        in_effect()
+
+
+Steps = tuple[Callable[[], Event], Callable[[], None]]
+"""Two functions: the first makes the catalog event when it is written, the second activates it."""
+
+
+def _of_topic(parts: Parts, name: TopicName, changes_of: ChangesOf) -> Steps:
+    """Return the steps that change the settings of a topic."""
+
+    def event() -> Event:
+        topic = parts.topics.catalog.topic(name)
+        if topic.is_internal:
+            raise InvalidTopic(f"{name!r} is internal: its settings cannot be changed")
+        outcome = changed_topic(parts.config, topic.settings, changes_of(topic.settings))
+        return {"event": "topic_settings", "name": name, "settings": outcome}
+
+    def in_effect() -> None:
+        topic = parts.topics.catalog.find(name)
+        if topic is not None:
+            parts.topics.apply_settings(topic)
+            log.info("event=topic_settings topic=%s settings=%s", name, topic.settings)
+
+    return event, in_effect
+
+
+def _of_group(parts: Parts, group_id: GroupId, changes_of: ChangesOf) -> Steps:
+    """Return the steps that change the settings of a group."""
+    if not group_id:
+        raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
+
+    def event() -> Event:
+        own_settings = parts.topics.catalog.group_settings(group_id)
+        outcome = changed_group(parts.config, own_settings, changes_of(own_settings))
+        _check_room(parts, group_id, own_settings, outcome)
+        return {"event": "group_settings", "group": group_id, "settings": outcome}
+
+    def in_effect() -> None:
+        parts.share_group_coordinator.settings_changed(group_id)
+        parts.share_partitions.settings_changed(group_id)
+        own_settings = parts.topics.catalog.group_settings(group_id)
+        log.info("event=group_settings group=%r settings=%s", group_id, own_settings)
+
+    return event, in_effect
+
+
+def _check_room(
+    parts: Parts, group_id: GroupId, before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    """Refuse settings beyond the limit for all groups, and a group that may not be created."""
+    if not before:
+        check_new_group(group_id)
+    growth_bytes = settings_bytes(group_id, after) - settings_bytes(group_id, before)
+    total = parts.topics.catalog.group_settings_bytes + growth_bytes
+    bytes_max = parts.config.server.group_settings_bytes_max
+    if growth_bytes > 0 and total > bytes_max:
+        raise PolicyViolation(
+            f"group {group_id!r}: the settings of all groups would take {total} bytes, at most "
+            f"{bytes_max} are allowed; delete the settings of groups that no longer exist"
+        )
+
+
+def _of_broker(parts: Parts, name: str, changes_of: ChangesOf) -> Steps:
+    """Return the steps for this broker's settings; for the cluster's if ``name`` is empty."""
+    check_is_this_broker(name, node_id=parts.node.node_id)
+    catalog, default = parts.topics.catalog, not name
+
+    def event() -> Event:
+        own_settings, defaults = parts.config.tenable(*catalog.broker_settings())
+        before = defaults if default else own_settings
+        changes = changes_of(before)
+        check_dynamic(change.name for change in changes)
+        outcome = changed_broker(parts.config, before, changes)
+        parts.config.check(*((own_settings, outcome) if default else (outcome, defaults)))
+        return {"event": "broker_settings", "settings": outcome, "default": default}
+
+    def in_effect() -> None:
+        parts.config.apply(*parts.config.tenable(*catalog.broker_settings()))
+        parts.group_settings.all_changed()
+        parts.share_partitions.settings_changed(None)
+        for topic in catalog.topics():
+            parts.topics.apply_settings(topic)
+        log.info("event=broker_settings own=%s of_all=%s", *catalog.broker_settings())
+
+    return event, in_effect

@@ -1,0 +1,371 @@
+"""Every limit of the broker: what it bounds, what a peer gets at the limit, and its metric.
+
+``docs/limits.md`` is made from this table.  To add a limit:
+
+1. Declare its configuration key in one of the ``*_config.py`` modules beside this one, with its
+   default and range.  A limit without a key is a module constant with a docstring.
+2. Add a row to the tuple of its subject: below, or in `state_limits` for the state of sessions,
+   groups and topics.  ``setting`` is the key, or ``module:CONSTANT``
+   with the module's path below ``sharegroup`` (``broker.dispatch:ELEMENTS_MAX``).  The default is
+   read from the key or the constant; do not repeat it here.
+3. Set ``memory_each`` to the bytes that one unit costs if the limit is a memory budget of the
+   whole broker.  The sum over all budgets must stay within 512 MB (`MEMORY_BYTES_MAX`).
+4. ``metric`` names a family of ``broker/metrics/families.py``, or is empty if there is none.
+5. Run ``python -m tests.docs.write_docs``.
+
+``tests/unit/broker/test_limits.py`` fails if a key whose name contains ``max`` or ``limit`` has
+no row here and no entry in `NO_LIMITS`, if a setting or metric does not exist, or if the memory
+budgets add up to more than 512 MB.
+"""
+
+from __future__ import annotations
+
+from sharegroup.broker.configuration.limit import Limit
+from sharegroup.broker.configuration.state_limits import GROUPS, SESSIONS, TOPICS
+
+MEMORY_BYTES_MAX = 512_000_000
+"""The sum of the defaults of all memory budgets; resident memory stays below idle plus this."""
+
+CONNECTIONS: tuple[Limit, ...] = (
+    Limit(
+        setting="max.connections",
+        unit="connections",
+        bounds="connections at a time",
+        answer="the connection takes the place of an idle one, or is closed at once",
+        metric="sharegroup_connections_refused_total",
+    ),
+    Limit(
+        setting="max.connections.per.ip",
+        unit="connections",
+        bounds="connections of one address at a time",
+        answer="the connection is closed at once",
+        metric="sharegroup_connections_refused_total",
+    ),
+    Limit(
+        setting="broker.admission:IDLE_EVICTION_MS",
+        unit="ms",
+        bounds="time without a request until a new connection may take the place",
+        answer="the connection is closed if there is no other place",
+        metric="sharegroup_connections_evicted_total",
+    ),
+    Limit(
+        setting="connections.max.idle.ms",
+        unit="ms",
+        bounds="time without a request",
+        answer="the connection is closed",
+    ),
+    Limit(
+        setting="sharegroup.frame.progress.timeout.ms",
+        unit="ms",
+        bounds="time until a request is complete or an answer is taken",
+        answer="the connection is closed",
+    ),
+    Limit(
+        setting="broker.metrics.endpoint:CONNECTIONS_MAX",
+        unit="connections",
+        bounds="connections of the metrics endpoint",
+        answer="the oldest connection without a whole request is closed, else the new one",
+    ),
+    Limit(
+        setting="broker.metrics.endpoint:REQUEST_SECONDS_MAX",
+        unit="s",
+        bounds="time until an HTTP request is complete",
+        answer="the connection is closed",
+    ),
+    Limit(
+        setting="broker.metrics.endpoint:STALL_SECONDS_MAX",
+        unit="s",
+        bounds="time for which nothing of a metrics answer is taken",
+        answer="the connection is closed",
+    ),
+    Limit(
+        setting="broker.metrics.endpoint:REQUEST_BYTES_MAX",
+        unit="bytes",
+        bounds="the head of an HTTP request",
+        answer="the connection is closed",
+    ),
+)
+
+REQUESTS: tuple[Limit, ...] = (
+    Limit(
+        setting="socket.request.max.bytes",
+        unit="bytes",
+        bounds="one request",
+        answer="the connection is closed",
+        metric="sharegroup_bad_requests_total",
+    ),
+    Limit(
+        setting="queued.max.request.bytes",
+        unit="bytes",
+        bounds="requests being received, or waiting for their answers, of all connections",
+        answer="the connection is not read; connections without progress are closed",
+        metric="sharegroup_budget_used_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="sharegroup.answers.max.bytes",
+        unit="bytes",
+        bounds="answers that are not sent yet, of all connections",
+        answer="fetches wait and lock nothing; connections that take nothing are closed",
+        metric="sharegroup_budget_used_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="sharegroup.connection.answer.max.bytes",
+        unit="bytes",
+        bounds="answers of one connection that are not sent yet",
+        answer="further requests of the connection wait",
+    ),
+    Limit(
+        setting="sharegroup.connection.requests.max",
+        unit="requests",
+        bounds="requests of one connection without an answer",
+        answer="the connection is not read until answers are taken",
+    ),
+    Limit(
+        setting="broker.dispatch:ELEMENTS_MAX",
+        unit="elements",
+        bounds="array elements of one request",
+        answer="the connection is closed",
+        metric="sharegroup_bad_requests_total",
+    ),
+    Limit(
+        setting="broker.slices:SLICE_MS",
+        unit="ms",
+        bounds="work for long requests in one turn of the event loop",
+        answer="the request is answered later",
+    ),
+    Limit(
+        setting="broker.slices:RESTS",
+        unit="slices",
+        bounds="the rest of long requests after a slice, while requests of others are answered",
+        answer="the request is answered later",
+    ),
+    Limit(
+        setting="broker.groups.state_preparations:AT_ONCE",
+        unit="share partitions",
+        bounds="share partitions that one heartbeat initializes without a pause",
+        answer="the heartbeat is answered later",
+    ),
+    Limit(
+        setting="broker.slices:WORKING_MAX",
+        unit="requests",
+        bounds="long requests that are worked on at a time",
+        answer="the request is answered later",
+    ),
+    Limit(
+        setting="errors:TEXT_BYTES_MAX",
+        unit="bytes",
+        bounds="the text of an error",
+        answer="the text is cut",
+    ),
+    Limit(
+        setting="fetch.max.bytes",
+        unit="bytes",
+        bounds="records of one fetch answer",
+        answer="the answer has fewer records",
+    ),
+    Limit(
+        setting="broker.waiting:WAIT_MS_MAX",
+        unit="ms",
+        bounds="time for which a share fetch waits",
+        answer="the answer comes then",
+    ),
+    Limit(
+        setting="broker.handlers.describe_configs:RESOURCES_MAX",
+        unit="resources",
+        bounds="resources of one DescribeConfigs request",
+        answer="INVALID_REQUEST",
+    ),
+)
+
+RECORDS: tuple[Limit, ...] = (
+    Limit(
+        setting="message.max.bytes",
+        unit="bytes",
+        bounds="one record batch",
+        answer="MESSAGE_TOO_LARGE",
+    ),
+    Limit(
+        setting="wire.batches:RECORDS_PER_COMPRESSED_BYTE_MAX",
+        unit="records per byte",
+        bounds="records that a compressed batch claims for each byte of its body",
+        answer="INVALID_RECORD",
+    ),
+    Limit(
+        setting="wire.batches:RECORDS_MAX",
+        unit="records",
+        bounds="records that a compressed batch claims",
+        answer="INVALID_RECORD",
+    ),
+    Limit(
+        setting="sharegroup.decompressed.max.bytes",
+        unit="bytes",
+        bounds="records that are decompressed at a time, and that one ListOffsets request decodes",
+        answer="the batch counts as unreadable; ListOffsets: REQUEST_TIMED_OUT for the rest",
+        metric="sharegroup_record_jobs_total",
+        memory_each=1,
+    ),
+    Limit(
+        setting="broker.share.batch_checks:LARGE_BATCH_RECORDS",
+        unit="records",
+        bounds="records of a batch that share groups are handed before the broker has read it",
+        answer="if the batch cannot be read, its offsets are archived at once",
+        metric="sharegroup_unreadable_batches_total",
+    ),
+    Limit(
+        setting="broker.share.batch_checks:THIN_BATCH_RECORDS",
+        unit="records",
+        bounds="the same for a batch with fewer bytes than records",
+        answer="if the batch cannot be read, its offsets are archived at once",
+        metric="sharegroup_unreadable_batches_total",
+    ),
+    Limit(
+        setting="storage.log.compaction:BATCH_RECORDS_MAX",
+        unit="records",
+        bounds="records of a batch that compaction decodes",
+        answer="the batch stays as it is",
+    ),
+    Limit(
+        setting="broker.share.dead_letter_records:ORIGINAL_RECORDS_MAX",
+        unit="records",
+        bounds="records of a batch of which one is copied to a dead-letter queue",
+        answer="the dead letter has no copy of its record",
+    ),
+    Limit(
+        setting="broker.share.dead_letter_records:ORIGINAL_HEADERS_MAX",
+        unit="headers",
+        bounds="headers of a record that is copied to a dead-letter queue",
+        answer="the dead letter has no copy of its record",
+    ),
+    Limit(
+        setting="broker.key_checks:WAITING_BYTES_MAX",
+        unit="bytes",
+        bounds="large batches for compacted topics that wait until their keys are checked",
+        answer="REQUEST_TIMED_OUT",
+        metric="sharegroup_record_jobs_waiting",
+        memory_each=1,
+    ),
+    Limit(
+        setting="log.message.timestamp.before.max.ms",
+        unit="ms",
+        bounds="the time by which a record's timestamp lies before the broker's",
+        answer="INVALID_TIMESTAMP",
+    ),
+    Limit(
+        setting="log.message.timestamp.after.max.ms",
+        unit="ms",
+        bounds="the time by which a record's timestamp lies after the broker's",
+        answer="INVALID_TIMESTAMP",
+    ),
+    Limit(
+        setting="wire.compression:GZIP_MEMBERS_MAX",
+        unit="members",
+        bounds="members of the gzip stream of one batch",
+        answer="the batch counts as damaged",
+    ),
+    Limit(
+        setting="wire.compression:ZSTD_WINDOW_BYTES_MAX",
+        unit="bytes",
+        bounds="the window of a zstd frame",
+        answer="CORRUPT_MESSAGE",
+    ),
+)
+
+FILES: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.set.aside.max.bytes",
+        unit="bytes",
+        bounds="bytes on disk that recovery set aside before it cut a log",
+        answer="nothing: what was set aside first is removed, with a warning",
+    ),
+    Limit(
+        setting="storage.disk.stored_file:OPEN_FILES_MAX",
+        unit="files",
+        bounds="open files of all logs that have no write waiting for a sync",
+        answer="nothing: the file used least recently is closed",
+        metric="sharegroup_open_files",
+    ),
+    Limit(
+        setting="storage.disk.stored_file:OPEN_FILES_CEILING",
+        unit="files",
+        bounds="open files of all logs, at most an eighth of the process's descriptors",
+        answer="nothing: files are synced and closed",
+        metric="sharegroup_open_files_max",
+    ),
+    Limit(
+        setting="broker.descriptors:DESCRIPTORS_RESERVE",
+        unit="descriptors",
+        bounds="descriptors that neither connections nor logs use",
+        answer="nothing",
+        metric="process_open_fds",
+    ),
+    Limit(
+        setting="storage.disk.files:SPARE_DESCRIPTORS",
+        unit="descriptors",
+        bounds="descriptors that storage keeps for the moment when the process has none left",
+        answer="nothing",
+        metric="sharegroup_descriptor_shortages_total",
+    ),
+)
+
+METRICS: tuple[Limit, ...] = (
+    Limit(
+        setting="broker.metrics.values:SHARE_PARTITIONS_MAX",
+        unit="share partitions",
+        bounds="share partitions with series of their own",
+        answer="nothing: sums still include the others",
+        metric="sharegroup_metrics_left_out",
+    ),
+    Limit(
+        setting="broker.metrics.values:GROUPS_MAX",
+        unit="groups",
+        bounds="groups with series of their own",
+        answer="nothing: sums still include the others",
+        metric="sharegroup_metrics_left_out",
+    ),
+    Limit(
+        setting="broker.share.dead_letters:GROUPS_COUNTED_MAX",
+        unit="groups",
+        bounds="groups whose dead letters are counted, also after their deletion",
+        answer="nothing: the oldest count begins anew",
+    ),
+    Limit(
+        setting="broker.metrics.values:TOPICS_MAX",
+        unit="topics",
+        bounds="topics with series of their own",
+        answer="nothing: sums still include the others",
+        metric="sharegroup_metrics_left_out",
+    ),
+)
+
+SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
+    ("Connections", CONNECTIONS),
+    ("Requests and answers", REQUESTS),
+    ("Records", RECORDS),
+    ("Sessions", SESSIONS),
+    ("Groups", GROUPS),
+    ("Topics and settings", TOPICS),
+    ("Files", FILES),
+    ("Metrics", METRICS),
+)
+
+LIMITS: tuple[Limit, ...] = tuple(limit for _, limits in SUBJECTS for limit in limits)
+
+_RANGE = "bounds what administrators may set for one group"
+
+NO_LIMITS: dict[str, str] = {
+    "max.connections.per.ip.overrides": "`max.connections.per.ip` for some addresses",
+    "group.max.session.timeout.ms": _RANGE,
+    "group.share.delivery.count.limit": "decides when a record is archived",
+    "group.share.max.assignment.interval.ms": _RANGE,
+    "group.share.max.delivery.count.limit": _RANGE,
+    "group.share.max.heartbeat.interval.ms": _RANGE,
+    "group.share.max.partition.max.record.locks": _RANGE,
+    "group.share.max.record.lock.duration.ms": _RANGE,
+    "group.share.max.session.timeout.ms": _RANGE,
+    "group.share.min.delivery.count.limit": _RANGE,
+    "group.share.min.partition.max.record.locks": _RANGE,
+    "log.cleaner.max.compaction.lag.ms": "decides when a log is compacted",
+}
+"""Keys that are named like limits but bound nothing that a peer can grow, with the reason."""

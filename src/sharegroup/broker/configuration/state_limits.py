@@ -1,0 +1,233 @@
+"""The limits of the state that the broker keeps of sessions, groups, topics and settings."""
+
+from __future__ import annotations
+
+from sharegroup.broker.configuration.limit import Limit
+from sharegroup.core.log import producer_room
+from sharegroup.core.sessions import fetch_session, share_session
+
+SESSIONS: tuple[Limit, ...] = (
+    Limit(
+        setting="max.incremental.fetch.session.cache.slots",
+        unit="sessions",
+        bounds="fetch sessions at a time",
+        answer="an answer without a session (session id 0), unless another connection has more "
+        "than an equal share: one of its sessions is closed",
+        metric="kafka_server_fetch_sessions",
+    ),
+    Limit(
+        setting="sharegroup.fetch.session.partitions.max",
+        unit="partitions",
+        bounds="partitions of all fetch sessions",
+        answer="an answer without a session (session id 0); a session that grows: "
+        "FETCH_SESSION_ID_NOT_FOUND",
+        metric="kafka_server_fetch_session_partitions",
+        memory_each=fetch_session.PARTITION_BYTES,
+    ),
+    Limit(
+        setting="core.sessions.fetch_session:PARTITIONS_MAX",
+        unit="partitions",
+        bounds="partitions of one fetch session",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="group.share.max.share.sessions",
+        unit="sessions",
+        bounds="share sessions at a time",
+        answer="SHARE_SESSION_LIMIT_REACHED, unless another connection has more than an equal "
+        "share: one of its sessions is closed",
+        metric="kafka_server_share_sessions",
+    ),
+    Limit(
+        setting="sharegroup.share.session.partitions.max",
+        unit="partitions",
+        bounds="partitions of all share sessions",
+        answer="SHARE_SESSION_LIMIT_REACHED",
+        metric="kafka_server_share_session_partitions",
+        memory_each=share_session.PARTITION_BYTES,
+    ),
+    Limit(
+        setting="core.sessions.share_session:PARTITIONS_MAX",
+        unit="partitions",
+        bounds="partitions of one share session",
+        answer="INVALID_REQUEST",
+        metric="kafka_server_share_session_partitions",
+    ),
+)
+
+GROUPS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.share.groups.bytes.max",
+        unit="bytes",
+        bounds="ids, members and topic names of all share groups",
+        answer="GROUP_MAX_SIZE_REACHED",
+        metric="sharegroup_share_groups_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.share_group.sizes:GROUP_ROOM_BYTES",
+        unit="bytes",
+        bounds="the least size that counts for a share group in the total above",
+        answer="nothing: a group may grow to this size even if the total is full",
+    ),
+    Limit(
+        setting="core.share_group.sizes:GROUP_BYTES_MAX",
+        unit="bytes",
+        bounds="ids, members and topic names of one share group",
+        answer="GROUP_MAX_SIZE_REACHED",
+    ),
+    Limit(
+        setting="core.share_group.sizes:GROUP_ID_CHARACTERS_MAX",
+        unit="characters",
+        bounds="the id of a new group",
+        answer="INVALID_GROUP_ID",
+    ),
+    Limit(
+        setting="core.share_group.heartbeat:MEMBER_ID_CHARACTERS_MAX",
+        unit="characters",
+        bounds="the id of a member of a share group",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="sharegroup.share.member.topics.max",
+        unit="topics",
+        bounds="topics that one member of a share group subscribes to",
+        answer="INVALID_REQUEST",
+    ),
+    Limit(
+        setting="sharegroup.share.partitions.max",
+        unit="share partitions",
+        bounds="share partitions of all groups",
+        answer="GROUP_MAX_SIZE_REACHED",
+        metric="sharegroup_share_partitions_initialized",
+    ),
+    Limit(
+        setting="group.share.max.size",
+        unit="members",
+        bounds="members of one share group",
+        answer="GROUP_MAX_SIZE_REACHED",
+    ),
+    Limit(
+        setting="sharegroup.share.partition.runs.max",
+        unit="runs",
+        bounds="changes of delivery state of one share partition",
+        answer="no new records until some settle",
+        metric="sharegroup_share_partition_full",
+    ),
+    Limit(
+        setting="group.share.partition.max.record.locks",
+        unit="records",
+        bounds="locked records of one share partition",
+        answer="no new records until some settle",
+        metric="kafka_server_share_partition_in_flight_messages",
+    ),
+    Limit(
+        setting="group.max.size",
+        unit="members",
+        bounds="members of one consumer group",
+        answer="GROUP_MAX_SIZE_REACHED",
+    ),
+    Limit(
+        setting="core.consumer_group.members:ALL_BYTES_MAX",
+        unit="bytes",
+        bounds="members of all consumer groups, with their ids, metadata and assignments",
+        answer="POLICY_VIOLATION",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.consumer_group.members:GROUP_BYTES_MAX",
+        unit="bytes",
+        bounds="members of one consumer group, with their ids, metadata and assignments",
+        answer="MESSAGE_TOO_LARGE",
+    ),
+    Limit(
+        setting="core.consumer_group.member:LABEL_CHARACTERS_MAX",
+        unit="characters",
+        bounds="the instance id and the protocol type of a member of a consumer group",
+        answer="INVALID_REQUEST; of a longer client id the beginning is kept",
+    ),
+    Limit(
+        setting="core.consumer_group.consumer_groups:GROUPS_MAX",
+        unit="groups",
+        bounds="consumer groups",
+        answer="POLICY_VIOLATION",
+        metric="kafka_group_coordinator_groups",
+    ),
+    Limit(
+        setting="sharegroup.committed.offsets.bytes.max",
+        unit="bytes",
+        bounds="committed offsets of all consumer groups, with their metadata",
+        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit takes no more memory than before",
+        metric="sharegroup_committed_offsets_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="core.consumer_group.offsets:GROUP_PART",
+        unit="parts",
+        bounds="committed offsets of one consumer group: the limit of all groups, divided "
+        "by this number",
+        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit takes no more memory than before",
+    ),
+    Limit(
+        setting="core.consumer_group.consumer_groups:PENDING_MAX",
+        unit="members",
+        bounds="member ids of consumer groups that were issued and not yet used to join",
+        answer="nothing: the member joins at once, without a second request",
+    ),
+    Limit(
+        setting="offset.metadata.max.bytes",
+        unit="bytes",
+        bounds="the metadata of one committed offset",
+        answer="OFFSET_METADATA_TOO_LARGE",
+    ),
+)
+
+TOPICS: tuple[Limit, ...] = (
+    Limit(
+        setting="sharegroup.group.settings.bytes.max",
+        unit="bytes",
+        bounds="settings of all groups, existing or not",
+        answer="POLICY_VIOLATION",
+        metric="sharegroup_group_settings_bytes",
+        memory_each=1,
+    ),
+    Limit(
+        setting="broker.configuration.setting_changes:VALUE_CHARACTERS_MAX",
+        unit="characters",
+        bounds="one value of a setting",
+        answer="INVALID_CONFIG",
+    ),
+    Limit(
+        setting="broker.configuration.setting_changes:TOPIC_CHARACTERS_MAX",
+        unit="characters",
+        bounds="all values of the settings of one topic",
+        answer="INVALID_CONFIG",
+    ),
+    Limit(
+        setting="sharegroup.producers.max",
+        unit="producers",
+        bounds="idempotent producers of all partitions, counted once for each partition",
+        answer="nothing: those that were silent for longest are forgotten",
+        metric="sharegroup_producers",
+        memory_each=producer_room.PRODUCER_BYTES,
+    ),
+    Limit(
+        setting="sharegroup.partitions.max",
+        unit="partitions",
+        bounds="partitions of all topics",
+        answer="POLICY_VIOLATION",
+    ),
+    Limit(
+        setting="broker.handlers.metadata:AUTO_CREATE_PART",
+        unit="parts",
+        bounds="partitions of all topics for automatic creation: `sharegroup.partitions.max` "
+        "divided by this number",
+        answer="POLICY_VIOLATION; CreateTopics still creates topics",
+    ),
+    Limit(
+        setting="broker.handlers.metadata:AUTO_CREATED_MAX",
+        unit="topics",
+        bounds="topics that one Metadata request creates automatically",
+        answer="UNKNOWN_TOPIC_OR_PARTITION; the next request creates the next ones",
+    ),
+)

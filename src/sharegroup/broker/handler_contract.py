@@ -1,0 +1,122 @@
+"""The contract between dispatch and handlers: what a handler gets and what it may return.
+
+A handler is the module that serves one API, as an `ApiHandler` names its functions:
+
+    ``handle(parts, context, request)``        answers a request
+    ``refuse(request, error)``                 returns the response if the request failed as a whole
+    ``handle_wide(parts, context, request)``   optional: replaces ``handle`` for large requests
+
+``handle`` decides at once, in the order in which the requests came (ADR 0006), and returns
+
+    the response       the reply is sent now
+    `Later`            the reply is sent when the awaitable in it has the response
+    `Steps`            long work that only reads; its steps may be begun twice
+
+Topics, groups and members may be created and deleted between two steps.  ``handle_wide`` is for
+large requests that change state.  Its steps run only once and may change state, and they return
+the response or a `Later`.  The next requests of the connection wait until the steps end.
+
+A response belongs to the newest version of its API, except in a handler that `is_native`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from sharegroup.broker.answer_budget import AnswerRoom
+from sharegroup.broker.parts import Parts
+from sharegroup.errors import KafkaError
+from sharegroup.steps import Steps
+from sharegroup.wire.convert import downgrade, upgrade
+from sharegroup.wire.encoder import Chunk
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class CloseConnection(Exception):
+    """The peer sent a frame that cannot be answered; the text says why."""
+
+
+class RequestContext(NamedTuple):
+    """The facts about a request that its message does not contain."""
+
+    connection_id: int
+    peer_host: str
+    client_id: str
+    api_version: int
+    correlation_id: int
+    answers: AnswerRoom
+    """The account that says how large the answer may be, for handlers that read records."""
+    request_number: int
+    """The number of the request in ``answers``."""
+
+
+class Encoded(NamedTuple):
+    """A response that its handler has encoded itself, as hot paths do."""
+
+    chunks: list[Chunk]
+
+
+class Wide(NamedTuple, Generic[T]):
+    """A response with thousands of elements from a hot path's handler; it is encoded in steps."""
+
+    response: T
+
+
+NO_REPLY = Encoded([])
+"""The response to a request that asked for none (Produce with acks=0)."""
+
+
+class Later(Generic[T_co]):
+    """A response that has to be awaited; later requests are decided meanwhile."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: Awaitable[T_co]) -> None:
+        self.response = response
+
+
+ReadyResponse: TypeAlias = T | Encoded | Wide[T]
+"""A response, in one of the forms that dispatch can send."""
+
+HandlerResult: TypeAlias = ReadyResponse[T] | Later[ReadyResponse[T]] | Steps[T]
+"""What ``handle`` may return."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiHandler(Generic[Request, Response]):
+    """The functions that serve one API, for its types of requests and responses."""
+
+    handle: Callable[[Parts, RequestContext, Request], HandlerResult[Response]]
+    refuse: Callable[[Request, KafkaError], Response | Steps[Response]]
+    handle_wide: (
+        Callable[
+            [Parts, RequestContext, Request],
+            Steps[ReadyResponse[Response] | Later[ReadyResponse[Response]]],
+        ]
+        | None
+    ) = None
+    is_native: bool = False
+    """Whether it takes the request, and returns the response, in the client's version."""
+    from_older: Callable[[Any, type[Request]], Request] = upgrade
+    """Converts a request from an older version; an API with renamed fields has its own."""
+    to_older: Callable[[Response, type[Any]], Any] = downgrade
+    """Converts a response to an older version."""
+
+
+AnyHandler = ApiHandler[Any, Any]
+
+HandlerOf = Callable[[int], AnyHandler]
+"""Returns the handler of an API key (`handler_table.handler_of`)."""
+
+
+def error_code(error: KafkaError) -> ErrorCode:
+    """Return the error code of this error on the wire."""
+    return ErrorCode(error.code)

@@ -1,0 +1,475 @@
+"""The table of handlers: for each API key the functions that serve it, with their types.
+
+Each entry names the types of its API's requests and responses, and type checkers compare them with
+the functions of its module.  An entry's module is imported when its API is first used.  All modules
+together take 140 ms to import, a third of the time that a broker takes to start.  So the imports
+stand in the functions: there the import linter sees them, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sharegroup.broker.handler_contract import AnyHandler, ApiHandler
+
+if TYPE_CHECKING:
+    # The classes of messages are what makes the handlers slow to import.
+    from kio.schema.alter_configs.v2 import AlterConfigsRequest, AlterConfigsResponse
+    from kio.schema.alter_share_group_offsets.v0 import (
+        AlterShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsResponse,
+    )
+    from kio.schema.api_versions.v4 import ApiVersionsRequest, ApiVersionsResponse
+    from kio.schema.consumer_group_heartbeat.v1 import (
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+    )
+    from kio.schema.create_partitions.v3 import CreatePartitionsRequest, CreatePartitionsResponse
+    from kio.schema.create_topics.v7 import CreateTopicsRequest, CreateTopicsResponse
+    from kio.schema.delete_groups.v2 import DeleteGroupsRequest, DeleteGroupsResponse
+    from kio.schema.delete_records.v2 import DeleteRecordsRequest, DeleteRecordsResponse
+    from kio.schema.delete_share_group_offsets.v0 import (
+        DeleteShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsResponse,
+    )
+    from kio.schema.delete_share_group_state.v0 import (
+        DeleteShareGroupStateRequest,
+        DeleteShareGroupStateResponse,
+    )
+    from kio.schema.delete_topics.v6 import DeleteTopicsRequest, DeleteTopicsResponse
+    from kio.schema.describe_cluster.v2 import DescribeClusterRequest, DescribeClusterResponse
+    from kio.schema.describe_configs.v4 import DescribeConfigsRequest, DescribeConfigsResponse
+    from kio.schema.describe_groups.v6 import DescribeGroupsRequest, DescribeGroupsResponse
+    from kio.schema.describe_log_dirs.v5 import DescribeLogDirsRequest, DescribeLogDirsResponse
+    from kio.schema.describe_share_group_offsets.v1 import (
+        DescribeShareGroupOffsetsRequest,
+        DescribeShareGroupOffsetsResponse,
+    )
+    from kio.schema.find_coordinator.v6 import FindCoordinatorRequest, FindCoordinatorResponse
+    from kio.schema.heartbeat.v4 import HeartbeatRequest, HeartbeatResponse
+    from kio.schema.incremental_alter_configs.v1 import (
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+    from kio.schema.init_producer_id.v6 import InitProducerIdRequest, InitProducerIdResponse
+    from kio.schema.initialize_share_group_state.v0 import (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateResponse,
+    )
+    from kio.schema.join_group.v9 import JoinGroupRequest, JoinGroupResponse
+    from kio.schema.leave_group.v5 import LeaveGroupRequest, LeaveGroupResponse
+    from kio.schema.list_config_resources.v1 import (
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+    )
+    from kio.schema.list_groups.v5 import ListGroupsRequest, ListGroupsResponse
+    from kio.schema.list_offsets.v11 import ListOffsetsRequest, ListOffsetsResponse
+    from kio.schema.metadata.v13 import MetadataRequest, MetadataResponse
+    from kio.schema.offset_delete.v0 import OffsetDeleteRequest, OffsetDeleteResponse
+    from kio.schema.read_share_group_state.v0 import (
+        ReadShareGroupStateRequest,
+        ReadShareGroupStateResponse,
+    )
+    from kio.schema.read_share_group_state_summary.v1 import (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryResponse,
+    )
+    from kio.schema.share_acknowledge.v2 import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+    from kio.schema.share_group_describe.v1 import (
+        ShareGroupDescribeRequest,
+        ShareGroupDescribeResponse,
+    )
+    from kio.schema.share_group_heartbeat.v1 import (
+        ShareGroupHeartbeatRequest,
+        ShareGroupHeartbeatResponse,
+    )
+    from kio.schema.sync_group.v5 import SyncGroupRequest, SyncGroupResponse
+    from kio.schema.write_share_group_state.v1 import (
+        WriteShareGroupStateRequest,
+        WriteShareGroupStateResponse,
+    )
+
+    from sharegroup.broker.message_versions import (
+        FetchRequest,
+        FetchResponse,
+        OffsetCommitRequest,
+        OffsetCommitResponse,
+        OffsetFetchRequest,
+        OffsetFetchResponse,
+        ProduceRequest,
+        ProduceResponse,
+        ShareFetchRequest,
+        ShareFetchResponse,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
+
+
+@cache
+def handler_of(api_key: int) -> AnyHandler:
+    """Return the handler of an API, and import its module at the first call."""
+    return HANDLERS[api_key]()
+
+
+def _produce() -> ApiHandler[ProduceRequest, ProduceResponse]:
+    from sharegroup.broker.handlers import produce
+
+    return ApiHandler(
+        produce.handle, produce.refuse, handle_wide=produce.handle_wide, is_native=True
+    )
+
+
+def _fetch() -> ApiHandler[FetchRequest, FetchResponse]:
+    from sharegroup.broker.handlers import fetch
+
+    return ApiHandler(fetch.handle, fetch.refuse, handle_wide=fetch.handle_wide, is_native=True)
+
+
+def _list_offsets() -> ApiHandler[ListOffsetsRequest, ListOffsetsResponse]:
+    from sharegroup.broker.handlers import list_offsets
+
+    return ApiHandler(list_offsets.handle, list_offsets.refuse)
+
+
+def _metadata() -> ApiHandler[MetadataRequest, MetadataResponse]:
+    from sharegroup.broker.handlers import metadata
+
+    return ApiHandler(metadata.handle, metadata.refuse)
+
+
+def _offset_commit() -> ApiHandler[OffsetCommitRequest, OffsetCommitResponse]:
+    from sharegroup.broker.handlers import offset_commit
+
+    return ApiHandler(
+        offset_commit.handle,
+        offset_commit.refuse,
+        handle_wide=offset_commit.handle_wide,
+        is_native=True,
+    )
+
+
+def _offset_fetch() -> ApiHandler[OffsetFetchRequest, OffsetFetchResponse]:
+    from sharegroup.broker.handlers import offset_fetch
+
+    return ApiHandler(
+        offset_fetch.handle, offset_fetch.refuse, is_native=True, to_older=offset_fetch.to_older
+    )
+
+
+def _find_coordinator() -> ApiHandler[FindCoordinatorRequest, FindCoordinatorResponse]:
+    from sharegroup.broker.handlers import find_coordinator
+
+    return ApiHandler(
+        find_coordinator.handle,
+        find_coordinator.refuse,
+        from_older=find_coordinator.from_older,
+        to_older=find_coordinator.to_older,
+    )
+
+
+def _join_group() -> ApiHandler[JoinGroupRequest, JoinGroupResponse]:
+    from sharegroup.broker.handlers import join_group
+
+    return ApiHandler(join_group.handle, join_group.refuse)
+
+
+def _heartbeat() -> ApiHandler[HeartbeatRequest, HeartbeatResponse]:
+    from sharegroup.broker.handlers import heartbeat
+
+    return ApiHandler(heartbeat.handle, heartbeat.refuse)
+
+
+def _leave_group() -> ApiHandler[LeaveGroupRequest, LeaveGroupResponse]:
+    from sharegroup.broker.handlers import leave_group
+
+    return ApiHandler(
+        leave_group.handle,
+        leave_group.refuse,
+        handle_wide=leave_group.handle_wide,
+        from_older=leave_group.from_older,
+        to_older=leave_group.to_older,
+    )
+
+
+def _sync_group() -> ApiHandler[SyncGroupRequest, SyncGroupResponse]:
+    from sharegroup.broker.handlers import sync_group
+
+    return ApiHandler(sync_group.handle, sync_group.refuse)
+
+
+def _describe_groups() -> ApiHandler[DescribeGroupsRequest, DescribeGroupsResponse]:
+    from sharegroup.broker.handlers import describe_groups
+
+    return ApiHandler(describe_groups.handle, describe_groups.refuse)
+
+
+def _list_groups() -> ApiHandler[ListGroupsRequest, ListGroupsResponse]:
+    from sharegroup.broker.handlers import list_groups
+
+    return ApiHandler(list_groups.handle, list_groups.refuse)
+
+
+def _api_versions() -> ApiHandler[ApiVersionsRequest, ApiVersionsResponse]:
+    from sharegroup.broker.handlers import api_versions
+
+    return ApiHandler(api_versions.handle, api_versions.refuse)
+
+
+def _create_topics() -> ApiHandler[CreateTopicsRequest, CreateTopicsResponse]:
+    from sharegroup.broker.handlers import create_topics
+
+    return ApiHandler(create_topics.handle, create_topics.refuse)
+
+
+def _delete_topics() -> ApiHandler[DeleteTopicsRequest, DeleteTopicsResponse]:
+    from sharegroup.broker.handlers import delete_topics
+
+    return ApiHandler(
+        delete_topics.handle, delete_topics.refuse, from_older=delete_topics.from_older
+    )
+
+
+def _delete_records() -> ApiHandler[DeleteRecordsRequest, DeleteRecordsResponse]:
+    from sharegroup.broker.handlers import delete_records
+
+    return ApiHandler(delete_records.handle, delete_records.refuse)
+
+
+def _init_producer_id() -> ApiHandler[InitProducerIdRequest, InitProducerIdResponse]:
+    from sharegroup.broker.handlers import init_producer_id
+
+    return ApiHandler(init_producer_id.handle, init_producer_id.refuse)
+
+
+def _describe_configs() -> ApiHandler[DescribeConfigsRequest, DescribeConfigsResponse]:
+    from sharegroup.broker.handlers import describe_configs
+
+    return ApiHandler(describe_configs.handle, describe_configs.refuse)
+
+
+def _alter_configs() -> ApiHandler[AlterConfigsRequest, AlterConfigsResponse]:
+    from sharegroup.broker.handlers import alter_configs
+
+    return ApiHandler(alter_configs.handle, alter_configs.refuse)
+
+
+def _describe_log_dirs() -> ApiHandler[DescribeLogDirsRequest, DescribeLogDirsResponse]:
+    from sharegroup.broker.handlers import describe_log_dirs
+
+    return ApiHandler(describe_log_dirs.handle, describe_log_dirs.refuse)
+
+
+def _create_partitions() -> ApiHandler[CreatePartitionsRequest, CreatePartitionsResponse]:
+    from sharegroup.broker.handlers import create_partitions
+
+    return ApiHandler(create_partitions.handle, create_partitions.refuse)
+
+
+def _delete_groups() -> ApiHandler[DeleteGroupsRequest, DeleteGroupsResponse]:
+    from sharegroup.broker.handlers import delete_groups
+
+    return ApiHandler(delete_groups.handle, delete_groups.refuse)
+
+
+def _incremental_alter_configs() -> ApiHandler[
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+]:
+    from sharegroup.broker.handlers import incremental_alter_configs
+
+    return ApiHandler(incremental_alter_configs.handle, incremental_alter_configs.refuse)
+
+
+def _offset_delete() -> ApiHandler[OffsetDeleteRequest, OffsetDeleteResponse]:
+    from sharegroup.broker.handlers import offset_delete
+
+    return ApiHandler(
+        offset_delete.handle, offset_delete.refuse, handle_wide=offset_delete.handle_wide
+    )
+
+
+def _update_features() -> ApiHandler[UpdateFeaturesRequest, UpdateFeaturesResponse]:
+    from sharegroup.broker.handlers import update_features
+
+    return ApiHandler(update_features.handle, update_features.refuse, is_native=True)
+
+
+def _describe_cluster() -> ApiHandler[DescribeClusterRequest, DescribeClusterResponse]:
+    from sharegroup.broker.handlers import describe_cluster
+
+    return ApiHandler(describe_cluster.handle, describe_cluster.refuse)
+
+
+def _consumer_group_heartbeat() -> ApiHandler[
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+]:
+    from sharegroup.broker.handlers import consumer_group_heartbeat
+
+    return ApiHandler(consumer_group_heartbeat.handle, consumer_group_heartbeat.refuse)
+
+
+def _list_config_resources() -> ApiHandler[ListConfigResourcesRequest, ListConfigResourcesResponse]:
+    from sharegroup.broker.handlers import list_config_resources
+
+    return ApiHandler(list_config_resources.handle, list_config_resources.refuse)
+
+
+def _share_group_heartbeat() -> ApiHandler[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]:
+    from sharegroup.broker.handlers import share_group_heartbeat
+
+    return ApiHandler(share_group_heartbeat.handle, share_group_heartbeat.refuse)
+
+
+def _share_group_describe() -> ApiHandler[ShareGroupDescribeRequest, ShareGroupDescribeResponse]:
+    from sharegroup.broker.handlers import share_group_describe
+
+    return ApiHandler(share_group_describe.handle, share_group_describe.refuse)
+
+
+def _share_fetch() -> ApiHandler[ShareFetchRequest, ShareFetchResponse]:
+    from sharegroup.broker.handlers import share_fetch
+
+    return ApiHandler(
+        share_fetch.handle, share_fetch.refuse, handle_wide=share_fetch.handle_wide, is_native=True
+    )
+
+
+def _share_acknowledge() -> ApiHandler[ShareAcknowledgeRequest, ShareAcknowledgeResponse]:
+    from sharegroup.broker.handlers import share_acknowledge
+
+    return ApiHandler(
+        share_acknowledge.handle,
+        share_acknowledge.refuse,
+        handle_wide=share_acknowledge.handle_wide,
+    )
+
+
+def _initialize_share_group_state() -> ApiHandler[
+    InitializeShareGroupStateRequest, InitializeShareGroupStateResponse
+]:
+    from sharegroup.broker.handlers import initialize_share_group_state
+
+    return ApiHandler(
+        initialize_share_group_state.handle,
+        initialize_share_group_state.refuse,
+        handle_wide=initialize_share_group_state.handle_wide,
+    )
+
+
+def _read_share_group_state() -> ApiHandler[
+    ReadShareGroupStateRequest, ReadShareGroupStateResponse
+]:
+    from sharegroup.broker.handlers import read_share_group_state
+
+    return ApiHandler(
+        read_share_group_state.handle,
+        read_share_group_state.refuse,
+        handle_wide=read_share_group_state.handle_wide,
+    )
+
+
+def _write_share_group_state() -> ApiHandler[
+    WriteShareGroupStateRequest, WriteShareGroupStateResponse
+]:
+    from sharegroup.broker.handlers import write_share_group_state
+
+    return ApiHandler(
+        write_share_group_state.handle,
+        write_share_group_state.refuse,
+        handle_wide=write_share_group_state.handle_wide,
+    )
+
+
+def _delete_share_group_state() -> ApiHandler[
+    DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
+]:
+    from sharegroup.broker.handlers import delete_share_group_state
+
+    return ApiHandler(
+        delete_share_group_state.handle,
+        delete_share_group_state.refuse,
+        handle_wide=delete_share_group_state.handle_wide,
+    )
+
+
+def _read_share_group_state_summary() -> ApiHandler[
+    ReadShareGroupStateSummaryRequest, ReadShareGroupStateSummaryResponse
+]:
+    from sharegroup.broker.handlers import read_share_group_state_summary
+
+    return ApiHandler(
+        read_share_group_state_summary.handle,
+        read_share_group_state_summary.refuse,
+        handle_wide=read_share_group_state_summary.handle_wide,
+    )
+
+
+def _describe_share_group_offsets() -> ApiHandler[
+    DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
+]:
+    from sharegroup.broker.handlers import describe_share_group_offsets
+
+    return ApiHandler(describe_share_group_offsets.handle, describe_share_group_offsets.refuse)
+
+
+def _alter_share_group_offsets() -> ApiHandler[
+    AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+]:
+    from sharegroup.broker.handlers import alter_share_group_offsets
+
+    return ApiHandler(alter_share_group_offsets.handle, alter_share_group_offsets.refuse)
+
+
+def _delete_share_group_offsets() -> ApiHandler[
+    DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
+]:
+    from sharegroup.broker.handlers import delete_share_group_offsets
+
+    return ApiHandler(delete_share_group_offsets.handle, delete_share_group_offsets.refuse)
+
+
+HANDLERS: dict[int, Callable[[], AnyHandler]] = {
+    0: _produce,
+    1: _fetch,
+    2: _list_offsets,
+    3: _metadata,
+    8: _offset_commit,
+    9: _offset_fetch,
+    10: _find_coordinator,
+    11: _join_group,
+    12: _heartbeat,
+    13: _leave_group,
+    14: _sync_group,
+    15: _describe_groups,
+    16: _list_groups,
+    18: _api_versions,
+    19: _create_topics,
+    20: _delete_topics,
+    21: _delete_records,
+    22: _init_producer_id,
+    32: _describe_configs,
+    33: _alter_configs,
+    35: _describe_log_dirs,
+    37: _create_partitions,
+    42: _delete_groups,
+    44: _incremental_alter_configs,
+    47: _offset_delete,
+    57: _update_features,
+    60: _describe_cluster,
+    68: _consumer_group_heartbeat,
+    74: _list_config_resources,
+    76: _share_group_heartbeat,
+    77: _share_group_describe,
+    78: _share_fetch,
+    79: _share_acknowledge,
+    83: _initialize_share_group_state,
+    84: _read_share_group_state,
+    85: _write_share_group_state,
+    86: _delete_share_group_state,
+    87: _read_share_group_state_summary,
+    90: _describe_share_group_offsets,
+    91: _alter_share_group_offsets,
+    92: _delete_share_group_offsets,
+}
+"""By API key: imports the module of a handler, and returns its functions."""

@@ -1,0 +1,62 @@
+"""Counts requests that hold the event loop for long, and logs them.
+
+A log line says how long others waited, and how much of that time the broker can have worked at
+most.  If it worked little, the process itself waited for a processor or for the disk, and the
+client's request was not the cause.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sharegroup.broker.request_counters import HOLD_SECONDS, RequestCounters
+from sharegroup.wire.apis import APIS
+from sharegroup.wire.headers import RequestHeader
+
+log = logging.getLogger(__name__)
+
+BY_REQUEST = "find out why this client sends such requests; report it if they are ordinary"
+BY_MACHINE = "the broker waited: see what else uses the processors, and how long the disk takes"
+
+
+class RequestOrigin:
+    """The origin of a request; called with the seconds of each slice of the work on it."""
+
+    __slots__ = ("_header", "_peer_host", "_requests")
+
+    def __init__(self, requests: RequestCounters, header: RequestHeader, peer_host: str) -> None:
+        self._requests = requests
+        self._header = header
+        self._peer_host = peer_host
+
+    def __call__(self, seconds: float) -> None:
+        """Count a slice, which held the event loop for so many seconds."""
+        requests = self._requests
+        requests.of(self._header.api_key).local_seconds += seconds
+        if seconds > HOLD_SECONDS:
+            note_hold(requests, self._header, self._peer_host, seconds)
+        now = requests.clock()
+        if now >= requests.sample_due:
+            requests.sample(now)
+
+
+def note_hold(
+    requests: RequestCounters, header: RequestHeader, peer_host: str, seconds: float
+) -> None:
+    """Count that a request held the event loop for so long, and log it if a line is due."""
+    count = requests.held(header.api_key, seconds)
+    if count is None:
+        return
+    worked = requests.processor_seconds_max(seconds)
+    log.warning(
+        "event=event_loop_held api=%s version=%d ms=%d processor_ms_max=%d client=%r peer=%s "
+        "count=%d action=%r",
+        APIS[header.api_key].snake_name,
+        header.api_version,
+        seconds * 1000,
+        worked * 1000,
+        header.client_id or "",
+        peer_host,
+        count,
+        BY_REQUEST if worked > seconds / 2 else BY_MACHINE,
+    )

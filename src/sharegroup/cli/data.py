@@ -1,0 +1,120 @@
+"""``sharegroup data``: check and repair a data directory whose broker does not run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from sharegroup.cli.cluster_access import json_option
+from sharegroup.cli.output import Listing, print_listing
+from sharegroup.cli.repairing.diagnosis import findings, segment_findings
+from sharegroup.cli.repairing.repair import Repair, RepairStep
+from sharegroup.cli.repairing.state import read_state
+from sharegroup.errors import InvalidRequest
+from sharegroup.storage.directory.log_directory import LOCK_FILE
+from sharegroup.storage.disk.files import RealFiles
+
+data_option = click.option(
+    "--data",
+    "directory",
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Data directory of a broker that does not run.",
+)
+
+
+@click.group("data")
+def command() -> None:
+    """Check and repair a data directory, without a broker.
+
+    Nothing is ever deleted: what is in the way is moved to the folder set-aside of the data
+    directory. docs/recovery.md says for each problem what the broker does and what to do next.
+    """
+
+
+@command.command("check")
+@data_option
+@click.option("--skip-records", is_flag=True, help="Do not read the segments.")
+@json_option
+def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
+    """Show what is wrong, and what the broker does about it at start.
+
+    Every batch is read and checked against its checksum; nothing is changed.
+
+    Exit code 1: something is wrong.
+    """
+    files, root = RealFiles(), os.path.abspath(directory)
+    with _locked(files, root):
+        state = read_state(files, root)
+        problems = list(findings(state))
+        if not skip_records:
+            problems += segment_findings(state)
+    rows = [finding.row() for finding in problems]
+    listing = Listing(rows, ("file", "problem", "at_start", "repair"), "Nothing is wrong.")
+    print_listing(listing, as_json=as_json)
+    return 1 if problems else 0
+
+
+@command.command("repair")
+@data_option
+@click.option(
+    "--put-back",
+    "path",
+    metavar="FOLDER",
+    default=None,
+    help="Put this partition folder back, which is in set-aside.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--execute", is_flag=True, help="Do it.")
+@json_option
+def repair(
+    *, directory: str, path: str | None, dry_run: bool, execute: bool, as_json: bool
+) -> None:
+    """Make the broker start again with all records that are there.
+
+    A lost or older catalog gets the topics of the folders that it does not know. Their settings are
+    lost: such a topic keeps its records for ever until retention is set again.
+
+    \b
+        sharegroup data repair --data DIR --dry-run
+        sharegroup data repair --data DIR --execute
+        sharegroup data repair --data DIR --put-back DIR/set-aside/WHEN-repair/FOLDER --execute
+    """
+    if dry_run == execute:
+        raise click.UsageError("say one of --dry-run and --execute")
+    files, root = RealFiles(), os.path.abspath(directory)
+    with _locked(files, root):
+        steps: list[RepairStep] = []
+        if path is not None:
+            steps = [Repair(files, read_state(files, root)).put_back(path)]
+            _do(steps, execute=execute)
+        if path is None or execute:
+            planned = list(Repair(files, read_state(files, root)).steps())
+            _do(planned, execute=execute)
+            steps += planned
+    rows = [{"file": step.file, "change": step.change, "done": execute} for step in steps]
+    listing = Listing(rows, ("file", "change"), "There is nothing to repair.")
+    print_listing(listing, as_json=as_json)
+
+
+def _do(steps: list[RepairStep], *, execute: bool) -> None:
+    for step in steps if execute else ():
+        step.execute()
+
+
+@contextmanager
+def _locked(files: RealFiles, root: str) -> Iterator[None]:
+    """Hold the lock of the data directory; InvalidRequest if a broker runs on it."""
+    try:
+        fd = files.lock(f"{root}/{LOCK_FILE}")
+    except BlockingIOError as error:
+        raise InvalidRequest(
+            f"a broker runs on {root} ({error.strerror}): stop it first"
+        ) from error
+    try:
+        yield
+    finally:
+        files.close(fd)

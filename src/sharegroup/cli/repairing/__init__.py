@@ -1,0 +1,1 @@
+"""Diagnosis and repair of a data directory whose broker does not run."""

@@ -1,0 +1,169 @@
+"""Reads the state of a data directory: catalog, `meta.properties`, folders and checkpoints.
+
+It changes nothing. Unreadable files become part of the state, which `diagnosis` interprets.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sharegroup.broker.cluster.catalog import CATALOG_FILE, Catalog, Event, decode_event
+from sharegroup.errors import KafkaError
+from sharegroup.ids import TopicIdPartition
+from sharegroup.storage.directory.clean_shutdown import read_clean_shutdown
+from sharegroup.storage.directory.journal import mark_of, salvaged_payloads, whole_payloads
+from sharegroup.storage.disk.checkpoint_files import read_checkpoint, read_file
+from sharegroup.storage.disk.files import Files
+from sharegroup.storage.disk.folders import DELETED_SUFFIX, is_doomed, partition_of
+from sharegroup.storage.disk.metadata_files import (
+    MetaProperties,
+    PartitionMetadata,
+    read_meta_properties,
+    read_partition_metadata,
+)
+from sharegroup.storage.recovery.directory_offsets import (
+    CLEANED_FILE,
+    RECOVERY_POINTS_FILE,
+    START_OFFSETS_FILE,
+)
+
+CHECKPOINT_FILES = (RECOVERY_POINTS_FILE, START_OFFSETS_FILE, CLEANED_FILE)
+
+
+class JournalState(enum.Enum):
+    """The state of `catalog.journal`: which part of it can be read."""
+
+    SOUND = "sound"
+    MISSING = "missing"
+    EMPTY = "empty"
+    TORN = "torn"
+    """Its last bytes are not a complete event: a torn write, or damage."""
+    DAMAGED = "damaged"
+    """Complete events follow the damage, or an event cannot be decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFolder:
+    """One partition folder of a data directory."""
+
+    name: str
+    key: TopicIdPartition
+    is_doomed: bool
+    """Whether the folder is marked for removal, because its topic was deleted."""
+    has_files: bool
+    metadata: PartitionMetadata | None
+    """None if `partition.metadata` is missing or damaged."""
+    problem: str
+    """The problem of `partition.metadata`; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """The state of a data directory, as `read_state` found it."""
+
+    root: str
+    journal: JournalState
+    journal_end: int
+    """The position of the first bytes that are not a complete event."""
+    catalog: Catalog
+    """The catalog after all complete events of the journal."""
+    is_other_journal: bool
+    """Whether the last broker stopped cleanly with another catalog than this one."""
+    properties: MetaProperties | None
+    properties_problem: str
+    folders: Sequence[FoundFolder]
+    damaged_checkpoints: Sequence[tuple[str, str]]
+    """Name and problem of each checkpoint file that cannot be read."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether catalog and `meta.properties` name different clusters."""
+        cluster_id, properties = self.catalog.cluster_id, self.properties
+        return properties is not None and cluster_id not in ("", properties.cluster_id)
+
+    def is_known(self, folder: FoundFolder) -> bool:
+        """Whether the catalog has the partition of a folder."""
+        topic = self.catalog.by_id(folder.key.topic_id)
+        return topic is not None and folder.key.partition < topic.partition_count
+
+    def is_deleted(self, folder: FoundFolder) -> bool:
+        """Whether the catalog has the event of the topic's deletion."""
+        return folder.key.topic_id in self.catalog.deleted_topics
+
+
+def read_state(files: Files, root: str) -> DirectoryState:
+    """Read the small files of a data directory and the names of its folders."""
+    names = files.names(root)
+    data = read_file(files, f"{root}/{CATALOG_FILE}") if CATALOG_FILE in names else None
+    payloads, end = whole_payloads(data or b"")
+    salvaged = salvaged_payloads(data or b"")
+    catalog, is_understood = _replayed(salvaged)
+    marked, mark = read_clean_shutdown(files, root) or {}, mark_of(data or b"")
+    try:
+        properties, problem = read_meta_properties(files, root), ""
+    except ValueError as error:
+        properties, problem = None, str(error)
+    return DirectoryState(
+        root=root,
+        journal=_journal_state(data, end, has_more=len(salvaged) > len(payloads))
+        if is_understood
+        else JournalState.DAMAGED,
+        journal_end=end,
+        catalog=catalog,
+        is_other_journal=end == len(data or b"") and marked.get(CATALOG_FILE, mark) != mark,
+        properties=properties,
+        properties_problem=problem,
+        folders=tuple(_folders(files, root, names)),
+        damaged_checkpoints=tuple(_damaged_checkpoints(files, root)),
+    )
+
+
+def _journal_state(data: bytes | None, end: int, *, has_more: bool) -> JournalState:
+    if data is None:
+        return JournalState.MISSING
+    if not data:
+        return JournalState.EMPTY
+    if has_more:
+        return JournalState.DAMAGED
+    return JournalState.SOUND if end == len(data) else JournalState.TORN
+
+
+def _replayed(payloads: Sequence[bytes]) -> tuple[Catalog, bool]:
+    """Return the catalog after all valid events, and whether all events are valid."""
+    catalog, is_understood = Catalog(), True
+    for payload in payloads:
+        try:
+            event: Event = decode_event(payload)
+            catalog.replay(event)
+        except (KafkaError, AssertionError, KeyError, TypeError, ValueError):
+            is_understood = False  # An earlier event that this one needs may be lost.
+    return catalog, is_understood
+
+
+def _folders(files: Files, root: str, names: Sequence[str]) -> list[FoundFolder]:
+    folders = []
+    for name in names:
+        key = partition_of(name.removesuffix(DELETED_SUFFIX))
+        if key is None:
+            continue
+        path, metadata, problem = f"{root}/{name}", None, ""
+        try:
+            metadata = read_partition_metadata(files, path)
+            problem = "missing" if metadata is None else ""
+        except ValueError as error:
+            problem = f"damaged: {error}"
+        content = bool(files.names(path))
+        folders.append(FoundFolder(name, key, is_doomed(name), content, metadata, problem))
+    return folders
+
+
+def _damaged_checkpoints(files: Files, root: str) -> list[tuple[str, str]]:
+    damaged = []
+    for name in CHECKPOINT_FILES:
+        try:
+            read_checkpoint(files, root, name)
+        except ValueError as error:
+            damaged.append((name, str(error)))
+    return damaged

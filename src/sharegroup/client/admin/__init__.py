@@ -1,0 +1,1 @@
+"""`AdminClient` and its requests, one module for each kind of resource."""

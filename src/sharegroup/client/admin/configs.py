@@ -1,0 +1,171 @@
+"""Describes and alters configs of topics, brokers and groups.
+
+A broker answers only for its own configs, so requests about brokers go to those brokers.  Other
+requests go to any broker that answers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kio.static.primitive import i8
+
+from sharegroup.client.admin.topics import ask_any, by_item, outcome
+from sharegroup.client.admin.types import (
+    AlterConfig,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.errors import InvalidRequest, KafkaError
+
+ANY_NODE = -1
+
+Result = TypeVar("Result")
+
+
+async def describe_configs(
+    cluster: Cluster,
+    resources: Iterable[ConfigResource],
+    *,
+    documentation: bool,
+    node_id: int | None = None,
+) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+    wanted = tuple(resources)
+    results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+    if node_id is not None and node_id not in cluster.nodes:
+        await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
+    for part_node_id, part in (await _by_node(cluster, wanted, results)).items():
+        node_to_ask = node_id if node_id is not None and part_node_id == ANY_NODE else part_node_id
+        request = DescribeConfigsRequest(
+            resources=tuple(
+                DescribeConfigsResource(
+                    resource_type=i8(item.type), resource_name=item.name, configuration_keys=None
+                )
+                for item in part
+            ),
+            include_documentation=documentation,
+        )
+        response = await _ask(cluster, node_to_ask, request, subject="describe_configs")
+        for item in response.results:
+            if (resource := _asked(part, item)) is None:
+                continue
+            results[resource] = outcome(
+                cluster,
+                item.error_code,
+                item.error_message,
+                operation="DESCRIBE_CONFIGS",
+                **_about(resource),
+            ) or {config.name: _entry(config) for config in item.configs}
+    return by_item(wanted, results, "resource")
+
+
+async def incremental_alter_configs(
+    cluster: Cluster,
+    changes: Mapping[ConfigResource, Sequence[AlterConfig]],
+    *,
+    validate_only: bool,
+) -> dict[ConfigResource, KafkaError | None]:
+    results: dict[ConfigResource, KafkaError | None] = {}
+    for node_id, part in (await _by_node(cluster, changes, results)).items():
+        request = IncrementalAlterConfigsRequest(
+            resources=tuple(
+                AlterConfigsResource(
+                    resource_type=i8(resource.type),
+                    resource_name=resource.name,
+                    configs=tuple(
+                        AlterableConfig(
+                            name=change.name,
+                            config_operation=i8(change.operation),
+                            value=change.value,
+                        )
+                        for change in changes[resource]
+                    ),
+                )
+                for resource in part
+            ),
+            validate_only=validate_only,
+        )
+        response = await _ask(cluster, node_id, request, subject="incremental_alter_configs")
+        for answer in response.responses:
+            if (resource := _asked(part, answer)) is None:
+                continue
+            results[resource] = outcome(
+                cluster,
+                answer.error_code,
+                answer.error_message,
+                operation="ALTER_CONFIGS",
+                **_about(resource),
+            )
+    return by_item(changes, results, "resource")
+
+
+async def _by_node(
+    cluster: Cluster,
+    resources: Iterable[ConfigResource],
+    results: dict[ConfigResource, Result | KafkaError],
+) -> dict[int, list[ConfigResource]]:
+    """Return the resources by the node to ask; add errors of unknown brokers to ``results``."""
+    parts: dict[int, list[ConfigResource]] = defaultdict(list)
+    brokers: list[ConfigResource] = []
+    for resource in resources:
+        # The empty broker name means the defaults of all brokers; any broker answers for it.
+        if resource.type is ResourceType.BROKER and resource.name != "":
+            brokers.append(resource)
+        else:
+            parts[ANY_NODE].append(resource)
+    if brokers:
+        await cluster.retrying(lambda: cluster.refresh(()), subject="the brokers of the cluster")
+    nodes = {str(node_id): node_id for node_id in cluster.nodes}
+    for resource in brokers:
+        if resource.name in nodes:
+            parts[nodes[resource.name]].append(resource)
+        else:
+            broker_names = ", ".join(sorted(nodes))
+            text = f"broker {resource.name!r} is not in the cluster; its brokers are {broker_names}"
+            results[resource] = InvalidRequest(text)
+    return parts
+
+
+async def _ask(cluster: Cluster, node_id: int, request: Any, *, subject: str) -> Any:
+    if node_id == ANY_NODE:
+        return await ask_any(cluster, request, subject=subject)
+
+    async def attempt() -> Any:
+        return await (await cluster.connection(node_id)).request(request)
+
+    return await cluster.retrying(attempt, subject=f"{subject} of broker {node_id}")
+
+
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        config.name,
+        config.value,
+        ConfigSource.of(config.config_source),
+        config.read_only,
+        config.is_sensitive,
+        config.documentation,
+    )
+
+
+def _asked(part: Iterable[ConfigResource], answer: Any) -> ConfigResource | None:
+    """Return the requested resource that an answer is about, or None."""
+    about = (answer.resource_type, answer.resource_name)
+    return next(
+        (resource for resource in part if (int(resource.type), resource.name) == about), None
+    )
+
+
+def _about(resource: ConfigResource) -> dict[str, str]:
+    return {resource.type.name.lower(): resource.name}

@@ -1,0 +1,285 @@
+"""Requests about consumer groups of both protocols, and about classic groups in general.
+
+A group that reads topics uses the newer protocol (KIP-848, type ``consumer``) or the classic one
+with protocol type ``consumer``.  Both have the same description, and its ``type`` tells which it
+is.  Classic groups of other protocol types (workers of Kafka Connect) are described without an
+assignment, because only their own protocol defines its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+from kio.schema.consumer_group_describe.v1.response import Assignment, Member
+from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
+from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
+from kio.schema.describe_groups.v6.response import DescribedGroupMember
+from kio.schema.offset_commit.v9.request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kio.schema.offset_delete.v0.request import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kio.schema.offset_fetch.v9.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32, i64
+
+from sharegroup.client.admin.groups import ask_coordinator, by_group
+from sharegroup.client.admin.topics import by_item, known, outcome
+from sharegroup.client.admin.types import (
+    CommittedOffset,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
+    GroupState,
+    GroupType,
+)
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
+from sharegroup.wire.decoder import DecodeError, decode
+
+NO_GENERATION = -1
+"""The generation in commits by an administrator instead of a member."""
+VERSION_BYTES = 2
+CONSUMER_PROTOCOL = "consumer"
+"""The protocol type of groups that read topics."""
+
+Descriptions = dict[str, ConsumerGroupDescription | KafkaError]
+
+
+async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+    async def describe(group_id: str) -> ConsumerGroupDescription:
+        request = ConsumerGroupDescribeRequest(
+            group_ids=(KioGroupId(group_id),), include_authorized_operations=False
+        )
+        try:
+            response = await ask_coordinator(
+                cluster, group_id, request, lambda answer: answer.groups
+            )
+        except (GroupIdNotFound, UnsupportedVersion):
+            # The group or the broker does not use the newer protocol.
+            return await _classic_group(cluster, group_id)
+        group = response.groups[0]
+        return ConsumerGroupDescription(
+            group.group_id,
+            GroupType.CONSUMER,
+            CONSUMER_PROTOCOL,
+            GroupState.of(group.group_state),
+            group.assignor_name,
+            group.group_epoch,
+            group.assignment_epoch,
+            tuple(map(_member, group.members)),
+            await cluster.coordinator(group_id),
+        )
+
+    return await by_group(group_ids, describe)
+
+
+async def describe_classic_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+    return await by_group(group_ids, lambda group_id: _classic_group(cluster, group_id))
+
+
+async def _classic_group(cluster: Cluster, group_id: str) -> ConsumerGroupDescription:
+    request = DescribeGroupsRequest(
+        groups=(KioGroupId(group_id),), include_authorized_operations=False
+    )
+    response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+    group = response.groups[0]
+    state = GroupState.of(group.group_state)
+    if state is GroupState.DEAD:  # Before version 6 brokers return this for an unknown group.
+        raise GroupIdNotFound(f"group {group_id!r} is not found")
+    return ConsumerGroupDescription(
+        group.group_id,
+        GroupType.CLASSIC,
+        group.protocol_type,
+        state,
+        group.protocol_data,
+        None,
+        None,
+        tuple(_classic_member(member, group.protocol_type) for member in group.members),
+        await cluster.coordinator(group_id),
+    )
+
+
+async def list_consumer_group_offsets(
+    cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
+) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+    async def offsets(group_id: str) -> dict[TopicPartition, CommittedOffset | KafkaError]:
+        partitions = groups[group_id]
+        request = OffsetFetchRequest(
+            groups=(
+                OffsetFetchRequestGroup(
+                    group_id=KioGroupId(group_id),
+                    topics=None if partitions is None else _asked(partitions),
+                ),
+            ),
+            require_stable=False,
+        )
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        return {
+            TopicPartition(topic.name, partition.partition_index): _committed(
+                cluster, topic.name, partition
+            )
+            for topic in response.groups[0].topics
+            for partition in topic.partitions
+        }
+
+    return await by_group(groups, offsets)
+
+
+async def alter_consumer_group_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, KafkaError | None]:
+    request = OffsetCommitRequest(
+        group_id=KioGroupId(group_id),
+        generation_id_or_member_epoch=i32(NO_GENERATION),
+        member_id="",
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=KioTopicName(topic),
+                partitions=tuple(
+                    OffsetCommitRequestPartition(
+                        partition_index=i32(index), committed_offset=i64(offset),
+                        committed_metadata="",
+                    )
+                    for index, offset in partitions.items()
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ),
+    )  # fmt: skip
+    response = await ask_coordinator(cluster, group_id, request, lambda _: None, operation="READ")
+    return by_item(offsets, _outcomes(cluster, group_id, response), "partition")
+
+
+async def delete_consumer_group_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    requested = tuple(partitions)
+    request = OffsetDeleteRequest(
+        group_id=KioGroupId(group_id),
+        topics=tuple(
+            OffsetDeleteRequestTopic(
+                name=KioTopicName(topic),
+                partitions=tuple(
+                    OffsetDeleteRequestPartition(partition_index=i32(index)) for index in indexes
+                ),
+            )
+            for topic, indexes in by_topic(dict.fromkeys(requested)).items()
+        ),
+    )
+    response = await ask_coordinator(
+        cluster, group_id, request, lambda answer: (answer,), operation="DELETE"
+    )
+    return by_item(requested, _outcomes(cluster, group_id, response), "partition")
+
+
+def _asked(partitions: Iterable[TopicPartition]) -> tuple[OffsetFetchRequestTopics, ...]:
+    return tuple(
+        OffsetFetchRequestTopics(
+            name=KioTopicName(topic), partition_indexes=tuple(map(i32, indexes))
+        )
+        for topic, indexes in by_topic(dict.fromkeys(partitions)).items()
+    )
+
+
+def _committed(cluster: Cluster, topic: str, partition: Any) -> CommittedOffset | KafkaError:
+    error = outcome(
+        cluster,
+        partition.error_code,
+        None,
+        operation="DESCRIBE",
+        topic=topic,
+        partition=partition.partition_index,
+    )
+    return error or CommittedOffset(
+        known(partition.committed_offset),
+        known(partition.committed_leader_epoch),
+        partition.metadata or "",
+    )
+
+
+def _outcomes(
+    cluster: Cluster, group_id: str, response: Any
+) -> dict[TopicPartition, KafkaError | None]:
+    return {
+        TopicPartition(topic.name, partition.partition_index): outcome(
+            cluster,
+            partition.error_code,
+            None,
+            operation="READ",
+            group=group_id,
+            topic=topic.name,
+            partition=partition.partition_index,
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+
+def _member(member: Member) -> ConsumerMemberDescription:
+    return ConsumerMemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.client_host,
+        member.rack_id,
+        member.member_epoch,
+        tuple(member.subscribed_topic_names),
+        _assigned(member.assignment),
+        _assigned(member.target_assignment),
+    )
+
+
+def _assigned(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, partition)
+        for topic in assignment.topic_partitions
+        for partition in topic.partitions
+    )
+
+
+def _classic_member(member: DescribedGroupMember, protocol_type: str) -> ConsumerMemberDescription:
+    assignment = _classic_assignment(member) if protocol_type == CONSUMER_PROTOCOL else ()
+    return ConsumerMemberDescription(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        None,
+        None,
+        (),
+        assignment,
+        None,
+    )
+
+
+def _classic_assignment(member: DescribedGroupMember) -> tuple[TopicPartition, ...]:
+    """Decode the assignment that the group's leader made; empty while the group rebalances.
+
+    All versions begin like version 0.  The broker does not check the leader's bytes, so those
+    that cannot be decoded count as empty.
+    """
+    if len(member.member_assignment) < VERSION_BYTES:
+        return ()
+    try:
+        assignment, _ = decode(ConsumerProtocolAssignment, member.member_assignment, VERSION_BYTES)
+    except DecodeError:
+        return ()
+    return tuple(
+        TopicPartition(topic.topic, partition)
+        for topic in assignment.assigned_partitions
+        for partition in topic.partitions
+    )

@@ -1,0 +1,326 @@
+"""Requests about groups: all brokers list them, and each group's coordinator answers the rest.
+
+If a coordinator has moved or is loading, it is looked up again until ``default_api_timeout_ms``.
+Every other error is the result for that group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kio.schema.alter_share_group_offsets.v0.request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_share_group_offsets.v0.request import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from kio.schema.describe_share_group_offsets.v1.request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
+from kio.schema.list_groups.v5.request import ListGroupsRequest
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+from kio.schema.share_group_describe.v1.response import DescribedGroup, Member
+from kio.schema.types import GroupId as KioGroupId
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i32, i64
+
+from sharegroup.client.admin.topics import by_item, known, outcome, several
+from sharegroup.client.admin.types import (
+    GroupListing,
+    GroupState,
+    GroupType,
+    ShareGroupDescription,
+    ShareMemberDescription,
+    SharePartitionOffset,
+)
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.leader_requests import by_topic
+from sharegroup.client.net.refusals import refused
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
+
+Result = TypeVar("Result")
+
+LOOK_AGAIN = frozenset(
+    error.code for error in (NotCoordinator, CoordinatorNotAvailable, CoordinatorLoadInProgress)
+)
+
+
+async def list_groups(
+    cluster: Cluster, *, states: tuple[str, ...], types: tuple[str, ...]
+) -> list[GroupListing]:
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh(())
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
+        listed = {}
+        for node_id in cluster.nodes:
+            response = await (await cluster.connection(node_id)).request(request)
+            if response.error_code != NONE:
+                raise refused(response.error_code, None, request="list_groups", node=node_id)
+            for group in response.groups:
+                listed[group.group_id] = GroupListing(
+                    group.group_id,
+                    GroupType.of(group.group_type),
+                    group.protocol_type,
+                    GroupState.of(group.group_state),
+                )
+        return [listed[group_id] for group_id in sorted(listed)]
+
+    return await cluster.retrying(attempt, subject="list_groups")
+
+
+async def describe_share_groups(
+    cluster: Cluster, group_ids: Iterable[str]
+) -> dict[str, ShareGroupDescription | KafkaError]:
+    async def describe(group_id: str) -> ShareGroupDescription:
+        request = ShareGroupDescribeRequest(
+            group_ids=(KioGroupId(group_id),), include_authorized_operations=False
+        )
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        return _described(response.groups[0], await cluster.coordinator(group_id))
+
+    return await by_group(group_ids, describe)
+
+
+async def list_share_group_offsets(
+    cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
+) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
+    async def offsets(group_id: str) -> dict[TopicPartition, SharePartitionOffset | KafkaError]:
+        partitions = groups[group_id]
+        request = DescribeShareGroupOffsetsRequest(
+            groups=(
+                DescribeShareGroupOffsetsRequestGroup(
+                    group_id=KioGroupId(group_id),
+                    topics=None if partitions is None else _asked(partitions),
+                ),
+            )
+        )
+        response = await ask_coordinator(cluster, group_id, request, lambda answer: answer.groups)
+        return {
+            TopicPartition(topic.topic_name, partition.partition_index): _share_offset(
+                cluster, topic, partition
+            )
+            for topic in response.groups[0].topics
+            for partition in topic.partitions
+        }
+
+    return await by_group(groups, offsets)
+
+
+async def alter_share_group_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, KafkaError | None]:
+    request = AlterShareGroupOffsetsRequest(
+        group_id=KioGroupId(group_id),
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=KioTopicName(topic),
+                partitions=tuple(
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=i32(index), start_offset=i64(offset)
+                    )
+                    for index, offset in partitions.items()
+                ),
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ),
+    )
+    response = await ask_coordinator(
+        cluster, group_id, request, lambda answer: (answer,), operation="READ"
+    )
+    answered = {
+        TopicPartition(topic.topic_name, partition.partition_index): outcome(
+            cluster,
+            partition.error_code,
+            partition.error_message,
+            operation="READ",
+            group=group_id,
+            topic=topic.topic_name,
+            partition=partition.partition_index,
+        )
+        for topic in response.responses
+        for partition in topic.partitions
+    }
+    return by_item(offsets, answered, "partition")
+
+
+async def delete_share_group_offsets(
+    cluster: Cluster, group_id: str, topics: Iterable[str]
+) -> dict[str, KafkaError | None]:
+    topic_names = tuple(topics)
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=KioGroupId(group_id),
+        topics=tuple(
+            DeleteShareGroupOffsetsRequestTopic(topic_name=KioTopicName(topic))
+            for topic in topic_names
+        ),
+    )
+    response = await ask_coordinator(
+        cluster, group_id, request, lambda answer: (answer,), operation="DELETE"
+    )
+    answered = {
+        str(topic_answer.topic_name): outcome(
+            cluster,
+            topic_answer.error_code,
+            topic_answer.error_message,
+            operation="READ",
+            group=group_id,
+            topic=topic_answer.topic_name,
+        )
+        for topic_answer in response.responses
+    }
+    return by_item(topic_names, answered, "topic")
+
+
+async def delete_share_groups(
+    cluster: Cluster, group_ids: Iterable[str]
+) -> dict[str, KafkaError | None]:
+    """Delete share groups only.
+
+    They are described first, because the request deletes groups of any type.
+    """
+    requested = several(group_ids)
+    described = await describe_share_groups(cluster, requested)
+    share_group_ids = [
+        name for name in requested if isinstance(described[name], ShareGroupDescription)
+    ]
+    errors = {
+        name: description
+        for name, description in described.items()
+        if isinstance(description, KafkaError)
+    }
+    return by_item(requested, errors | await delete_groups(cluster, share_group_ids), "group")
+
+
+async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+    async def delete(group_id: str) -> None:
+        request = DeleteGroupsRequest(groups_names=(KioGroupId(group_id),))
+        await ask_coordinator(
+            cluster, group_id, request, lambda answer: answer.results, operation="DELETE"
+        )
+
+    return await by_group(group_ids, delete)
+
+
+async def by_group(
+    group_ids: Iterable[str], ask: Callable[[str], Awaitable[Result]]
+) -> dict[str, Result | KafkaError]:
+    """Return the result of ``ask``, or its error, for each group."""
+    results: dict[str, Result | KafkaError] = {}
+    for group_id in several(group_ids):
+        try:
+            results[group_id] = await ask(group_id)
+        except KafkaError as error:
+            results[group_id] = error
+    return results
+
+
+async def ask_coordinator(
+    cluster: Cluster,
+    group_id: str,
+    request: Any,
+    answers: Callable[[Any], Sequence[Any] | None],
+    *,
+    operation: str = "DESCRIBE",
+) -> Any:
+    """Send a request to the group's coordinator, and raise the error of its answer.
+
+    ``answers`` returns the parts of the response that have error codes, or None if it has none.
+    ``operation`` is the ACL operation on the group that the request needs.  An answer without
+    the expected part about the group is an error, too.
+    """
+
+    async def attempt() -> Any:
+        node_id = await cluster.coordinator(group_id, operation=operation)
+        try:
+            response = await (await cluster.connection(node_id)).request(request)
+        except KafkaError:
+            # The node cannot be reached or is no broker any more, so the group moves elsewhere.
+            cluster.forget_coordinator(group_id)
+            raise
+        group_answers = answers(response)
+        if group_answers is not None and not group_answers:
+            raise UnknownServerError(f"group {group_id!r}: the broker's answer is empty")
+        for answer in group_answers or ():
+            if answer.error_code in LOOK_AGAIN:
+                cluster.forget_coordinator(group_id)
+            if answer.error_code != NONE:
+                message = getattr(answer, "error_message", None)
+                raise refused(
+                    answer.error_code,
+                    message,
+                    operation=operation,
+                    principal=cluster.principal,
+                    group=group_id,
+                )
+        return response
+
+    return await cluster.retrying(attempt, subject=f"group {group_id!r}")
+
+
+def _asked(
+    partitions: Iterable[TopicPartition],
+) -> tuple[DescribeShareGroupOffsetsRequestTopic, ...]:
+    return tuple(
+        DescribeShareGroupOffsetsRequestTopic(
+            topic_name=KioTopicName(topic), partitions=tuple(map(i32, indexes))
+        )
+        for topic, indexes in by_topic(dict.fromkeys(partitions)).items()
+    )
+
+
+def _share_offset(
+    cluster: Cluster, topic: Any, partition: Any
+) -> SharePartitionOffset | KafkaError:
+    return outcome(
+        cluster,
+        partition.error_code,
+        partition.error_message,
+        operation="DESCRIBE",
+        topic=topic.topic_name,
+        partition=partition.partition_index,
+    ) or SharePartitionOffset(
+        known(partition.start_offset), known(partition.leader_epoch), known(partition.lag)
+    )
+
+
+def _described(group: DescribedGroup, coordinator_id: int) -> ShareGroupDescription:
+    return ShareGroupDescription(
+        group.group_id,
+        GroupState.of(group.group_state),
+        group.group_epoch,
+        group.assignment_epoch,
+        group.assignor_name,
+        tuple(map(_member, group.members)),
+        coordinator_id,
+    )
+
+
+def _member(member: Member) -> ShareMemberDescription:
+    return ShareMemberDescription(
+        member.member_id,
+        member.client_id,
+        member.client_host,
+        member.rack_id,
+        member.member_epoch,
+        tuple(member.subscribed_topic_names),
+        tuple(
+            TopicPartition(topic.topic_name, partition)
+            for topic in member.assignment.topic_partitions
+            for partition in topic.partitions
+        ),
+    )

@@ -1,0 +1,287 @@
+"""Requests about topics and partitions: one function for each, with results by item.
+
+Any broker accepts requests that change topics, because brokers forward them to the controller.
+Requests about a partition's log go to the partition leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+from kio.schema.create_topics.v7.request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kio.schema.delete_records.v2.request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.metadata.v13.response import MetadataResponseTopic
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i16, i32, i32Timedelta, i64
+
+from sharegroup.client.admin.types import (
+    AclOperation,
+    ClusterDescription,
+    NewTopic,
+    NodeDescription,
+    PartitionDescription,
+    TopicDescription,
+)
+from sharegroup.client.net.cluster import Cluster, Topic
+from sharegroup.client.net.leader_requests import ask_leaders, by_topic
+from sharegroup.client.net.refusals import refused, topic_refusal
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    NONE,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownServerError,
+)
+
+Key = TypeVar("Key")
+Result = TypeVar("Result")
+
+
+def outcome(
+    cluster: Cluster,
+    code: int,
+    message: str | None,
+    *,
+    operation: str | None = None,
+    **about: str | int,
+) -> KafkaError | None:
+    """Return None for success, or the error, which names the item and a missing permission."""
+    if code == NONE:
+        return None
+    return refused(code, message, operation=operation, principal=cluster.principal, **about)
+
+
+def timeout_of(cluster: Cluster) -> i32Timedelta:
+    """Return the time that the broker may take: the request timeout of the client."""
+    return i32Timedelta.parse(timedelta(milliseconds=cluster.config.request_timeout_ms))
+
+
+def several(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names as a tuple; raise TypeError for a single string.
+
+    Python would iterate over the characters of the string.
+    """
+    if isinstance(names, str | bytes):
+        raise TypeError(f"expected a list of names, got one: {names!r}")
+    return tuple(names)
+
+
+def by_item(
+    asked: Iterable[Key], answered: Mapping[Key, Result | KafkaError], kind: str
+) -> dict[Key, Result | KafkaError]:
+    """Return one result for each requested item, in the order of the request.
+
+    If a broker leaves an item out, its result is an error; additional items are dropped.
+    """
+    return {
+        item: answered[item]
+        if item in answered
+        else UnknownServerError(f"{kind} {item!r}: the broker's answer says nothing about it")
+        for item in asked
+    }
+
+
+async def ask_any(cluster: Cluster, request: Any, *, subject: str) -> Any:
+    """Send a request to any broker that answers; retry until ``default_api_timeout_ms``."""
+
+    async def attempt() -> Any:
+        return await (await cluster.any_connection()).request(request)
+
+    return await cluster.retrying(attempt, subject=subject)
+
+
+async def create_topics(
+    cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool
+) -> dict[str, KafkaError | None]:
+    new_topics = tuple(topics)
+    request = CreateTopicsRequest(
+        topics=tuple(
+            CreatableTopic(
+                name=KioTopicName(topic.name),
+                num_partitions=i32(topic.num_partitions),
+                replication_factor=i16(topic.replication_factor),
+                assignments=(),
+                configs=tuple(
+                    CreatableTopicConfig(name=key, value=value)
+                    for key, value in topic.configs.items()
+                ),
+            )
+            for topic in new_topics
+        ),
+        timeout=timeout_of(cluster),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, subject="create_topics")
+    answered = {
+        str(answer.name): outcome(
+            cluster, answer.error_code, answer.error_message, operation="CREATE", topic=answer.name
+        )
+        for answer in response.topics
+    }
+    return by_item((topic.name for topic in new_topics), answered, "topic")
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
+    topic_names = several(names)
+    request = DeleteTopicsRequest(
+        topics=tuple(
+            DeleteTopicState(name=KioTopicName(name), topic_id=None) for name in topic_names
+        ),
+        timeout=timeout_of(cluster),
+    )
+    response = await ask_any(cluster, request, subject="delete_topics")
+    for name in topic_names:
+        cluster.outdate(name)
+    answered = {
+        str(answer.name): outcome(
+            cluster, answer.error_code, answer.error_message, operation="DELETE", topic=answer.name
+        )
+        for answer in response.responses
+    }
+    return by_item(topic_names, answered, "topic")
+
+
+async def create_partitions(
+    cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool
+) -> dict[str, KafkaError | None]:
+    request = CreatePartitionsRequest(
+        topics=tuple(
+            CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
+            for name, count in counts.items()
+        ),
+        timeout=timeout_of(cluster),
+        validate_only=validate_only,
+    )
+    response = await ask_any(cluster, request, subject="create_partitions")
+    for name in counts:
+        cluster.outdate(name)
+    answered = {
+        str(answer.name): outcome(
+            cluster, answer.error_code, answer.error_message, operation="ALTER", topic=answer.name
+        )
+        for answer in response.results
+    }
+    return by_item(counts, answered, "topic")
+
+
+async def describe_topics(
+    cluster: Cluster,
+    names: Iterable[str] | None,
+    *,
+    operation: str | None = None,
+    authorized_operations: bool = False,
+) -> dict[str, TopicDescription | KafkaError]:
+    """Describe these topics, or all topics with None.
+
+    ``operation`` is the ACL operation that the caller needs on the topics; None means the one of
+    the client's config.
+    """
+    operation = operation or cluster.config.topic_operation
+    topic_names = None if names is None else several(names)
+    response = await cluster.retrying(
+        lambda: cluster.ask_metadata(topic_names, authorized_operations=authorized_operations),
+        subject="describe_topics",
+    )
+    results = {
+        str(described.name): _described(described)
+        if described.error_code in (NONE, LeaderNotAvailable.code)
+        else topic_refusal(described, operation, cluster.principal)
+        for described in response.topics
+        if described.name is not None
+    }
+    return results if topic_names is None else by_item(topic_names, results, "topic")
+
+
+def _described(topic: MetadataResponseTopic) -> TopicDescription:
+    partitions = sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
+    return TopicDescription(
+        str(topic.name),
+        topic.topic_id,
+        topic.is_internal,
+        tuple(
+            PartitionDescription(
+                int(partition.partition_index),
+                int(partition.leader_id),
+                known(partition.leader_epoch),
+                tuple(map(int, partition.replica_nodes)),
+                tuple(map(int, partition.isr_nodes)),
+                tuple(map(int, partition.offline_replicas)),
+            )
+            for partition in partitions
+        ),
+        _operations(topic.topic_authorized_operations),
+    )
+
+
+def _operations(bits: int) -> frozenset[AclOperation] | None:
+    """Convert a bit field to operations; None if the broker did not fill it in.
+
+    Every user who sees a topic may describe it, so a field without DESCRIBE is not filled in.
+    """
+    if bits < 0 or not bits & 1 << AclOperation.DESCRIBE:
+        return None
+    return frozenset(operation for operation in AclOperation if bits & 1 << operation)
+
+
+async def describe_cluster(cluster: Cluster, *, include_fenced: bool) -> ClusterDescription:
+    request = DescribeClusterRequest(
+        include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
+    )
+    response = await ask_any(cluster, request, subject="describe_cluster")
+    if response.error_code != NONE:
+        raise refused(response.error_code, response.error_message, request="describe_cluster")
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        tuple(
+            NodeDescription(
+                broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced
+            )
+            for broker in response.brokers
+        ),
+    )
+
+
+async def delete_records(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int | KafkaError]:
+    def request(part: Mapping[TopicPartition, int], _: Mapping[str, Topic]) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=tuple(
+                DeleteRecordsTopic(
+                    name=KioTopicName(topic),
+                    partitions=tuple(
+                        DeleteRecordsPartition(partition_index=i32(index), offset=i64(offset))
+                        for index, offset in partitions.items()
+                    ),
+                )
+                for topic, partitions in by_topic(part).items()
+            ),
+            timeout=timeout_of(cluster),
+        )
+
+    return await ask_leaders(
+        cluster, offsets, request, _log_start, operation="DELETE", subject="delete_records"
+    )
+
+
+def _log_start(partition: Any) -> int:
+    return int(partition.low_watermark)
+
+
+def known(number: int) -> int | None:
+    """Return the number, or None for a negative one, which means unknown."""
+    return None if number < 0 else number

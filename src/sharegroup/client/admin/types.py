@@ -1,0 +1,325 @@
+"""Data classes that an AdminClient takes and returns, named as in Kafka's own admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from sharegroup.client.records import TopicPartition
+from sharegroup.wire.admin_codes import ConfigOperation, UpgradeType
+
+BROKER_DEFAULT = -1
+"""Leaves the number of partitions or replicas to the broker's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """The replicas of one partition as node ids; ``leader`` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+class AclOperation(IntEnum):
+    """Operations on a resource that ACLs allow or deny; values as on the wire."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic with its id and partitions, as the cluster describes it."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+    authorized_operations: frozenset[AclOperation] | None = None
+    """The operations that the user may perform; None if not requested or not answered."""
+
+    @property
+    def leaders(self) -> tuple[int, ...]:
+        """The leaders' node ids, indexed by partition; -1 for a partition without a leader."""
+        return tuple(partition.leader for partition in self.partitions)
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions."""
+        return len(self.partitions)
+
+
+class ResourceType(IntEnum):
+    """The type of a resource that has configs; values as on the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """A topic, broker or group that has configs; a broker's name is its node id as text."""
+
+    type: ResourceType
+    name: str
+
+
+class ConfigSource(IntEnum):
+    """The place where a config's value was set; values as on the wire."""
+
+    UNKNOWN = 0
+    """No answer from the broker, or a source that this client does not know."""
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+    @classmethod
+    def of(cls, number: int) -> ConfigSource:
+        """Return the source that a broker names by its number, or UNKNOWN."""
+        return cls(number) if number in _CONFIG_SOURCES else cls.UNKNOWN
+
+
+_CONFIG_SOURCES = frozenset(map(int, ConfigSource))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config of one resource; ``value`` is None if it is sensitive or not set."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the value is the default, so it was not set anywhere."""
+        return self.source is ConfigSource.DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """A change of one config; ``value`` is None for DELETE only."""
+
+    name: str
+    value: str | None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class GroupType(StrEnum):
+    """The type of a group, which is the protocol that its members use."""
+
+    SHARE = "share"
+    CONSUMER = "consumer"
+    """The protocol of KIP-848."""
+    CLASSIC = "classic"
+    STREAMS = "streams"
+    UNKNOWN = "unknown"
+    """A type that this client does not know."""
+
+    @classmethod
+    def of(cls, text: str) -> GroupType:
+        """Return the type that a broker names, or UNKNOWN."""
+        return _TYPES_BY_TEXT.get(text.lower(), cls.UNKNOWN)
+
+
+_TYPES_BY_TEXT = {str(group_type): group_type for group_type in GroupType}
+
+
+class GroupState(StrEnum):
+    """The state of a group; a share group is Empty, Stable or Dead."""
+
+    EMPTY = "Empty"
+    """The group has no members."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """The group does not exist, or is being deleted."""
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    UNKNOWN = "Unknown"
+    """A state that this client does not know."""
+
+    @classmethod
+    def of(cls, text: str) -> GroupState:
+        """Return the state that a broker names, or UNKNOWN."""
+        return _STATES_BY_TEXT.get(text.lower(), cls.UNKNOWN)
+
+
+_STATES_BY_TEXT = {state.lower(): state for state in GroupState}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group of any type, as `AdminClient.list_groups` returns it."""
+
+    group_id: str
+    type: GroupType
+    protocol_type: str
+    """``consumer`` for groups that read topics; other programs choose their own names."""
+    state: GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemberDescription:
+    """One member of a share group and its assignment."""
+
+    member_id: str
+    client_id: str
+    host: str
+    rack_id: str | None
+    member_epoch: int
+    subscribed_topics: tuple[str, ...]
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """A share group as its coordinator describes it."""
+
+    group_id: str
+    state: GroupState
+    group_epoch: int
+    assignment_epoch: int
+    assignor_name: str
+    members: tuple[ShareMemberDescription, ...]
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """The start offset and lag of a share group in one partition.
+
+    None means unknown, which is not zero: no state was written for the start offset yet, or the
+    broker does not report the lag or the leader epoch.
+    """
+
+    start_offset: int | None
+    leader_epoch: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberDescription:
+    """One member of a consumer group and its assignment.
+
+    A field is None if the group's protocol does not have it or the member does not set it.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    rack_id: str | None
+    member_epoch: int | None
+    subscribed_topics: tuple[str, ...]
+    """The topics subscribed to; empty in a classic group, where only the members know them."""
+    assignment: tuple[TopicPartition, ...]
+    target_assignment: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDescription:
+    """A consumer group as its coordinator describes it; a classic group has no epochs (None)."""
+
+    group_id: str
+    type: GroupType
+    """CONSUMER or CLASSIC."""
+    protocol_type: str
+    """``consumer`` for groups that read topics; ``connect`` for workers of Kafka Connect."""
+    state: GroupState
+    assignor_name: str
+    group_epoch: int | None
+    assignment_epoch: int | None
+    members: tuple[ConsumerMemberDescription, ...]
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The committed offset of a consumer group in one partition; None if there is none."""
+
+    offset: int | None
+    leader_epoch: int | None
+    metadata: str
+
+
+class FeatureRange(NamedTuple):
+    """The levels of a feature that the brokers support; both ends are inclusive."""
+
+    oldest: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The feature levels that the brokers support and the finalized levels, which are in effect."""
+
+    supported: Mapping[str, FeatureRange]
+    finalized: Mapping[str, int]
+    finalized_epoch: int | None
+    """None from a broker that has no finalized features."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The new level of a feature; 0 disables the feature."""
+
+    max_version_level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """One broker: its node id, address and rack."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool = False
+    """Whether the broker is registered but not running, or has not caught up yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster's id, its controller and its brokers."""
+
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[NodeDescription, ...]

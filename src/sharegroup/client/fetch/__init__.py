@@ -1,0 +1,1 @@
+"""Plain reads of partitions, without a group: offsets (ListOffsets) and record batches (Fetch)."""

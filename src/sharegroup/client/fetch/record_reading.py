@@ -1,0 +1,152 @@
+"""Reads the records of an offset range of one partition, decoded, a few hundred at a time.
+
+Reading uses no group and no locks and commits nothing, so it does not change what it reads.  The
+end of the range is fixed before reading starts.  Records deleted in the meantime, by retention or
+a purge, are left out, and so are control batches.  If the log ends before the range, reading ends
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NamedTuple
+
+from sharegroup.client.fetch.offsets import OffsetSpec, offsets_of
+from sharegroup.client.fetch.partition_fetch import OtherTopicId
+from sharegroup.client.fetch.range_fetch import MissingOffsets, RangeFetch, WantedRanges
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import (
+    CorruptMessage,
+    KafkaError,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import TopicId
+from sharegroup.wire.batches import BatchHeader, Buffer, scan
+from sharegroup.wire.record_walk import UNREADABLE
+from sharegroup.wire.records import DecodedRecord, batch_records
+
+RECORDS_MIN = 500
+"""Records that are yielded together, plus up to one batch."""
+
+
+class TopicMadeAgain(UnknownTopicOrPartition, retriable=False):
+    """The topic was deleted, and another topic was created with its name."""
+
+
+class PartitionRange(NamedTuple):
+    """The offset range [first, end) of a partition."""
+
+    where: TopicPartition
+    first: int
+    end: int
+    topic_id: TopicId | None = None
+    """The id of the topic; None for any topic of this name."""
+
+
+Unreadable = Callable[[PartitionRange, KafkaError], None]
+"""Called with the offsets of a batch that cannot be decoded, and with the error."""
+
+
+async def partition_ranges(
+    cluster: Cluster, topic: str, *, timeout_ms: int | None = None
+) -> list[PartitionRange]:
+    """Return the current offset ranges of all partitions, from log start to high watermark.
+
+    Retries until ``timeout_ms``, by default ``default_api_timeout_ms``.
+    """
+    described = await cluster.topic(topic, timeout_ms=timeout_ms)
+    partitions = [TopicPartition(topic, number) for number in range(len(described.leaders))]
+    firsts = await offsets_of(cluster, partitions, OffsetSpec.EARLIEST, timeout_ms=timeout_ms)
+    ends = await offsets_of(cluster, partitions, OffsetSpec.LATEST, timeout_ms=timeout_ms)
+    return [
+        PartitionRange(partition, firsts[partition], ends[partition], described.topic_id)
+        for partition in partitions
+    ]
+
+
+async def read_records(
+    cluster: Cluster,
+    wanted: PartitionRange,
+    *,
+    unreadable: Unreadable | None = None,
+    timeout_ms: int | None = None,
+) -> AsyncIterator[list[DecodedRecord]]:
+    """Yield the records of a range in order.
+
+    A response is decoded batch by batch, because compressed megabytes have many records whose
+    objects would all be in memory before the first one is used.
+
+    Without ``unreadable`` a batch that cannot be decoded raises CorruptMessage.  Raises
+    TopicMadeAgain if the topic has another id than the range, and RequestTimedOut if there is no
+    progress for ``timeout_ms``, by default ``default_api_timeout_ms``.
+    """
+    fetch = RangeFetch(
+        cluster,
+        [WantedRanges(wanted.where, wanted.topic_id, ((wanted.first, wanted.end),))],
+        missing=_leave_out,
+        timeout_ms=timeout_ms,
+    )
+    while fetched := await fetch.next_round():
+        for batches in fetched:
+            for records in _decoded(
+                batches.records, wanted._replace(first=batches.first), unreadable
+            ):
+                yield records
+
+
+def _leave_out(missing: MissingOffsets) -> None:
+    """Go on behind deleted records; raise an error if the topic was made again."""
+    if isinstance(missing.error, OffsetOutOfRange):
+        return
+    if isinstance(missing.error, OtherTopicId):
+        raise TopicMadeAgain(
+            f"topic {missing.where.topic!r} was deleted and created again while it was read; the "
+            "records read before are from the deleted topic. Start again"
+        ) from missing.error
+    raise missing.error
+
+
+def _decoded(
+    data: Buffer, here: PartitionRange, unreadable: Unreadable | None
+) -> Iterator[list[DecodedRecord]]:
+    """Decode the batches of a response; ``here`` begins at the requested offset."""
+    position = here.first
+    records: list[DecodedRecord] = []
+    try:
+        for at, header in scan(data):
+            batch = here._replace(first=max(position, header.base_offset), end=header.end_offset)
+            position = max(position, header.end_offset)
+            if not header.is_control:
+                records += _records_of(data, at, header, batch, unreadable)
+            if len(records) >= RECORDS_MIN:
+                yield _within(records, here)
+                records = []
+    except CorruptMessage as error:
+        topic, partition = here.where
+        raise CorruptMessage(
+            f"topic {topic!r} partition {partition} offset {here.first}: {error}"
+        ) from error
+    if records:
+        yield _within(records, here)
+
+
+def _records_of(
+    data: Buffer, at: int, header: BatchHeader, batch: PartitionRange, unreadable: Unreadable | None
+) -> list[DecodedRecord]:
+    """Return the records of a batch; none if it cannot be decoded and ``unreadable`` is given."""
+    try:
+        return list(batch_records(data, at, header, check_crc=True))
+    except UNREADABLE as error:
+        if unreadable is None:
+            raise
+        unreadable(batch, error)
+        return []
+
+
+def _within(records: list[DecodedRecord], wanted: PartitionRange) -> list[DecodedRecord]:
+    """Return the records within the range; a batch may extend beyond it on both sides."""
+    if wanted.first <= records[0].offset and records[-1].offset < wanted.end:
+        return records
+    return [record for record in records if wanted.first <= record.offset < wanted.end]

@@ -1,0 +1,1 @@
+"""A member of a share group: heartbeats, its assignment, and whether it is idle."""

@@ -1,0 +1,1 @@
+"""The metrics of clients, by Kafka's names, and their export to Prometheus."""

@@ -1,0 +1,109 @@
+"""The metrics of each client, with the names of Kafka's Java clients.
+
+Each class holds the instruments of one part of a client as attributes.  The Java client's metrics
+of its queues and network thread (such as ``application-event-queue-size``) have no counterpart,
+because there is no second thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sharegroup.client.metrics.metric_types import Metrics
+
+SHARE_CONSUMER = "consumer-share-metrics"
+SHARE_COORDINATOR = "consumer-share-coordinator-metrics"
+SHARE_FETCH = "consumer-share-fetch-manager-metrics"
+PRODUCER = "producer-metrics"
+
+
+class ShareConsumerMetrics:
+    """The metrics of a share consumer; times are in ms unless the name says seconds."""
+
+    __slots__ = (
+        "acknowledgements_error", "acknowledgements_send", "between_polls_ms", "bytes_consumed",
+        "fetch", "fetch_bytes", "fetch_latency_ms", "fetch_throttle_ms", "heartbeat",
+        "heartbeat_ms", "last_heartbeat", "last_poll", "poll_idle_ratio", "rebalance",
+        "records_consumed", "records_per_request",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.last_poll = metrics.moment(SHARE_CONSUMER, "last-poll-seconds-ago")
+        self.between_polls_ms = metrics.summary(SHARE_CONSUMER, "time-between-poll")
+        self.poll_idle_ratio = metrics.summary(SHARE_CONSUMER, "poll-idle-ratio", ("avg",))
+        """The part of the time between the starts of two polls that was spent in the first."""
+        self.heartbeat = metrics.counter(SHARE_COORDINATOR, "heartbeat")
+        self.heartbeat_ms = metrics.summary(SHARE_COORDINATOR, "heartbeat-response-time", ("max",))
+        self.last_heartbeat = metrics.moment(SHARE_COORDINATOR, "last-heartbeat-seconds-ago")
+        self.rebalance = metrics.counter(SHARE_COORDINATOR, "rebalance", per_hour=True)
+        self.fetch = metrics.counter(SHARE_FETCH, "fetch")
+        self.fetch_latency_ms = metrics.summary(SHARE_FETCH, "fetch-latency")
+        self.fetch_throttle_ms = metrics.summary(SHARE_FETCH, "fetch-throttle-time")
+        self.fetch_bytes = metrics.summary(SHARE_FETCH, "fetch-size")
+        self.records_per_request = metrics.summary(SHARE_FETCH, "records-per-request")
+        self.bytes_consumed = metrics.counter(SHARE_FETCH, "bytes-consumed")
+        self.records_consumed = metrics.counter(SHARE_FETCH, "records-consumed")
+        self.acknowledgements_send = metrics.counter(SHARE_FETCH, "acknowledgements-send")
+        self.acknowledgements_error = metrics.counter(SHARE_FETCH, "acknowledgements-error")
+
+
+def show_unreadable_batches(metrics: Metrics, count: Callable[[], int]) -> None:
+    """Add a gauge of unreadable batches of a share consumer; the Java client has no such metric."""
+    metrics.gauge(SHARE_FETCH, "unreadable-batches-total", count)
+
+
+def show_idleness(
+    metrics: Metrics, partitions: Callable[[], int], idle: Callable[[], float]
+) -> None:
+    """Add gauges of a share consumer's assigned partitions and of the seconds it has been idle.
+
+    Java's share consumer has neither metric; its consumer has ``assigned-partitions``.
+    """
+    metrics.gauge(SHARE_COORDINATOR, "assigned-partitions", partitions)
+    metrics.gauge(SHARE_COORDINATOR, "idle-seconds", idle)
+
+
+class ProducerMetrics:
+    """The metrics of a producer, except the gauges of its buffer, which `Producer` adds."""
+
+    __slots__ = (
+        "batch_bytes", "compression_ratio", "queue_ms", "record_error", "record_retry",
+        "record_send", "records_per_request", "throttle_ms",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.record_send = metrics.counter(PRODUCER, "record-send")
+        self.record_retry = metrics.counter(PRODUCER, "record-retry")
+        self.record_error = metrics.counter(PRODUCER, "record-error")
+        self.queue_ms = metrics.summary(PRODUCER, "record-queue-time")
+        """The time from a batch's first record to its first encoding, just before it is sent."""
+        self.batch_bytes = metrics.summary(PRODUCER, "batch-size")
+        self.compression_ratio = metrics.summary(PRODUCER, "compression-rate", ("avg",))
+        """The ratio of encoded bytes to bytes before compression."""
+        self.records_per_request = metrics.summary(PRODUCER, "records-per-request", ("avg",))
+        self.throttle_ms = metrics.summary(PRODUCER, "produce-throttle-time")
+
+
+class ConnectionMetrics:
+    """The common metrics of all connections of one client, in the client's metric group."""
+
+    __slots__ = (
+        "authentication", "authentication_failed", "closed", "created", "incoming_bytes",
+        "outgoing_bytes", "reauthentication", "reauthentication_ms", "request", "request_bytes",
+        "request_latency_ms", "response",
+    )  # fmt: skip
+
+    def __init__(self, metrics: Metrics, group: str) -> None:
+        self.created = metrics.counter(group, "connection-creation")
+        self.closed = metrics.counter(group, "connection-close")
+        metrics.gauge(group, "connection-count", lambda: self.created.total - self.closed.total)
+        self.incoming_bytes = metrics.counter(group, "incoming-byte")
+        self.outgoing_bytes = metrics.counter(group, "outgoing-byte")
+        self.request = metrics.counter(group, "request")
+        self.request_bytes = metrics.summary(group, "request-size")
+        self.request_latency_ms = metrics.summary(group, "request-latency")
+        self.response = metrics.counter(group, "response")
+        self.authentication = metrics.counter(group, "successful-authentication")
+        self.authentication_failed = metrics.counter(group, "failed-authentication")
+        self.reauthentication = metrics.counter(group, "successful-reauthentication")
+        self.reauthentication_ms = metrics.summary(group, "reauthentication-latency")

@@ -1,0 +1,1 @@
+"""Connections to brokers: authentication, TLS, metadata and leaders, and retries of requests."""

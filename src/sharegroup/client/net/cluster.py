@@ -1,0 +1,551 @@
+"""A client's metadata of the cluster, and its connections to the brokers.
+
+A client asks any of the bootstrap servers for metadata.  Then it sends requests to nodes: the
+leader of a partition, the coordinator of a group, or any node that answers.  All metadata may be
+outdated.  A node says so (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR) or cannot be reached, and the
+caller invokes `forget_coordinator`, `outdate` or `outdate_leader`.  The next use asks again, if
+possible another broker than the last time, because that one may lag behind the cluster.
+
+A topic stays usable while some of its partitions have no leader: only the records of those
+partitions wait.
+
+A connection is opened when it is first needed and again after a failure.  There is one attempt at
+a time for each node, with growing pauses.  Each node has two connections, because a broker answers
+the requests of a connection in order: a heartbeat must not wait behind a parked fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
+from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v13.response import MetadataResponse, MetadataResponseTopic
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import i8
+
+from sharegroup.backoff import Backoff
+from sharegroup.client.metrics.client_metrics import ConnectionMetrics
+from sharegroup.client.metrics.metric_types import Metrics
+from sharegroup.client.net.connection import Connection, open_connection
+from sharegroup.client.net.refusals import refused, topic_refusal
+from sharegroup.client.net.sasl import warn_of_plaintext
+from sharegroup.client.net.tls import tls_context
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.client_config import ClientConfig, addresses_of
+from sharegroup.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    NoAnswer,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from sharegroup.ids import TopicId, TopicName
+
+GROUP_KEY_TYPE = 0
+NO_LEADER = NO_EPOCH = -1
+FORMER_IDS_MAX = 1_000
+"""Number of topic ids kept of topics that were deleted or have a new id, to find their names."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Address = tuple[str, int]
+Connect = Callable[..., Awaitable[Connection]]
+"""A function with the arguments of `open_connection`."""
+
+
+class ConnectionPurpose(Enum):
+    """The purpose of a connection; each node has one connection per purpose."""
+
+    CONTROL = "control"
+    """Metadata, heartbeats, administration: short requests."""
+    RECORDS = "records"
+    """Produce and fetch: large or parked requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The metadata of one topic; ``leaders`` has a node id, or -1, for each partition."""
+
+    name: TopicName
+    topic_id: TopicId | None
+    """None from a broker that is too old to have topic ids."""
+    leaders: tuple[int, ...]
+    is_internal: bool = False
+    leader_epochs: tuple[int, ...] = ()
+    """The leader epoch of each partition; NO_EPOCH from a broker that is too old to send it."""
+
+    def leader_of(self, partition: int) -> int:
+        """Return the leader's node id, or NO_LEADER if there is no leader or no such partition."""
+        return self.leaders[partition] if 0 <= partition < len(self.leaders) else NO_LEADER
+
+    def leader_epoch_of(self, partition: int) -> int:
+        """Return the leader epoch, or NO_EPOCH if it is unknown or there is no such partition."""
+        epochs = self.leader_epochs
+        return epochs[partition] if 0 <= partition < len(epochs) else NO_EPOCH
+
+
+class Cluster:
+    """The brokers, topics, leaders and coordinators that a client knows, and its connections.
+
+    ``connect`` opens a connection, and ``monotonic`` is a clock in seconds; tests replace them.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        connect: Connect = open_connection,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self._connect_to = connect
+        self._monotonic = monotonic
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.metrics = Metrics(config.client_id)
+        """The metrics of the client, including those of its connections."""
+        self._connection_metrics = ConnectionMetrics(self.metrics, config.metrics_group)
+        self._tls = tls_context(config)
+        self._bootstrap = addresses_of(config.bootstrap_servers)
+        self._nodes: dict[int, Address] = {}
+        self._connections: dict[tuple[Address, ConnectionPurpose], Connection] = {}
+        self._opening: dict[tuple[Address, ConnectionPurpose], asyncio.Lock] = {}
+        self._pauses: dict[Address, _Pause] = {}
+        self._topics: dict[str, Topic] = {}
+        self._names: dict[TopicId, TopicName] = {}
+        self._asked_at: dict[str, float] = {}
+        self._leaderless: dict[str, _Pause] = {}
+        """The pause before the next metadata request, by topic with leaderless partitions."""
+        self._last_asked: Address | None = None
+        """The broker that was last asked a request that any broker can answer."""
+        self._doubtful: set[Address] = set()
+        """Brokers that could not be reached, or did not answer in time, at the last attempt."""
+        self._coordinators: dict[str, int] = {}
+        self._closed = False
+        self._warned = False
+        """Whether the warning about unencrypted credentials was logged."""
+
+    @property
+    def principal(self) -> str | None:
+        """The user as ACLs name it (``User:name``); None if only the broker knows the name."""
+        return self.config.principal
+
+    # Connections.
+
+    @property
+    def nodes(self) -> dict[int, Address]:
+        """The brokers by node id, as of the last metadata."""
+        return dict(self._nodes)
+
+    async def connection(
+        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.CONTROL
+    ) -> Connection:
+        """Return the open connection to this node; open it if necessary.
+
+        Raises NetworkException if the node cannot be reached.
+        """
+        address = self._nodes.get(node_id)
+        if address is None:
+            raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
+        return await self._connect(address, purpose)
+
+    async def any_connection(self, *, another: bool = False) -> Connection:
+        """Return a connection to a broker that answers, or raise NetworkException.
+
+        With ``another`` it prefers a broker other than the last one.
+        """
+        avoided = self._last_asked if another and len(self._nodes) > 1 else None
+        addresses = [*dict.fromkeys((*self._nodes.values(), *self._bootstrap))]
+        if not any(self._is_open(candidate, ConnectionPurpose.CONTROL) for candidate in addresses):
+            random.shuffle(addresses)
+        failures = []
+        for address in sorted(
+            addresses, key=lambda candidate: self._reluctance(candidate, avoided)
+        ):
+            try:
+                connection = await self._connect(address, ConnectionPurpose.CONTROL)
+            except (NetworkException, RequestTimedOut) as error:
+                failures.append(str(error))
+            else:
+                self._last_asked = address
+                return connection
+        raise NetworkException("no broker can be reached: " + "; ".join(failures))
+
+    async def _ask_another(self, request: Any) -> Any:
+        """Send a request that any broker can answer, preferably to another than the last time."""
+        connection = await self.any_connection(another=True)
+        address = self._last_asked
+        assert address is not None
+        try:
+            response = await connection.request(request)
+        except NoAnswer:
+            self._doubtful.add(address)
+            raise
+        self._doubtful.discard(address)
+        return response
+
+    def _is_open(self, address: Address, purpose: ConnectionPurpose) -> bool:
+        connection = self._connections.get((address, purpose))
+        return connection is not None and connection.is_open
+
+    def _reluctance(self, address: Address, avoided: Address | None) -> int:
+        """Return the rank in which to try this address.
+
+        Brokers in doubt are last, because they can cost the whole connect timeout.
+        """
+        if address in self._doubtful:
+            return 3
+        if address == avoided:
+            return 2
+        return 0 if self._is_open(address, ConnectionPurpose.CONTROL) else 1
+
+    def doubt(self, node_id: int) -> None:
+        """Mark a broker that did not answer in time as doubtful, until it answers or connects.
+
+        The caller has closed the connection.
+        """
+        address = self._nodes.get(node_id)
+        if address is not None:
+            self._doubtful.add(address)
+
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether a broker could not be reached, or did not answer, at the last attempt."""
+        address = self._nodes.get(node_id)
+        return address in self._doubtful and not self._is_open(address, ConnectionPurpose.RECORDS)
+
+    def answering_leaders(self, topic: Topic) -> tuple[int, ...]:
+        """Return the leader of each partition, with NO_LEADER in place of doubtful brokers."""
+        return tuple(NO_LEADER if self.is_doubtful(leader) else leader for leader in topic.leaders)
+
+    async def _connect(self, address: Address, purpose: ConnectionPurpose) -> Connection:
+        key = (address, purpose)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            if self._closed:
+                raise NetworkException("this client is closed")
+            open_already = self._connections.get(key)
+            if open_already is not None and open_already.is_open:
+                return open_already
+            pause = self._pauses.setdefault(address, self._new_pause())
+            await asyncio.sleep(pause.remaining_seconds())
+            if not self._warned:
+                self._warned = warn_of_plaintext(self.config, address)
+            try:
+                connection = await self._connect_to(
+                    address, self.config, metrics=self._connection_metrics, tls=self._tls
+                )
+            except KafkaError as error:
+                if error.retriable and not pause.failures:
+                    # Logged once: later attempts fail for the same reason.
+                    log.info('event=connection.failed error="%s"', error)
+                pause.failed()
+                if error.retriable:
+                    self._doubtful.add(address)
+                raise
+            if pause.failures:
+                log.info("event=connection.restored broker=%s", connection.peer)
+            pause.worked()
+            self._doubtful.discard(address)
+            if self._closed:
+                connection.close()
+            self._connections[key] = connection
+            return connection
+
+    def close(self) -> None:
+        """Close every connection; pending requests fail with NetworkException."""
+        self._closed = True
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Retries.
+
+    def _new_pause(self) -> _Pause:
+        return _Pause(self.backoff(), self._monotonic)
+
+    def backoff(self) -> Backoff:
+        """Return a new Backoff with the client's settings."""
+        return Backoff(
+            self.config.retry_backoff_ms,
+            self.config.retry_backoff_max_ms,
+            chance=random.random,
+        )
+
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], *, subject: str, timeout_ms: int | None = None
+    ) -> T:
+        """Retry ``attempt`` until it succeeds, raises a fatal error, or the time is up.
+
+        At the end of the time it raises RequestTimedOut, whose text begins with ``subject``.
+        After `close` no error is retried.
+        """
+        limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        backoff = self.backoff()
+        last: KafkaError | None = None
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                while True:
+                    try:
+                        return await attempt()
+                    except KafkaError as error:
+                        if not error.retriable or self._closed:
+                            raise
+                        last = error
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+        except TimeoutError:
+            why = last or "the first attempt had not ended"
+            raise RequestTimedOut(f"{subject}: gave up after {limit_ms} ms; last: {why}") from last
+
+    # Topics.
+
+    def known_topic(self, name: str) -> Topic | None:
+        """Return the metadata of a topic without a request; None if unknown or outdated.
+
+        Some partitions may have no leader.
+        """
+        asked_at = self._asked_at.get(name)
+        if asked_at is None:
+            return None
+        if (self._monotonic() - asked_at) * 1000 > self.config.metadata_max_age_ms:
+            return None
+        return self._topics.get(name)
+
+    def last_known_topic(self, name: str) -> Topic | None:
+        """Return the last metadata of a topic, of any age; use its partitions, not its leaders."""
+        return self._topics.get(name)
+
+    def name_of(self, topic_id: TopicId) -> TopicName | None:
+        """Return the name of a topic whose metadata was received before, or None."""
+        return self._names.get(topic_id)
+
+    def outdate(self, name: str) -> None:
+        """Mark the metadata of a topic as outdated, so that its next use asks again."""
+        self._asked_at.pop(name, None)
+
+    def outdate_leader(self, where: TopicPartition, node_id: int) -> None:
+        """Note that this broker does not lead a partition, which then has no known leader.
+
+        This has no effect if metadata has named another leader since.
+        """
+        name, partition = where
+        topic = self._topics.get(name)
+        if topic is not None and topic.leader_of(partition) == node_id != NO_LEADER:
+            leaders = list(topic.leaders)
+            leaders[partition] = NO_LEADER
+            self._topics[name] = replace(topic, leaders=tuple(leaders))
+            self._leaderless.setdefault(name, self._new_pause())
+
+    def to_ask_again(self) -> set[str]:
+        """Return the topics with leaderless partitions whose pause is over."""
+        return {name for name, pause in self._leaderless.items() if not pause.remaining_seconds()}
+
+    async def topic(
+        self, name: str, *, create: bool = False, timeout_ms: int | None = None
+    ) -> Topic:
+        """Return the metadata of a topic; wait until the topic exists or the time is up.
+
+        If leaders are missing, it asks once more and returns the topic as it is.
+        """
+        known = self.known_topic(name)
+        if known is not None and NO_LEADER not in known.leaders:
+            return known
+
+        async def ask() -> Topic:
+            described = (await self.refresh([name], create=create)).get(name)
+            if isinstance(described, Topic):
+                return described
+            raise described or UnknownTopicOrPartition(
+                f"topic {name!r}: the broker is silent on it"
+            )
+
+        return await self.retrying(
+            ask, subject=f"metadata of topic {name!r}", timeout_ms=timeout_ms
+        )
+
+    async def refresh(
+        self, names: Iterable[str] | None, *, create: bool = False
+    ) -> dict[str, Topic | KafkaError]:
+        """Request the metadata of these topics, or of all with None; return it by name.
+
+        The value is a KafkaError for a topic that cannot be used.
+        """
+        response = await self.ask_metadata(names, create=create)
+        return {
+            str(described.name): _topic(described, known=self._topics.get(str(described.name)))
+            if _exists(described)
+            else topic_refusal(described, self.config.topic_operation, self.principal)
+            for described in response.topics
+            if described.name is not None  # It is None if the broker does not know a topic id.
+        }
+
+    async def ask_metadata(
+        self,
+        names: Iterable[str] | None,
+        *,
+        create: bool = False,
+        authorized_operations: bool = False,
+    ) -> MetadataResponse:
+        """Request metadata of these topics, or of all with None, and return the response.
+
+        Only topics that were requested by name are remembered.
+        """
+        wanted = None if names is None else tuple(dict.fromkeys(names))
+        request = MetadataRequest(
+            topics=None
+            if wanted is None
+            else tuple(
+                MetadataRequestTopic(topic_id=None, name=KioTopicName(name)) for name in wanted
+            ),
+            allow_auto_topic_creation=create,
+            include_topic_authorized_operations=authorized_operations,
+        )
+        requested = frozenset(wanted or ())
+        for name in requested & self._leaderless.keys():
+            self._leaderless[name].failed()
+        response: MetadataResponse = await self._ask_another(request)
+        self._nodes = {
+            described.node_id: (described.host, described.port) for described in response.brokers
+        }
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        self._forget_addresses()
+        # A cluster may have very many topics, so the client remembers only those it uses.
+        self._learn(
+            (described for described in response.topics if described.name in requested),
+            self._monotonic(),
+        )
+        return response
+
+    def _learn(self, described: Iterable[MetadataResponseTopic], now: float) -> None:
+        for topic_metadata in described:
+            name = str(topic_metadata.name)
+            if not _exists(topic_metadata):
+                self._topics.pop(name, None)
+                self._asked_at.pop(name, None)
+                self._leaderless.pop(name, None)
+                continue
+            topic = self._topics[name] = _topic(topic_metadata, known=self._topics.get(name))
+            if topic.topic_id is not None:
+                # Move the id to the end, so that the topics in use are dropped last.
+                self._names.pop(topic.topic_id, None)
+                self._names[topic.topic_id] = topic.name
+            if topic.leaders:
+                self._asked_at[name] = now
+            if NO_LEADER not in topic.leaders:
+                self._leaderless.pop(name, None)
+            elif name not in self._leaderless:
+                pause = self._leaderless[name] = self._new_pause()
+                pause.failed()
+        while len(self._names) > len(self._topics) + FORMER_IDS_MAX:
+            del self._names[next(iter(self._names))]
+
+    def _forget_addresses(self) -> None:
+        """Drop the state of addresses that are not in use, so that it cannot grow for ever."""
+        in_use = {*self._nodes.values(), *self._bootstrap}
+        for key, connection in list(self._connections.items()):
+            if key[0] not in in_use and not connection.is_open:
+                del self._connections[key]
+        alive = in_use | {address for address, _ in self._connections}
+        self._doubtful &= alive
+        for key, lock in list(self._opening.items()):
+            if key[0] not in alive and not lock.locked():
+                del self._opening[key]
+                self._pauses.pop(key[0], None)
+
+    # Coordinators.
+
+    async def coordinator(self, group_id: str, *, operation: str | None = None) -> int:
+        """Return the coordinator's node id, which is remembered until `forget_coordinator`.
+
+        ``operation`` is the ACL operation on the group that the caller needs; None means the one
+        of the client's config.
+        """
+        known_node_id = self._coordinators.get(group_id)
+        if known_node_id is not None:
+            return known_node_id
+        request = FindCoordinatorRequest(key_type=i8(GROUP_KEY_TYPE), coordinator_keys=(group_id,))
+        response: FindCoordinatorResponse = await self._ask_another(request)
+        for answer in response.coordinators:
+            if answer.error_code != NONE:
+                raise refused(
+                    answer.error_code,
+                    answer.error_message,
+                    operation=operation or self.config.group_operation,
+                    principal=self.principal,
+                    group=group_id,
+                )
+            self._nodes[answer.node_id] = (answer.host, answer.port)
+            self._coordinators[group_id] = answer.node_id
+            return int(answer.node_id)
+        raise CoordinatorNotAvailable(f"group {group_id!r}: FindCoordinator answered nothing")
+
+    def known_coordinator(self, group_id: str) -> int | None:
+        """Return the coordinator's node id without a request; None if it is unknown."""
+        return self._coordinators.get(group_id)
+
+    def forget_coordinator(self, group_id: str) -> None:
+        """Forget the coordinator of a group that moved or whose coordinator is unreachable."""
+        self._coordinators.pop(group_id, None)
+
+
+def _exists(described: MetadataResponseTopic) -> bool:
+    """Whether the topic can be used; a topic that is being created has no partitions yet."""
+    is_led_in_part = described.error_code == LeaderNotAvailable.code and described.partitions
+    return described.error_code == NONE or bool(is_led_in_part)
+
+
+def _topic(described: MetadataResponseTopic, *, known: Topic | None = None) -> Topic:
+    """Convert metadata to a Topic; keep leaders from ``known`` that have a higher leader epoch.
+
+    A broker that is cut off from the controllers still describes the former leaders.
+    """
+    topic_id = None if described.topic_id is None else TopicId(described.topic_id)
+    leaders = [NO_LEADER] * len(described.partitions)
+    epochs = [NO_EPOCH] * len(described.partitions)
+    later = known.leader_epochs if known is not None and known.topic_id == topic_id else ()
+    for partition in described.partitions:
+        index = int(partition.partition_index)
+        if not 0 <= index < len(leaders):
+            continue
+        leaders[index], epochs[index] = int(partition.leader_id), int(partition.leader_epoch)
+        if known is not None and index < len(later) and NO_EPOCH < epochs[index] < later[index]:
+            leaders[index], epochs[index] = known.leaders[index], later[index]
+    name = TopicName(str(described.name))
+    return Topic(name, topic_id, tuple(leaders), described.is_internal, tuple(epochs))
+
+
+class _Pause:
+    """The pause before the next attempt, for example to connect to one address."""
+
+    __slots__ = ("_backoff", "_monotonic", "_until", "failures")
+
+    def __init__(self, backoff: Backoff, monotonic: Callable[[], float]) -> None:
+        self.failures = 0
+        """The number of failures in a row since the last success."""
+        self._backoff = backoff
+        self._monotonic = monotonic
+        self._until = 0.0
+
+    def remaining_seconds(self) -> float:
+        return max(0.0, self._until - self._monotonic())
+
+    def failed(self) -> None:
+        self.failures += 1
+        self._until = self._monotonic() + self._backoff.next_ms() / 1000
+
+    def worked(self) -> None:
+        self.failures = 0
+        self._backoff.reset()
+        self._until = 0.0

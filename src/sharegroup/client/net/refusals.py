@@ -1,0 +1,102 @@
+"""Makes exceptions from a broker's error codes, with the name of the refused item in the text.
+
+Most brokers name the item in their message ("topic 'orders' exists already").  Some send only a
+code, or a sentence without a name, so the name is added if it is missing.
+
+No broker says which permission is missing.  So the text of an authorization error names the ACL
+operation that the request needs, the resource, and the user if the client knows its name.
+"""
+
+from __future__ import annotations
+
+from kio.schema.metadata.v13.response import MetadataResponseTopic
+
+from sharegroup.errors import (
+    BY_CODE,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    error_for,
+)
+
+RESOURCES = {
+    TopicAuthorizationFailed.code: "topic",
+    GroupAuthorizationFailed.code: "group",
+    ClusterAuthorizationFailed.code: "cluster",
+}
+"""The kind of resource that the permission is missing for, by error code."""
+
+
+def refused(
+    code: int,
+    message: str | None,
+    *,
+    operation: str | None = None,
+    principal: str | None = None,
+    **about: str | int,
+) -> KafkaError:
+    """Return the exception for an error code other than 0.
+
+    ``about`` has the items of the request, by kind.  ``operation`` is the ACL operation that the
+    request needs; it is named if the code is an authorization error.
+
+    >>> refused(36, "Topic 'a' already exists.", topic="a")
+    TopicAlreadyExists("Topic 'a' already exists.")
+    >>> refused(3, None, topic="a", partition=7)
+    UnknownTopicOrPartition("topic 'a' partition 7: there is no such topic or partition here")
+    >>> refused(29, "No.", topic="a", operation="WRITE", principal="User:ann")
+    TopicAuthorizationFailed("No. (User:ann needs WRITE on topic 'a')")
+    """
+    text = (message or meaning(code)) + missing_right(code, operation, principal, **about)
+    if all(_names(text, kind, name) for kind, name in about.items()):
+        return error_for(code, text)
+    where = " ".join(f"{kind} {name!r}" for kind, name in about.items())
+    return error_for(code, f"{where}: {text}")
+
+
+def topic_refusal(
+    described: MetadataResponseTopic, operation: str, principal: str | None
+) -> KafkaError:
+    """Return the error of a topic in a metadata response.
+
+    ``operation`` is the ACL operation on the topic that the caller needs.
+    """
+    if described.error_code == UnknownTopicOrPartition.code:
+        return UnknownTopicOrPartition(f"topic {described.name!r} does not exist")
+    name = str(described.name)
+    return refused(described.error_code, None, operation=operation, principal=principal, topic=name)
+
+
+def missing_right(
+    code: int, operation: str | None, principal: str | None, **about: str | int
+) -> str:
+    """Return the missing permission in brackets, or "" if the code is no authorization error."""
+    kind = RESOURCES.get(code)
+    if kind is None or operation is None:
+        return ""
+    if kind in about:
+        resource = f"{kind} {about[kind]!r}"
+    elif kind == "topic" and "group" in about:
+        # The error is about topics that the members subscribe to; no broker says which ones.
+        resource = f"each topic of group {about['group']!r}"
+    else:
+        resource = f"the {kind}"
+    return f" ({principal or 'the user'} needs {operation} on {resource})"
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether the error may be temporary; UNKNOWN_SERVER_ERROR (code -1) counts as such."""
+    return error.retriable or isinstance(error, UnknownServerError)
+
+
+def meaning(code: int) -> str:
+    """Return a text for an error code, for answers without a message of the broker."""
+    text = (BY_CODE[code].__doc__ if code in BY_CODE else None) or "Refused."
+    return text[0].lower() + text[1:].rstrip(".")
+
+
+def _names(text: str, kind: str, name: str | int) -> bool:
+    return f"{kind} {name!r}" in text or f"{kind.capitalize()} {name!r}" in text

@@ -1,0 +1,204 @@
+"""Logs in with SASL: the mechanisms and the exchange of their messages.
+
+    SaslHandshake(mechanism)     ---> is it offered?
+    SaslAuthenticate(message)    ---> challenge, error, or the end and the session's lifetime
+      ... until the mechanism returns None
+
+A mechanism makes a first message and then answers challenges until it returns None.  The
+mechanism itself decides that the login is complete: a broker that claims success without its
+proof is refused.  Passwords and tokens are only in messages, never in errors, logs or reprs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from typing import Any, Protocol
+
+from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+
+from sharegroup.client.net.scram import ScramExchange
+from sharegroup.client.settings.client_config import ClientConfig, TokenProvider
+from sharegroup.errors import NONE, SaslAuthenticationFailed, error_for
+from sharegroup.wire.schema import MILLISECOND
+
+log = logging.getLogger(__name__)
+
+ROUNDS_MAX = 8
+"""Maximum number of messages in a login; the mechanisms here need at most two.
+
+A broker must not be able to keep a login going for ever.
+"""
+
+SECRET_IN_MESSAGE = ("PLAIN", "OAUTHBEARER")
+"""Mechanisms that send the password or the token itself."""
+
+NONCE_BYTES = 24
+Ask = Callable[[Any], Awaitable[Any]]
+"""A function that sends a message on the connection to authenticate, and returns the answer."""
+
+
+def warn_of_plaintext(config: ClientConfig, address: tuple[str, int]) -> bool:
+    """Log a warning if a password or token is sent unencrypted; return whether it was logged.
+
+    SCRAM does not send the password.  A loopback address is this machine, so it is no risk.
+    """
+    sends_secret = config.sasl_mechanism in SECRET_IN_MESSAGE
+    if config.security_protocol != "SASL_PLAINTEXT" or not sends_secret or _is_loopback(address[0]):
+        return False
+    log.warning(
+        "event=credentials_unencrypted broker=%r mechanism=%s "
+        "action='set security_protocol=SASL_SSL, or a SCRAM sasl_mechanism: anybody on the way to "
+        "the broker can read the %s'",
+        f"{address[0]}:{address[1]}",
+        config.sasl_mechanism,
+        "password" if config.sasl_mechanism == "PLAIN" else "token",
+    )
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.rstrip(".").lower() in ("localhost", "ip6-localhost")
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+class Mechanism(Protocol):
+    """A SASL mechanism in one login."""
+
+    async def first(self) -> bytes: ...
+
+    async def answer(self, challenge: bytes) -> bytes | None:
+        """Return the next message, or None if the login is complete and the server is verified."""
+
+
+async def log_in(ask: Ask, config: ClientConfig) -> int:
+    """Log in with the configured mechanism; return the lifetime in ms, 0 if it has no limit."""
+    name = config.sasl_mechanism
+    assert name is not None, "config checks that a SASL protocol has its mechanism"
+    offered = await ask(SaslHandshakeRequest(mechanism=name))
+    if offered.error_code != NONE:
+        mechanisms = ", ".join(offered.mechanisms) or "none"
+        raise error_for(offered.error_code, f"SASL {name}: the broker offers {mechanisms}")
+    mechanism = _mechanism(config)
+    message = await mechanism.first()
+    for _ in range(ROUNDS_MAX):
+        response = await ask(SaslAuthenticateRequest(auth_bytes=message))
+        if response.error_code != NONE:
+            text = response.error_message or "refused without a reason"
+            raise error_for(response.error_code, f"SASL {name}: {text}")
+        reply = await mechanism.answer(response.auth_bytes)
+        if reply is None:
+            # Answers of brokers before KIP-368 have no lifetime, which gives 0.
+            return int(response.session_lifetime / MILLISECOND)
+        message = reply
+    raise SaslAuthenticationFailed(f"SASL {name}: no end after {ROUNDS_MAX} rounds")
+
+
+def _mechanism(config: ClientConfig) -> Mechanism:
+    name = config.sasl_mechanism
+    if name == "OAUTHBEARER":
+        assert config.sasl_oauth_token_provider is not None
+        return OAuthBearer(config.sasl_oauth_token_provider)
+    username, password = config.sasl_plain_username, config.sasl_plain_password
+    assert name is not None
+    assert username is not None
+    assert password is not None
+    return Plain(username, password) if name == "PLAIN" else Scram(name, username, password)
+
+
+class Plain:
+    """The PLAIN mechanism (RFC 4616), which sends the password itself, so use TLS."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, username: str, password: str) -> None:
+        self._message = b"\0".join((b"", username.encode(), password.encode()))
+
+    async def first(self) -> bytes:
+        return self._message
+
+    async def answer(self, challenge: bytes) -> bytes | None:
+        if challenge:
+            raise SaslAuthenticationFailed(
+                f"PLAIN: expected an empty answer from the server, came {len(challenge)} bytes"
+            )
+        return None
+
+
+class Scram:
+    """The SCRAM mechanisms; the slow computation of `scram` runs in a thread."""
+
+    __slots__ = ("_exchange", "_proved")
+
+    def __init__(self, name: str, username: str, password: str) -> None:
+        nonce = secrets.token_urlsafe(NONCE_BYTES)
+        self._exchange = ScramExchange(name, username, password, nonce=nonce)
+        self._proved = False
+
+    async def first(self) -> bytes:
+        return self._exchange.first()
+
+    async def answer(self, challenge: bytes) -> bytes | None:
+        if self._proved:
+            self._exchange.verify(challenge)
+            return None
+        self._proved = True
+        return await asyncio.to_thread(self._exchange.final, challenge)
+
+
+class OAuthBearer:
+    """The OAUTHBEARER mechanism (RFC 7628), with a token from the application's provider."""
+
+    __slots__ = ("_provider", "_refused")
+
+    def __init__(self, provider: TokenProvider) -> None:
+        self._provider = provider
+        self._refused = ""
+
+    async def first(self) -> bytes:
+        return f"n,,\x01auth=Bearer {await self._token()}\x01\x01".encode()
+
+    async def answer(self, challenge: bytes) -> bytes | None:
+        if self._refused:
+            raise SaslAuthenticationFailed(f"OAUTHBEARER: {self._refused}")
+        if not challenge:
+            return None
+        # The server sends a refusal as a challenge with a reason, and ends after an answer.
+        self._refused = _refusal(challenge)
+        return b"\x01"
+
+    async def _token(self) -> str:
+        try:
+            if inspect.iscoroutinefunction(self._provider):
+                token = await self._provider()
+            else:
+                # The provider may ask a server, which must not block the event loop.
+                token = await asyncio.to_thread(self._provider)
+                if inspect.isawaitable(token):
+                    token = await token
+        except Exception as error:  # The application's code may raise any exception.
+            text = f"OAUTHBEARER: sasl_oauth_token_provider raised {type(error).__name__}"
+            raise SaslAuthenticationFailed(text) from error
+        if not isinstance(token, str) or not token.isprintable() or not token:
+            raise SaslAuthenticationFailed(
+                "OAUTHBEARER: sasl_oauth_token_provider must return a printable, non-empty str"
+            )
+        return token
+
+
+def _refusal(challenge: bytes) -> str:
+    try:
+        status = json.loads(challenge)["status"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        status = f"{len(challenge)} bytes without a status"
+    return f"the server refused the token: {str(status)[:80]!r}"

@@ -1,0 +1,1 @@
+"""`Producer`: partitions, queues of batches, and the task that sends them."""

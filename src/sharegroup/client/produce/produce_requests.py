@@ -1,0 +1,123 @@
+"""Makes Produce requests and reads their answers.
+
+Topics are identified by id since version 13, and by name before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kio.schema.produce.v12 import request as named
+from kio.schema.produce.v13 import request as identified
+from kio.schema.types import TopicName as KioTopicName
+from kio.static.primitive import Records, i16, i32, i32Timedelta
+
+from sharegroup.client.net.refusals import refused
+from sharegroup.client.produce.partition_queue import Batch, Written
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import NONE, KafkaError
+from sharegroup.wire.apis import request_class
+from sharegroup.wire.convert import downgrade
+from sharegroup.wire.schema import EPOCH, MILLISECOND
+
+PRODUCE = 0
+TOPIC_IDS_FROM = 13
+
+
+class Answered(NamedTuple):
+    """The broker's answer about one batch; ``error`` is None if the batch is written."""
+
+    written: Written
+    error: KafkaError | None
+
+
+def produce_request(
+    batches: Sequence[Batch],
+    version: int,
+    topic_ids: Mapping[str, UUID | None],
+    *,
+    acks: int,
+    timeout_ms: int,
+) -> Any:
+    """Make one request with at most one encoded batch for each partition."""
+    by_topic: dict[str, list[Batch]] = defaultdict(list)
+    for batch in batches:
+        by_topic[batch.where.topic].append(batch)
+    timeout = i32Timedelta.parse(timedelta(milliseconds=timeout_ms))
+    if version >= TOPIC_IDS_FROM:
+        return identified.ProduceRequest(
+            transactional_id=None,
+            acks=i16(acks),
+            timeout=timeout,
+            topic_data=tuple(
+                identified.TopicProduceData(
+                    topic_id=topic_ids[topic],
+                    partition_data=tuple(
+                        identified.PartitionProduceData(**_partition(batch)) for batch in part
+                    ),
+                )
+                for topic, part in by_topic.items()
+            ),
+        )
+    request = named.ProduceRequest(
+        transactional_id=None,
+        acks=i16(acks),
+        timeout=timeout,
+        topic_data=tuple(
+            named.TopicProduceData(
+                name=KioTopicName(topic),
+                partition_data=tuple(
+                    named.PartitionProduceData(**_partition(batch)) for batch in part
+                ),
+            )
+            for topic, part in by_topic.items()
+        ),
+    )
+    return downgrade(request, request_class(PRODUCE, version))
+
+
+def answers(
+    response: Any,
+    version: int,
+    topic_ids: Mapping[str, UUID | None],
+    principal: str | None = None,
+) -> Iterator[tuple[TopicPartition, Answered]]:
+    """Yield the broker's answers by partition."""
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    for topic in response.responses:
+        name = names.get(topic.topic_id) if version >= TOPIC_IDS_FROM else topic.name
+        if name is None:
+            continue  # A topic that was not in the request; the batches sent stay unanswered.
+        for partition in topic.partition_responses:
+            where = TopicPartition(str(name), int(partition.index))
+            error = None
+            if partition.error_code != NONE:
+                message = getattr(partition, "error_message", None)  # Old versions lack it.
+                error = refused(
+                    partition.error_code,
+                    message,
+                    operation="WRITE",
+                    principal=principal,
+                    topic=name,
+                    partition=partition.index,
+                )
+            yield where, Answered(Written(partition.base_offset, _append_ms(partition)), error)
+
+
+def _partition(batch: Batch) -> dict[str, Any]:
+    return {"index": i32(batch.where.partition), "records": _records(batch)}
+
+
+def _records(batch: Batch) -> Records:
+    assert batch.encoded is not None
+    # The encoder writes any buffer without a copy, although the schema's type allows bytes only.
+    return batch.encoded  # type: ignore[return-value]
+
+
+def _append_ms(answer: Any) -> int:
+    appended = answer.log_append_time
+    return -1 if appended is None else (appended - EPOCH) // MILLISECOND

@@ -1,0 +1,407 @@
+"""Producer: sends batches of records to partition leaders, and writes each batch once.
+
+    send --> partition queue --> request to the leader --> RecordMetadata, or an error
+      waits while buffer_bytes are used      retries, in order, without doubles
+
+`send` puts a record into the open batch of its partition and returns.  The sender takes the
+batches that are full or have lingered.  Retriable failures are retried, over reconnects and
+broker restarts, until ``delivery_timeout_ms``.  `partition_queue` explains the sequence numbers
+that make this safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from sharegroup.client.metrics.client_metrics import PRODUCER
+from sharegroup.client.net.cluster import Cluster, Topic
+from sharegroup.client.produce.partition_queue import (
+    RECORD_OVERHEAD_BYTES,
+    Batch,
+    PartitionQueue,
+    RawRecord,
+)
+from sharegroup.client.produce.partitioner import StickyPartition, partition_for_key
+from sharegroup.client.produce.sender import Sender
+from sharegroup.client.records import Header, IllegalStateError, RecordMetadata, TopicPartition
+from sharegroup.client.settings.client_config import ProducerConfig, ProducerOptions, config_from
+from sharegroup.errors import (
+    MessageTooLarge,
+    NetworkException,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+    first_error,
+)
+
+CLOSE_SECONDS = 30.0
+
+
+class SendFuture:
+    """A future for the RecordMetadata of one sent record: await it for the metadata or error."""
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms", "fills_batch")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int, *, fills_batch: bool) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self.fills_batch = fills_batch
+        """Whether this record completed its batch, so the batch is sent without lingering."""
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        # Many records share the batch's future: cancelling one waiter must not cancel it.
+        yield from asyncio.shield(self._batch.done).__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.done.done()
+
+    def exception(self) -> BaseException | None:
+        """The error of the record, or None if it was written.
+
+        Raises InvalidStateError while the outcome is not known.
+        """
+        return self._batch.done.exception()
+
+    def result(self) -> RecordMetadata:
+        """Return the RecordMetadata, or raise the record's error.
+
+        Raises InvalidStateError while the outcome is not known.
+        """
+        written = self._batch.done.result()
+        is_offset_known = written.base_offset >= 0
+        return RecordMetadata(
+            self._batch.where.topic,
+            self._batch.where.partition,
+            written.base_offset + self._index if is_offset_known else -1,
+            self._timestamp_ms if written.log_append_ms < 0 else written.log_append_ms,
+        )
+
+
+class Producer:
+    """Sends records to topics; by default it is idempotent with ``acks="all"``.
+
+    Example::
+
+        async with Producer(bootstrap_servers=bootstrap_servers) as producer:
+            future = await producer.send("orders", b"one apple", key=b"customer-7")
+            print((await future).offset)
+
+    Tests replace ``cluster``, the connections to the brokers, and ``monotonic``, a clock in
+    seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self._config = config_from(ProducerConfig, options)
+        self._batch_bytes = min(self._config.batch_bytes, self._config.request_bytes_max)
+        self._cluster = cluster or Cluster(self._config)
+        self._monotonic = monotonic
+        self._sender = Sender(
+            self._cluster, self._config, finished=self._finished, monotonic=monotonic
+        )
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._sticky: dict[str, StickyPartition] = {}
+        self._unfinished: set[Batch] = set()
+        self._buffered_bytes = 0
+        self._space = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._closed = False
+        room = self._config.buffer_bytes
+        metrics = self._cluster.metrics
+        metrics.gauge(PRODUCER, "buffer-total-bytes", lambda: room)
+        metrics.gauge(PRODUCER, "buffer-available-bytes", lambda: room - self._buffered_bytes)
+        metrics.gauge(PRODUCER, "requests-in-flight", lambda: self._sender.requests_under_way)
+
+    @property
+    def client_id(self) -> str:
+        """The client id in the brokers' logs and metrics."""
+        return self._config.client_id
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The current value of every metric, by Kafka's metric group and name."""
+        return self._cluster.metrics.read()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SendFuture:
+        """Queue one record, waiting for buffer space if necessary, and return its SendFuture.
+
+        Waits at most ``max_block_ms`` for the topic's metadata and as long for buffer space, then
+        raises RequestTimedOut.  Without ``partition`` equal keys go to one partition, the same as
+        with Kafka's Java producer.  Order within a partition is the order of the calls.
+        """
+        if self._runner is None:
+            self._check_running()
+            self._loop = asyncio.get_running_loop()
+            self._runner = self._loop.create_task(self._run(), name="producer")
+        while (
+            future := self.send_now(
+                topic, value, key=key, headers=headers, partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        ) is None:  # fmt: skip
+            if self._cluster.last_known_topic(topic) is None:
+                limit_ms = self._config.max_block_ms
+                await self._cluster.topic(topic, create=True, timeout_ms=limit_ms)
+            else:
+                await self._wait_for_space(_size(key, value, headers))
+        if future.fills_batch:
+            # Let the sender run: a loop of sends might not wait for anything else.
+            await asyncio.sleep(0)
+        return future
+
+    def send_now(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> SendFuture | None:
+        """Queue one record without waiting; return None if that is not possible.
+
+        It is not possible before the first `send`, while the topic's metadata is unknown, and
+        while the buffer has no room.
+        """
+        self._check_running()
+        size = _size(key, value, headers)
+        if size > self._config.request_bytes_max:
+            raise MessageTooLarge(
+                f"topic {topic!r}: a record of {size} bytes; request_bytes_max is "
+                f"{self._config.request_bytes_max}"
+            )
+        known_topic = self._cluster.last_known_topic(topic)
+        has_room = self._buffered_bytes + size <= self._config.buffer_bytes
+        if known_topic is None or not has_room or self._runner is None:
+            return None
+        if timestamp_ms is None:
+            stamp = time.time_ns() // 1_000_000
+        else:
+            stamp = _checked_timestamp(timestamp_ms)
+        where = TopicPartition(topic, self._partition(known_topic, key, partition))
+        batch, is_full = self._append(where, (key, value, stamp, headers), size)
+        return SendFuture(batch, len(batch.records) - 1, stamp, fills_batch=is_full)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Send one record and wait until the broker has confirmed it."""
+        return await (
+            await self.send(
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+
+    async def flush(self) -> None:
+        """Wait until every record sent so far has an outcome.
+
+        Errors are not raised here; each SendFuture has its own.
+        """
+        pending = [batch.done for batch in self._unfinished]
+        if not pending:
+            return
+        self._sender.flushing += 1
+        self._sender.wake()
+        try:
+            await asyncio.wait(pending)
+        finally:
+            self._sender.flushing -= 1
+
+    async def close(
+        self,
+        timeout: float = CLOSE_SECONDS,  # noqa: ASYNC109  Kafka's signature; bounds a clean-up.
+    ) -> None:
+        """Flush for up to ``timeout`` seconds; records left then fail with NetworkException."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.flush()
+        except TimeoutError:
+            pass  # `_run` fails the remaining batches when the sender stops.
+        finally:
+            self._cluster.close()
+            self._sender.stop()
+        if self._runner is not None:
+            await self._runner
+
+    async def _run(self) -> None:
+        """Run the sender; when it ends, fail the unfinished batches so that no waiter hangs."""
+        reason = "the producer was closed"
+        try:
+            await self._sender.run()
+        except ExceptionGroup as group:
+            # A bug in this library: the next call raises the original exception.
+            error = first_error(group)
+            reason = f"the producer failed: {error!r}"
+            raise error from None
+        finally:
+            for batch in list(self._unfinished):
+                self._finished(batch)
+                text = f"topic {batch.where.topic!r} partition {batch.where.partition}: {reason}"
+                batch.done.set_exception(NetworkException(text))
+                # Marks the exception as retrieved: asyncio must not log it at exit.
+                batch.done.exception()
+
+    def _check_running(self) -> None:
+        if self._closed:
+            raise IllegalStateError("this producer is closed")
+        if self._runner is not None and self._runner.done():
+            self._runner.result()
+
+    def _partition(self, topic: Topic, key: bytes | None, partition: int | None) -> int:
+        count = len(topic.leaders)
+        if partition is not None:
+            if not isinstance(partition, int):
+                raise TypeError(f"partition: expected int, got {type(partition).__name__}")
+            if not 0 <= partition < count:
+                raise UnknownTopicOrPartition(
+                    f"topic {topic.name!r} has partitions 0 to {count - 1}; asked for {partition}"
+                )
+            return partition
+        if key is not None:
+            return partition_for_key(key, count)
+        sticky = self._sticky_of(topic.name)
+        current = sticky.current(topic.leaders)
+        if self._cluster.is_doubtful(topic.leaders[current]):
+            # Metadata names a dead broker as the leader until the cluster has noticed its death.
+            sticky.move_on(self._cluster.answering_leaders(topic))
+            current = sticky.current(topic.leaders)
+        return current
+
+    def _sticky_of(self, topic: str) -> StickyPartition:
+        sticky = self._sticky.get(topic)
+        if sticky is None:
+            sticky = self._sticky[topic] = StickyPartition(chance=random.random)
+        return sticky
+
+    def _append(
+        self,
+        where: TopicPartition,
+        record: RawRecord,
+        size: int,
+    ) -> tuple[Batch, bool]:
+        queue = self._queues.get(where)
+        if queue is None:
+            queue = self._queues[where] = PartitionQueue(
+                where,
+                batch_bytes=self._batch_bytes,
+                under_way_max=self._config.in_flight_max,
+                idempotent=self._config.idempotent,
+            )
+        batch = queue.open_batch(size)
+        if batch is None:
+            assert self._loop is not None, "the first record is sent by a running loop"
+            future = self._loop.create_future()
+            batch = Batch(queue, future, self._monotonic())
+            queue.waiting.append(batch)
+            self._unfinished.add(batch)
+            self._sender.activate(queue)
+            self._sender.wake()
+        batch.records.append(record)
+        batch.bytes += size
+        self._buffered_bytes += size
+        is_full = batch.bytes >= self._batch_bytes or len(queue.waiting) > 1
+        if is_full and record[0] is None:
+            known_topic = self._cluster.last_known_topic(where.topic)
+            self._sticky_of(where.topic).move_on(known_topic.leaders if known_topic else (0,))
+        if is_full:
+            self._sender.wake()
+        return batch, is_full
+
+    async def _wait_for_space(self, size: int) -> None:
+        limit_ms = self._config.max_block_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                while self._buffered_bytes + size > self._config.buffer_bytes:
+                    self._space.clear()
+                    await self._space.wait()
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"no room for {size} bytes in {limit_ms} ms: {self._buffered_bytes} of "
+                f"buffer_bytes={self._config.buffer_bytes} are in use"
+            ) from None
+
+    def _finished(self, batch: Batch) -> None:
+        self._unfinished.discard(batch)
+        self._buffered_bytes -= batch.bytes
+        self._space.set()
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Return the approximate size of a record in bytes, and check the types of its parts.
+
+    A record that cannot be encoded is refused here, to its own sender.  Later it would fail the
+    batch that it shares with other records.
+    """
+    size = RECORD_OVERHEAD_BYTES
+    for name, content in (("key", key), ("value", value)):
+        if content is not None:
+            if not isinstance(content, bytes):
+                raise TypeError(f"{name}: expected bytes or None, got {type(content).__name__}")
+            size += len(content)
+    if isinstance(headers, dict):
+        raise TypeError("headers: expected (name, value) pairs, got dict; pass its items()")
+    for header_name, header_value in headers:
+        if not isinstance(header_name, str):
+            raise TypeError(f"a header's name: expected str, got {type(header_name).__name__}")
+        if header_value is not None and not isinstance(header_value, bytes):
+            raise TypeError(
+                f"header {header_name!r}: expected bytes or None, got {type(header_value).__name__}"
+            )
+        size += len(header_name.encode()) + (0 if header_value is None else len(header_value)) + 4
+    return size
+
+
+def _checked_timestamp(timestamp_ms: int) -> int:
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"timestamp_ms: expected int, got {type(timestamp_ms).__name__}")
+    if not 0 <= timestamp_ms < 2**63:
+        raise ValueError(f"timestamp_ms={timestamp_ms}; expected 0 to 2**63 - 1")
+    return timestamp_ms

@@ -1,0 +1,1 @@
+"""The options of clients, checked once, and Kafka's properties as options."""

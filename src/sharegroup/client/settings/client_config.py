@@ -1,0 +1,348 @@
+"""Settings of all clients and of the producer: names, defaults, ranges and their checks.
+
+Names are Kafka's with underscores for dots.  Times are int milliseconds, and their names end in
+``_ms``.  The settings of the share consumer are in `consumer_config`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from numbers import Integral
+from types import MappingProxyType, NoneType
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar
+
+from sharegroup.client.settings.option_values import (
+    Compression,
+    SaslMechanism,
+    SecurityProtocol,
+)
+from sharegroup.errors import InvalidConfig
+
+BootstrapServers = str | list[str]
+Acks = Literal["all", 0, 1, -1]
+CompressionName = Compression | Literal["gzip", "snappy", "lz4", "zstd"]
+SecurityProtocolName = SecurityProtocol | Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanismName = (
+    SaslMechanism | Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+)
+TokenProvider = Callable[[], str | Awaitable[str]]
+"""A function, plain or async, that returns a bearer token; it is called for each login.
+
+A plain function is called in a thread, so it may block on a request to a token server.
+"""
+
+CHECKED_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "True or False"),
+    "int": ((Integral,), "a whole number"),
+    "int | None": ((Integral, NoneType), "a whole number, or None"),
+}
+"""The types that values must have, with a text for errors, by the annotation of a field."""
+
+TLS_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
+CREDENTIALS = ("sasl_plain_username", "sasl_plain_password")
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of all three clients: AdminClient, Producer and ShareConsumer."""
+
+    bootstrap_servers: BootstrapServers
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    connect_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    response_bytes_max: int
+    security_protocol: SecurityProtocolName
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    sasl_mechanism: SaslMechanismName | None
+    sasl_plain_username: str | None
+    sasl_plain_password: str | None
+    sasl_oauth_token_provider: TokenProvider | None
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Options of a Producer."""
+
+    acks: Acks
+    idempotent: bool
+    linger_ms: int
+    batch_bytes: int
+    buffer_bytes: int
+    request_bytes_max: int
+    compression: CompressionName | None
+    delivery_timeout_ms: int
+    max_block_ms: int
+    in_flight_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """Settings of every client: brokers, timeouts and security."""
+
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Kafka's options that this client does not have, and what to use instead."""
+
+    metrics_group: ClassVar[str] = "admin-client-metrics"
+    """The metric group of this client's connection metrics, as in Kafka's own clients."""
+
+    topic_operation: ClassVar[str] = "DESCRIBE"
+    """The ACL operation on a topic that the client's user needs; each includes DESCRIBE."""
+    group_operation: ClassVar[str] = "DESCRIBE"
+    """The ACL operation on a group that the client's user needs."""
+
+    bootstrap_servers: BootstrapServers = "127.0.0.1:9092"
+    client_id: str = "sharegroup"
+    request_timeout_ms: int = 30_000
+    """Time to wait for the answer to a request; after it the connection is closed."""
+    default_api_timeout_ms: int = 60_000
+    """Timeout of a call, over reconnects and retries, if the call has no timeout of its own."""
+    connect_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    response_bytes_max: int = 128 * 1024 * 1024
+    """Maximum size of a response; a broker that announces a longer one is disconnected."""
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    ssl_context: ssl.SSLContext | None = None
+    """A TLS context of the application, used instead of the files below."""
+    ssl_cafile: str | None = None
+    """PEM file of the CAs that may sign a broker's certificate; None: the system's CAs."""
+    ssl_certfile: str | None = None
+    """PEM file of the client's certificate, for brokers that request one."""
+    ssl_keyfile: str | None = None
+    """PEM file of the certificate's private key; None: it is in ``ssl_certfile``."""
+    ssl_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
+    sasl_mechanism: SaslMechanism | None = None
+    sasl_plain_username: str | None = None
+    """User name for PLAIN and SCRAM; the option has this name in other Python clients, too."""
+    sasl_plain_password: str | None = field(default=None, repr=False)
+    sasl_oauth_token_provider: TokenProvider | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_security(self)
+        positive(
+            self,
+            "request_timeout_ms",
+            "default_api_timeout_ms",
+            "connect_timeout_ms",
+            "retry_backoff_ms",
+            "metadata_max_age_ms",
+            "response_bytes_max",
+        )
+        if self.retry_backoff_max_ms < self.retry_backoff_ms:
+            raise InvalidConfig(
+                f"retry_backoff_max_ms={self.retry_backoff_max_ms} is below "
+                f"retry_backoff_ms={self.retry_backoff_ms}"
+            )
+        if not addresses_of(self.bootstrap_servers):
+            raise InvalidConfig("bootstrap_servers is empty; expected 'host:port[,host:port]'")
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether connections begin with a login."""
+        return self.security_protocol in (
+            SecurityProtocol.SASL_PLAINTEXT,
+            SecurityProtocol.SASL_SSL,
+        )
+
+    @property
+    def principal(self) -> str | None:
+        """The user as ACLs name it (``User:name``); None if only the broker knows the name."""
+        name = self.sasl_plain_username
+        return None if name is None else f"User:{name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingConfig(ClientConfig):
+    """Settings of a client that reads records, alone or as a member of a group."""
+
+    topic_operation: ClassVar[str] = "READ"
+    group_operation: ClassVar[str] = "READ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig(ClientConfig):
+    """Settings of a Producer; docs/config.md describes each of them."""
+
+    metrics_group: ClassVar[str] = "producer-metrics"
+    topic_operation: ClassVar[str] = "WRITE"
+
+    acks: Acks = "all"
+    idempotent: bool = True
+    linger_ms: int = 5
+    batch_bytes: int = 64 * 1024
+    """A batch that reaches this many bytes before compression is sent without lingering.
+
+    Not more than ``request_bytes_max``.
+    """
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Maximum size of all records that wait or are under way; beyond it `send` waits."""
+    request_bytes_max: int = 1024 * 1024
+    compression: Compression | None = None
+    delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
+    in_flight_max: int = 5
+    """Maximum number of batches of one partition under way; brokers remember the last five."""
+
+    def __post_init__(self) -> None:
+        super(ProducerConfig, self).__post_init__()
+        if self.acks not in ("all", -1, 0, 1):
+            raise InvalidConfig(f"acks={self.acks!r}; expected 'all', 1 or 0")
+        if self.idempotent and self.acks not in ("all", -1):
+            raise InvalidConfig(f"acks={self.acks!r} needs idempotent=False")
+        if self.compression is not None:
+            choose(self, "compression", Compression, "None")
+        if not 1 <= self.in_flight_max <= 5:
+            raise InvalidConfig(f"in_flight_max={self.in_flight_max}; expected 1 to 5")
+        if self.linger_ms < 0:
+            raise InvalidConfig(f"linger_ms={self.linger_ms}; expected 0 or more")
+        positive(
+            self,
+            "batch_bytes",
+            "buffer_bytes",
+            "request_bytes_max",
+            "delivery_timeout_ms",
+            "max_block_ms",
+        )
+        if self.buffer_bytes < self.request_bytes_max:
+            # A record of a size between the two would pass the check and wait for ever for room.
+            raise InvalidConfig(
+                f"buffer_bytes={self.buffer_bytes} is below "
+                f"request_bytes_max={self.request_bytes_max}"
+            )
+
+    @property
+    def acks_number(self) -> int:
+        """The value of ``acks`` on the wire: -1 for ``"all"``."""
+        return -1 if self.acks == "all" else self.acks
+
+
+Config = TypeVar("Config", bound=ClientConfig)
+
+
+def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
+    """Return the checked config; InvalidConfig for an unknown option suggests a similar name."""
+    known_options = {field_.name: str(field_.type) for field_ in fields(kind)}
+    for name, value in options.items():
+        if name in known_options:
+            _check_type(name, value, known_options[name])
+            continue
+        if name in kind.elsewhere:
+            raise InvalidConfig(f"{name} is no option of this client; use {kind.elsewhere[name]}")
+        similar_names = difflib.get_close_matches(name, known_options, n=1)
+        hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
+        raise InvalidConfig(f"unknown option {name}{hint}")
+    return kind(**options)
+
+
+def _check_type(name: str, value: object, annotation: str) -> None:
+    """Refuse values of a wrong type, such as a text for a bool or an int.
+
+    The text "false" would count as true, and the text "5" would fail far from here.
+    """
+    if annotation not in CHECKED_TYPES:
+        return
+    types, expected = CHECKED_TYPES[annotation]
+    if not isinstance(value, types):
+        raise InvalidConfig(f"{name}={value!r}; expected {expected}")
+
+
+def addresses_of(bootstrap_servers: BootstrapServers) -> tuple[tuple[str, int], ...]:
+    """Return the hosts and ports of bootstrap servers given as a string or a list of strings."""
+    texts = (
+        bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
+    )
+    return tuple(_address(text.strip()) for text in texts if text.strip())
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 2**16:
+        raise InvalidConfig(f"bootstrap server {text!r}: expected host:port")
+    return host.strip("[]"), int(port)
+
+
+def positive(config: ClientConfig, *names: str) -> None:
+    """Raise InvalidConfig unless each of these options is 1 or more."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise InvalidConfig(f"{name}={getattr(config, name)}; expected 1 or more")
+
+
+def choose(config: ClientConfig, name: str, kind: type[StrEnum], *others: str) -> None:
+    """Convert an option to its enum; raise InvalidConfig if it has none of the enum's values.
+
+    ``others`` are further values that the error mentions.
+    """
+    given = getattr(config, name)
+    try:
+        object.__setattr__(config, name, kind(given))
+    except ValueError:
+        *expected, last = [*others, *(str(member) for member in kind.__members__.values())]
+        raise InvalidConfig(f"{name}={given!r}; expected {', '.join(expected)} or {last}") from None
+
+
+def _check_security(config: ClientConfig) -> None:
+    """Refuse security settings that contradict each other or would have no effect.
+
+    A setting that the protocol does not use is refused, because its user relies on it.
+    """
+    choose(config, "security_protocol", SecurityProtocol)
+    protocol = config.security_protocol
+    given = [name for name in TLS_FILES if getattr(config, name) is not None]
+    if not config.ssl_check_hostname:
+        given.append("ssl_check_hostname")
+    if config.ssl_context is not None and given:
+        raise InvalidConfig(f"ssl_context excludes {', '.join(given)}: set them in the context")
+    if config.ssl_context is not None:
+        given = ["ssl_context"]
+    if given and not config.uses_tls:
+        raise InvalidConfig(
+            f"{', '.join(given)} with security_protocol={protocol.value!r}; "
+            f"expected SSL or SASL_SSL"
+        )
+    if config.ssl_certfile is None and (config.ssl_keyfile or config.ssl_password):
+        raise InvalidConfig("ssl_keyfile and ssl_password need ssl_certfile")
+    _check_sasl(config, protocol)
+
+
+def _check_sasl(config: ClientConfig, protocol: SecurityProtocol) -> None:
+    names = ("sasl_mechanism", *CREDENTIALS, "sasl_oauth_token_provider")
+    given = {name for name in names if getattr(config, name) is not None}
+    if not config.uses_sasl:
+        if given:
+            raise InvalidConfig(
+                f"{', '.join(sorted(given))} with security_protocol={protocol.value!r}; "
+                f"expected SASL_SSL or SASL_PLAINTEXT"
+            )
+        return
+    choose(config, "sasl_mechanism", SaslMechanism)
+    with_token = config.sasl_mechanism is SaslMechanism.OAUTHBEARER
+    needed = {"sasl_oauth_token_provider"} if with_token else set(CREDENTIALS)
+    needed.add("sasl_mechanism")
+    for verb, option_names in (("needs", needed - given), ("excludes", given - needed)):
+        if option_names:
+            names_text = " and ".join(sorted(option_names))
+            mechanism = str(config.sasl_mechanism)
+            raise InvalidConfig(f"sasl_mechanism={mechanism!r} {verb} {names_text}")
+    if not with_token and not all(getattr(config, name) for name in CREDENTIALS):
+        raise InvalidConfig("sasl_plain_username and sasl_plain_password must not be empty")
+    if any("\0" in (getattr(config, name) or "") for name in CREDENTIALS):
+        raise InvalidConfig("sasl_plain_username and sasl_plain_password must not contain NUL")

@@ -1,0 +1,63 @@
+"""The values of options with a fixed set of values.
+
+Each member is a string and equal to it, so an application may pass either:
+``share_acknowledgement_mode=AcknowledgementMode.EXPLICIT`` or ``"explicit"``.
+"""
+
+from enum import StrEnum
+
+
+class SecurityProtocol(StrEnum):
+    """The protocol of a connection to a broker: with or without TLS, with or without a login."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """The SASL mechanism of a login."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
+
+
+class Compression(StrEnum):
+    """The codec with which a producer compresses its batches."""
+
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class AcknowledgementMode(StrEnum):
+    """Who acknowledges the records of a share consumer."""
+
+    IMPLICIT = "implicit"
+    """The next poll, commit or close accepts the records of the last poll."""
+    EXPLICIT = "explicit"
+    """The application acknowledges every record."""
+
+
+class AcquireMode(StrEnum):
+    """How many records a fetch of a share consumer acquires (KIP-1206)."""
+
+    BATCH_OPTIMIZED = "batch_optimized"
+    """Whole record batches, so a fetch may acquire more records than ``max_poll_records``."""
+    RECORD_LIMIT = "record_limit"
+    """At most ``max_poll_records``."""
+
+
+class OnDeserializationError(StrEnum):
+    """What a share consumer does with a record that a deserializer cannot read."""
+
+    RAISE = "raise"
+    """`poll` raises DeserializationError, after it has returned the records before it."""
+    REJECT = "reject"
+    """The record is rejected."""
+    RAW = "raw"
+    """`poll` returns it as an UnreadableRecord with its bytes; for explicit mode only."""

@@ -1,0 +1,1 @@
+"""`ShareConsumer`: polls, records in hand with their acquisition locks, and acknowledgements."""

@@ -1,0 +1,68 @@
+"""Changes at run time how many records a share consumer takes, for the worker.
+
+A worker knows how many handlers are free and when it is about to stop; settings cannot say that.
+
+    resize      the window follows the speed of the handlers
+    quiet       no more records are taken; the member stays without an assignment, with its locks
+"""
+
+from __future__ import annotations
+
+from sharegroup.client.settings.consumer_config import AcquireModeName
+from sharegroup.client.settings.option_values import AcquireMode
+from sharegroup.client.share.share_consumer import ShareConsumer
+from sharegroup.errors import KafkaError
+
+
+class FlowControl:
+    """Resizes the window of a running share consumer, and pauses it; for explicit mode only."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, consumer: ShareConsumer) -> None:
+        self._member = consumer._member
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """The error because of which this member can never poll again, or None."""
+        return self._member.group.heartbeats.failure
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this member has joined the group."""
+        return self._member.group.membership.epoch > 0
+
+    @property
+    def renews(self) -> bool:
+        """Whether locks are renewed; turned off when the broker or the group does not allow it."""
+        return self._member.renews
+
+    def resize(
+        self, in_flight_max: int, *, acquire_mode: AcquireModeName, max_wait_ms: int
+    ) -> None:
+        """Set the window, the acquire mode and how long a fetch may wait for records."""
+        window = self._member.window
+        window.in_flight_max = in_flight_max
+        window.acquire_mode = AcquireMode(acquire_mode)
+        window.max_wait_ms = max_wait_ms
+
+    def flush(self) -> None:
+        """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""
+        self._member.tickets()
+
+    def quiet(self, *, give_back_below: int) -> None:
+        """Take no more records, and release those that were fetched ahead.
+
+        Records with a delivery count of ``give_back_below`` or more are kept, because a further
+        delivery may be their last; `poll` still hands them out.
+        """
+        member = self._member
+        member.group.membership.quiet = True
+        member.give_back_below = give_back_below
+        member.group.heartbeats.wake()
+        member.give_back()
+
+    def resume(self) -> None:
+        """Take records again, after `quiet`."""
+        self._member.group.membership.quiet = False
+        self._member.group.heartbeats.wake()

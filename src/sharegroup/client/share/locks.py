@@ -1,0 +1,124 @@
+"""The acquisition lock on one range of offsets, and how far its records were handed out.
+
+A broker locks whole ranges, so one object holds the state that the records of a range share:
+
+    first ......... waiting_from ......... end
+      handed out         waiting
+      open: not settled  (in the inbox)
+
+The deadline is a lower bound.  It counts from the moment when the fetch was sent, and the
+broker starts the lock later.  A renewal moves the deadline of the records that it names.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+
+
+class LockHolder(Protocol):
+    """The table of held records that a lock belongs to, as a record and its lock see it.
+
+    A protocol, because `HeldRecords` keeps locks and needs this module itself.
+    """
+
+    topic_partition: TopicPartition
+    lost: KafkaError | None
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+
+    def is_superseded(self, lock: AcquisitionLock, offset: int) -> bool:
+        """Whether the record was delivered to this member again after this lock's delivery."""
+
+    def settle(self, lock: AcquisitionLock, offset: int, ack_type: int) -> None:
+        """Set, or change, the acknowledgement type of a record handed out under ``lock``."""
+
+
+class AcquisitionLock:
+    """The acquisition lock on one range of offsets of a partition, held by this member."""
+
+    __slots__ = (
+        "_holes", "_renewed", "acquired_at", "deadline", "delivery_count", "end", "first", "held",
+        "let_go", "open", "record_bytes", "waiting_from",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        held: LockHolder,
+        first: int,
+        end: int,
+        delivery_count: int,
+        *,
+        acquired_at: float,
+        deadline: float,
+        record_bytes: float,
+    ) -> None:
+        self.held = held
+        self.first = first
+        self.end = end
+        self.delivery_count = delivery_count
+        self.acquired_at = acquired_at
+        self.deadline = deadline
+        """The lock deadline in seconds of ``time.monotonic()``; single records: `deadline_of`."""
+        self.record_bytes = record_bytes
+        """The average size of one of its records on the wire."""
+        self.open = 0
+        """The number of its records that are handed out and not settled."""
+        self.waiting_from = first
+        self.let_go = False
+        """Whether the lock is no longer renewed, because it is too old or the broker refused."""
+        self._renewed: dict[int, float] | None = None
+        self._holes: list[tuple[int, int]] = []
+
+    @property
+    def waiting(self) -> int:
+        """The number of its offsets that are not handed out yet."""
+        return self.end - self.waiting_from
+
+    @property
+    def is_done(self) -> bool:
+        """Whether none of its records is waiting or open."""
+        return not self.open and self.waiting_from >= self.end
+
+    def hole(self, first: int, end: int) -> None:
+        """Note that ``[first, end)`` was settled without being handed out, and never will be."""
+        self._holes.append((first, end))
+
+    def waiting_ranges(self) -> list[tuple[int, int]]:
+        """Return the ranges of offsets that are locked and not handed out, without holes."""
+        position, ranges = self.waiting_from, []
+        for first, end in sorted(self._holes):
+            if first > position:
+                ranges.append((position, first))
+            position = max(position, end)
+        if position < self.end:
+            ranges.append((position, self.end))
+        return ranges
+
+    @property
+    def latest_deadline(self) -> float:
+        """The latest deadline of its records, which differ after renewals of single records."""
+        if self._renewed is None:
+            return self.deadline
+        return max(self.deadline, *self._renewed.values())
+
+    def deadline_of(self, offset: int) -> float:
+        """Return the lock deadline of the record at this offset."""
+        return self.deadline if self._renewed is None else self._renewed.get(offset, self.deadline)
+
+    def renewed(self, offset: int | None, deadline: float) -> None:
+        """Set the deadline after a renewal of one record, or with None of all unsettled ones."""
+        if offset is None:
+            self.deadline, self._renewed = deadline, None
+        elif self._renewed is None:
+            self._renewed = {offset: deadline}
+        else:
+            self._renewed[offset] = deadline

@@ -1,0 +1,124 @@
+"""A consumed record, with the methods that acknowledge this delivery of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharegroup.client.records import AcknowledgeType, Header, TopicPartition
+from sharegroup.client.share.locks import AcquisitionLock
+
+
+class Record:
+    """A consumed record, with the methods that acknowledge this delivery of it."""
+
+    __slots__ = ("_lock", "headers", "key", "offset", "timestamp_ms", "value")
+
+    def __init__(
+        self,
+        lock: AcquisitionLock,
+        offset: int,
+        timestamp_ms: int,
+        key: Any,
+        value: Any,
+        headers: Sequence[Header],
+    ) -> None:
+        # Positional arguments and no checks: this runs for every record that is consumed.
+        self._lock = lock
+        self.offset = offset
+        self.timestamp_ms = timestamp_ms
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    @property
+    def topic(self) -> str:
+        """The name of the record's topic."""
+        return self._lock.held.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the record's partition."""
+        return self._lock.held.partition
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value; `ShareConsumer.commit` returns results by this key."""
+        return self._lock.held.topic_partition
+
+    @property
+    def delivery_count(self) -> int:
+        """The number of deliveries of the record so far, including this one."""
+        return self._lock.delivery_count
+
+    @property
+    def deadline(self) -> float:
+        """When the record's acquisition lock ends, in seconds of ``time.monotonic()``.
+
+        It is a lower bound: it counts from the moment when the fetch was sent, and the broker
+        starts the lock later.  A renewal moves it when the broker has confirmed the renewal.
+        """
+        return self._lock.deadline_of(self.offset)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the acquisition lock is known to be lost, even before its deadline."""
+        lock = self._lock
+        return lock.held.lost is not None or lock.held.is_superseded(lock, self.offset)
+
+    def accept(self) -> None:
+        """Acknowledge the record as processed."""
+        lock = self._lock
+        # A number, because the lookup of the enum's member costs time for every record.
+        lock.held.settle(lock, self.offset, 1)
+
+    def release(self) -> None:
+        """Make the record available for another delivery."""
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RELEASE)
+
+    def reject(self) -> None:
+        """Archive the record without further deliveries, because it cannot be processed."""
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.REJECT)
+
+    def renew(self) -> None:
+        """Renew the record's acquisition lock; the record still has to be settled.
+
+        The request is sent at once.  Its outcome goes to the acknowledgement callback, and
+        `deadline` moves when the broker has confirmed the renewal.
+        """
+        self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RENEW)
+
+    def settle(self, acknowledge_type: AcknowledgeType) -> None:
+        """Acknowledge the record with the given type."""
+        self._lock.held.settle(self._lock, self.offset, acknowledge_type)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, partition={self.partition}, "
+            f"offset={self.offset}, delivery_count={self.delivery_count}, key={self.key!r}, "
+            f"value={self.value!r})"
+        )
+
+
+class UnreadableRecord(Record):
+    """A record whose key or value could not be deserialized; both are bytes.
+
+    `ShareConsumer.poll` returns it with ``on_deserialization_error="raw"``; ``error`` says what
+    failed.  It is settled like any other record.
+    """
+
+    __slots__ = ("error",)
+
+    error: Exception
+
+
+class DeserializationError(Exception):
+    """A key or value could not be deserialized; ``record`` holds the raw bytes.
+
+    The record is released, so it is delivered again up to the delivery count limit.  In
+    explicit mode the application may choose another type: ``error.record.reject()``.
+    """
+
+    def __init__(self, message: str, record: Record) -> None:
+        super().__init__(message)
+        self.record = record

@@ -1,0 +1,1 @@
+"""A share-group member that acquires offset ranges without reading records, for Spark's driver."""

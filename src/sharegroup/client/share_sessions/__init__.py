@@ -1,0 +1,1 @@
+"""Share sessions with brokers: ShareFetch and ShareAcknowledge requests and their results."""

@@ -1,0 +1,42 @@
+"""Acquired records: a range of offsets that the broker locked for a member, in Kafka's words.
+
+The broker names both ends of a range, as in `AcquiredRecords` of ShareFetch.  Arithmetic uses
+half-open ranges: `AcquiredRecords.end_offset` is the offset after the last, and
+`AcquiredRecords.of_range` makes one from ``[first, end)``.  The broker's core computes with such
+ranges all the time, so it has a half-open type of its own (`core.share_partition.delivery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+
+
+class AcquiredRecords(NamedTuple):
+    """Acquired offsets, the first and the last included, that have one delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+    @staticmethod
+    def of_range(first: int, end: int, delivery_count: int) -> AcquiredRecords:
+        """Return the acquired records from ``first`` on, below ``end``."""
+        return AcquiredRecords(first, end - 1, delivery_count)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last."""
+        return self.last_offset + 1
+
+    @property
+    def offset_count(self) -> int:
+        """The number of offsets."""
+        return self.last_offset + 1 - self.first_offset
+
+
+def acquired_offsets(ranges: Iterable[AcquiredRecords]) -> OffsetSet:
+    """Return the offsets of acquired records, without their delivery counts."""
+    return OffsetSet.of((acquired.first_offset, acquired.end_offset) for acquired in ranges)

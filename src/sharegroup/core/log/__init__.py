@@ -1,0 +1,1 @@
+"""Rules of one log: idempotent producers and transactions, and what compaction keeps."""

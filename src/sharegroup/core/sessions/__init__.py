@@ -1,0 +1,1 @@
+"""Share sessions and fetch sessions: which partitions a client fetches, and which are due."""

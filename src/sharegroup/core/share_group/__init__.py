@@ -1,0 +1,1 @@
+"""A share group: members, heartbeats, assignment, sizes and records."""

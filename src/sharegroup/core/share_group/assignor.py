@@ -1,0 +1,200 @@
+"""The assignor ``simple``: it decides which members of a share group read from which partitions.
+
+An assignment says where a member fetches records; it is not ownership. Two members on one partition
+get different records. So if there are more members than partitions, they share them.
+
+For M members and P partitions, each partition is given to ``sharing`` = ceil(M / P) members, which
+makes ``sharing * P`` places. Every member has a quota of places; quotas differ by at most one.
+
+    M <= P   sharing is 1: every partition has one member, sizes differ by at most one
+    M >  P   every partition is shared, every member has one or two partitions
+
+The assignor is sticky: it starts from the current assignment, takes away what is above quota, and
+hands out the free places. The greater quotas go to the members with the most partitions, so they
+keep them.
+
+At the end a shared partition may have free places, because the only members below quota have it
+already. Such a place goes to the member with the fewest partitions that does not have this one.
+There are more members than the partition has places, so one exists and every place is taken.
+
+Members with unequal subscriptions are served topic by topic, each topic among its subscribers,
+without balance across topics, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from sharegroup.ids import MemberId, TopicId, TopicIdPartition
+
+Assignment = frozenset[TopicIdPartition]
+
+NOTHING: Assignment = frozenset()
+
+
+def assign(
+    subscriptions: Mapping[MemberId, frozenset[TopicId]],
+    current: Mapping[MemberId, Assignment],
+    partitions: Mapping[TopicId, frozenset[int]],
+) -> dict[MemberId, Assignment]:
+    """Return the new assignment of every member in ``subscriptions``.
+
+    ``partitions`` are the ones that may be assigned. Ties are broken by the order of
+    ``subscriptions``, so equal input gives equal output.
+    """
+    assigned: dict[MemberId, set[TopicIdPartition]] = {
+        member_id: set() for member_id in subscriptions
+    }
+    for members, topic_ids in _shares(subscriptions):
+        targets = [
+            TopicIdPartition(topic_id, partition)
+            for topic_id in sorted(topic_ids)
+            for partition in sorted(partitions.get(topic_id, ()))
+        ]
+        if targets:
+            held = {member_id: set(current.get(member_id, NOTHING)) for member_id in members}
+            for member_id, share in _divide(targets, held).items():
+                assigned[member_id] |= share
+    return {member_id: frozenset(share) for member_id, share in assigned.items()}
+
+
+def _shares(
+    subscriptions: Mapping[MemberId, frozenset[TopicId]],
+) -> list[tuple[list[MemberId], frozenset[TopicId]]]:
+    """Return which members divide which topics: all together, or topic by topic."""
+    different = set(subscriptions.values())
+    if len(different) == 1:
+        return [(list(subscriptions), next(iter(different)))]
+    return [
+        (
+            [member_id for member_id, names in subscriptions.items() if topic_id in names],
+            frozenset({topic_id}),
+        )
+        for topic_id in sorted(frozenset().union(*different))
+    ]
+
+
+def _divide(
+    targets: Sequence[TopicIdPartition], held: dict[MemberId, set[TopicIdPartition]]
+) -> dict[MemberId, set[TopicIdPartition]]:
+    """Divide ``targets`` among the members of ``held``, which is the current assignment."""
+    # Members per partition, rounded up, so that every member gets a partition.
+    sharing = -(-len(held) // len(targets))
+    if sharing == 1 and _divide_unshared(targets, held):
+        return held
+    holders: dict[TopicIdPartition, list[MemberId]] = {target: [] for target in targets}
+    for member_id, share in held.items():
+        held[member_id] = {target for target in share if target in holders}
+        for target in held[member_id]:
+            holders[target].append(member_id)
+    quotas = _quotas(held, sharing * len(targets))
+    _take_from_members(held, holders, quotas)
+    _take_from_partitions(held, holders, sharing)
+    _hand_out(held, holders, quotas, sharing)
+    return held
+
+
+def _divide_unshared(
+    targets: Sequence[TopicIdPartition], held: dict[MemberId, set[TopicIdPartition]]
+) -> bool:
+    """Divide like `_divide` if no target has two members so far; return whether it did.
+
+    This is nearly always the case, and it divides a topic of 20,000 partitions in a third of the
+    time.
+    """
+    everything = frozenset(targets)
+    taken = everything.intersection(set[TopicIdPartition]().union(*held.values()))
+    kept = {member_id: share & everything for member_id, share in held.items()}
+    if sum(map(len, kept.values())) > len(taken):
+        return False
+    held.update(kept)
+    quotas = _quotas(held, len(targets))
+    for member_id, share in held.items():
+        excess = len(share) - quotas[member_id]
+        if excess > 0:
+            lost = sorted(share)[:excess]
+            share.difference_update(lost)
+            taken = taken.difference(lost)
+    free = [target for target in targets if target not in taken] if taken else targets
+    below_quota = deque(
+        (share, quotas[member_id])
+        for member_id, share in held.items()
+        if len(share) < quotas[member_id]
+    )
+    if len(below_quota) == 1:
+        below_quota[0][0].update(free)
+        return True
+    for target in free:
+        share, quota = below_quota.popleft()
+        share.add(target)
+        if len(share) < quota:
+            below_quota.append((share, quota))
+    return True
+
+
+def _quotas(held: Mapping[MemberId, set[TopicIdPartition]], places: int) -> dict[MemberId, int]:
+    """Return the number of places for each member; the greater quotas go to the largest."""
+    quota, greater_count = divmod(places, len(held))
+    most_first = sorted(held, key=lambda member_id: -len(held[member_id]))
+    return {member_id: quota + (rank < greater_count) for rank, member_id in enumerate(most_first)}
+
+
+def _take_from_members(
+    held: Mapping[MemberId, set[TopicIdPartition]],
+    holders: Mapping[TopicIdPartition, list[MemberId]],
+    quotas: Mapping[MemberId, int],
+) -> None:
+    """Take from members above quota the partitions with the most members."""
+    for member_id, share in held.items():
+        excess = len(share) - quotas[member_id]
+        if excess > 0:
+            shared_most = sorted(share, key=lambda target: (-len(holders[target]), target))
+            for target in shared_most[:excess]:
+                share.remove(target)
+                holders[target].remove(member_id)
+
+
+def _take_from_partitions(
+    held: Mapping[MemberId, set[TopicIdPartition]],
+    holders: Mapping[TopicIdPartition, list[MemberId]],
+    sharing: int,
+) -> None:
+    """Remove members from partitions that have too many, first those with the most partitions."""
+    for target, member_ids in holders.items():
+        excess = len(member_ids) - sharing
+        if excess > 0:
+            member_ids.sort(key=lambda member_id: -len(held[member_id]))
+            for member_id in member_ids[:excess]:
+                held[member_id].remove(target)
+            del member_ids[:excess]
+
+
+def _hand_out(
+    held: Mapping[MemberId, set[TopicIdPartition]],
+    holders: Mapping[TopicIdPartition, list[MemberId]],
+    quotas: Mapping[MemberId, int],
+    sharing: int,
+) -> None:
+    """Give the free places in turn to members below quota."""
+    below_quota = deque(
+        member_id for member_id, share in held.items() if len(share) < quotas[member_id]
+    )
+    for target, member_ids in holders.items():
+        passed_over: list[MemberId] = []
+        while len(member_ids) < sharing and below_quota:
+            member_id = below_quota.popleft()
+            if target in held[member_id]:
+                passed_over.append(member_id)
+                continue
+            held[member_id].add(target)
+            member_ids.append(member_id)
+            if len(held[member_id]) < quotas[member_id]:
+                below_quota.append(member_id)
+        below_quota.extendleft(reversed(passed_over))
+    for target, member_ids in holders.items():
+        while len(member_ids) < sharing:
+            candidates = (member_id for member_id in held if target not in held[member_id])
+            member_id = min(candidates, key=lambda other: len(held[other]))
+            held[member_id].add(target)
+            member_ids.append(member_id)

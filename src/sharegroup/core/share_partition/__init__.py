@@ -1,0 +1,1 @@
+"""One share partition: states of records, locks, acknowledgements, and the runs that hold them."""

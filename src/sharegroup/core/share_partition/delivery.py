@@ -1,0 +1,320 @@
+"""The life of one record: its states, and the events that move it from one state to another.
+
+    AVAILABLE ──acquire──▶ ACQUIRED ──accept─▶ ACKNOWLEDGED
+        ▲                    │  │ └──gap─────▶ ARCHIVED ◀──the copy is durable──╮
+        │                    │  └──────reject, or returned at the limit──▶ ARCHIVING
+        └────────────────────┘  returned below the limit
+
+A record is returned if its member releases it or if its acquisition lock ends. The limit is the
+delivery count limit.
+
+A renewal keeps a record ACQUIRED and its delivery count; only the lock deadline changes. ARCHIVING
+is for groups with a dead-letter queue (KIP-1191): the record is not delivered any more, and it is
+settled when its copy in that queue is durable. Without a queue it is ARCHIVED at once. ACKNOWLEDGED
+and ARCHIVED are terminal. State and delivery count are durable once a record was released or
+settled. The member, the lock deadline and the reason for a copy are only in memory.
+
+This module has plain values only: the arguments of a share partition (`AckBatch`, `LogBatches`,
+`SharePartitionLimits`), its results (`Acquired`), and what must become durable first (`Delta`).
+They are named tuples because the hot paths create and compare hundreds of thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from sharegroup.ids import MemberId
+
+
+class RecordState(IntEnum):
+    """The state of a record; values of DeliveryState in ``__share_group_state`` (KIP-932)."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    ARCHIVED = 4
+
+
+class Ack(IntEnum):
+    """An acknowledgement type; wire values of AcknowledgeType (KIP-932)."""
+
+    GAP = 0  # There is no record at this offset.
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4  # The member still processes the record: its lock begins anew (KIP-1222).
+
+
+class AcquireMode(IntEnum):
+    """How strictly an acquire keeps to its record limit.
+
+    Wire values of ShareAcquireMode (KIP-1206).
+    """
+
+    BATCH_OPTIMIZED = 0  # The log batch in which the number is reached is acquired whole.
+    RECORD_LIMIT = 1  # The number is never exceeded.
+
+
+class Reason(IntEnum):
+    """Why a record is not delivered any more; consumers of the dead-letter queue read it."""
+
+    REJECTED = 1  # A member rejected it.
+    EXHAUSTED = 2  # It reached the delivery count limit.
+    UNREADABLE = 3  # It reached the limit without any delivery: the log cannot read its batch.
+
+
+AVAILABLE = RecordState.AVAILABLE
+ACQUIRED = RecordState.ACQUIRED
+ACKNOWLEDGED = RecordState.ACKNOWLEDGED
+ARCHIVING = RecordState.ARCHIVING
+ARCHIVED = RecordState.ARCHIVED
+
+TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
+
+STATE_AFTER: dict[int, RecordState] = {
+    # Never ARCHIVING: there is no record to copy. Kafka, too, copies no gap to a dead-letter queue.
+    Ack.GAP: ARCHIVED,
+    Ack.ACCEPT: ACKNOWLEDGED,
+    Ack.RELEASE: AVAILABLE,  # At the delivery count limit as after REJECT: see `settled`.
+    Ack.REJECT: ARCHIVED,  # Or ARCHIVING: see `ended`.
+    Ack.RENEW: ACQUIRED,  # See `renewed`.
+}
+"""The state of an acquired record after an acknowledgement of each type."""
+
+# As in Kafka, a state without an owner has the empty member id, which no request may have.
+NOBODY = MemberId("")
+
+IN_FLIGHT_STATES_KEPT_MAX = 256
+"""Number of cached `InFlightState` objects without a member.
+
+There is one for each state and delivery count; counts above ten are rare.
+"""
+
+
+class InFlightState(NamedTuple):
+    """The state of each record of a run, with its delivery count and its acquisition lock.
+
+    ``member_id`` and ``lock_deadline_ms`` are set exactly while the state is ACQUIRED.
+    ``told_apart`` means that a member released the record in a request that settled others, and no
+    delivery failed since. The member has chosen to retry it, so it is not isolated (see
+    `acquisition`). ``reason`` is set while the state is ARCHIVING, unless it was lost in a restart
+    (see `DeadLetterRange`).
+    """
+
+    state: RecordState
+    delivery_count: int
+    member_id: MemberId = NOBODY
+    lock_deadline_ms: int = 0
+    told_apart: bool = False
+    reason: Reason | None = None
+
+
+NEW = InFlightState(AVAILABLE, 0)
+"""The value of an offset that was never delivered, as far as is known."""
+
+ABSENT = InFlightState(ARCHIVED, 0)
+"""The value of an offset without a record, for example after compaction; no member settles it."""
+
+
+def settled(
+    acquired: InFlightState,
+    ack: int,
+    *,
+    limits: SharePartitionLimits,
+    told_apart: bool = False,
+    failure: Reason = Reason.EXHAUSTED,
+) -> InFlightState:
+    """Return the state of an acquired record after the acknowledgement ``ack``.
+
+    A record that is released at its delivery count limit is archived instead, so a poison record is
+    not delivered for ever (KIP-932 «Managing durable share-partition state»). The limit of this
+    moment counts, not that of the acquisition, so lowering it takes effect at once. ``failure`` is
+    the reason that such a record gets.
+    """
+    state = STATE_AFTER[ack]
+    assert state is not ACQUIRED, f"acknowledgement {ack} settles nothing"
+    if ack == Ack.REJECT:
+        return ended(acquired, Reason.REJECTED, limits)
+    if state is not AVAILABLE:
+        return _nobodys(state, acquired.delivery_count)
+    if acquired.delivery_count >= limits.delivery_count_max:
+        return ended(acquired, failure, limits)
+    # The count grows only when a record is acquired, so a release keeps it (KAFKA-19972).
+    return _nobodys(AVAILABLE, acquired.delivery_count, told_apart)
+
+
+def ended(acquired: InFlightState, reason: Reason, limits: SharePartitionLimits) -> InFlightState:
+    """Return the state of a record that failed for good.
+
+    It is ARCHIVING if the group has a dead-letter queue, otherwise ARCHIVED.
+    """
+    if limits.dead_letters:
+        return InFlightState(ARCHIVING, acquired.delivery_count, reason=reason)
+    return _nobodys(ARCHIVED, acquired.delivery_count)
+
+
+@lru_cache(maxsize=IN_FLIGHT_STATES_KEPT_MAX)
+def _nobodys(state: RecordState, delivery_count: int, told_apart: bool = False) -> InFlightState:
+    """Return the shared state without a member; sharing saves 96 bytes for each run."""
+    return InFlightState(state, delivery_count, told_apart=told_apart)
+
+
+def renewed(acquired: InFlightState, *, lock_deadline_ms: int) -> InFlightState:
+    """Return an acquired record's state with a new lock deadline; nothing durable changes."""
+    return acquired._replace(lock_deadline_ms=lock_deadline_ms)
+
+
+class AckBatch(NamedTuple):
+    """An offset range that a member acknowledges, with one type for all offsets or one for each.
+
+    It is half-open, because the core compares and cuts it with runs; the client's
+    `AcknowledgementBatch` has both offsets included, as on the wire.
+    """
+
+    first: int
+    end: int
+    types: tuple[int, ...]
+
+
+class Acquired(NamedTuple):
+    """An offset range that was acquired for a member; all its records have this delivery count.
+
+    It is half-open like the runs that it is made of, for each of which an acquire makes one; the
+    client's `AcquiredRecords` has both offsets included, as on the wire.
+    """
+
+    first: int
+    end: int
+    delivery_count: int
+
+
+class StateBatch(NamedTuple):
+    """The durable part of a run: its offset range, state and delivery count."""
+
+    first: int
+    end: int
+    state: RecordState
+    delivery_count: int
+
+
+def joined(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
+    """Join equal neighbours of ascending batches; drop batches that lie below the start offset."""
+    joined_batches: list[StateBatch] = []
+    for batch in batches:
+        if batch.end <= start_offset:
+            continue
+        if joined_batches:
+            last = joined_batches[-1]
+            if last.end == batch.first and last[2:] == batch[2:]:  # Equal state and count.
+                joined_batches[-1] = last._replace(end=batch.end)
+                continue
+        joined_batches.append(batch)
+    return tuple(joined_batches)
+
+
+class DeadLetterRange(NamedTuple):
+    """Records to be copied to the group's dead-letter queue, with the reason.
+
+    The reason is not durable. After a restart it is derived from the delivery count, as in Kafka: a
+    record at the delivery count limit counts as exhausted, any other as rejected.
+    """
+
+    first: int
+    end: int
+    delivery_count: int
+    reason: Reason
+
+
+class Delta(NamedTuple):
+    """The changes that must be durable before the caller may reply.
+
+    ``start_offset`` is the start offset after the change. ``batches`` ascend, equal neighbours are
+    joined, and none lies below the start offset, because everything there is settled.
+    ``delivery_complete_count`` is the number of terminal offsets at or above the start offset.
+    """
+
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...] = ()
+
+
+class LogBatches(NamedTuple):
+    """The offset ranges of the log batches that a read at ``position`` found, in ascending order.
+
+    ``firsts[i]`` is the first offset of the i-th batch and ``ends[i]`` the offset after its last.
+    The first batch may begin below ``position``. An offset at or above ``position`` and below
+    ``end`` that no batch covers holds no record for members: compaction removed it, it belongs to a
+    control batch, or its transaction was aborted and the group reads committed records only.
+    """
+
+    position: int
+    firsts: Sequence[int]
+    ends: Sequence[int]
+    looked_until: int = 0  # The end of what was read; 0 stands for the end of the last batch.
+
+    @property
+    def end(self) -> int:
+        """The offset at which the knowledge of the log ends."""
+        return max(self.looked_until, self.ends[-1] if self.ends else 0)
+
+
+class Acquisition(NamedTuple):
+    """The result of an acquire: the acquired ranges, and what must be durable before the reply."""
+
+    ranges: tuple[Acquired, ...] = ()
+    delta: Delta | None = None
+
+
+class AcquireRequest(NamedTuple):
+    """The number of records that a member asks for.
+
+    ``batch_records`` is the number of records that it would like to acknowledge together.
+    """
+
+    records_max: int
+    batch_records: int
+    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionLimits:
+    """The configuration of a group that concerns a share partition; it may change at any time.
+
+    ``in_flight_max`` counts records that are acquired or wait to be delivered again, not the span
+    of offsets, because one stuck record must not stop its partition. ``runs_max`` limits memory and
+    the size of a state snapshot. ``renewal`` says whether members may renew their locks (KIP-1240).
+    ``dead_letters`` says whether records that failed for good are copied before they are archived
+    (KIP-1191).
+    """
+
+    # The defaults are those of Kafka's group.share.* settings; Kafka has no `runs_max`.
+    lock_ms: int = 30_000
+    delivery_count_max: int = 5
+    in_flight_max: int = 2_000
+    runs_max: int = 20_000
+    renewal: bool = True
+    dead_letters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The counts of a share partition at one moment, for observers."""
+
+    start_offset: int
+    end_offset: int
+    available_count: int
+    acquired_count: int
+    acknowledged_count: int
+    archiving_count: int
+    archived_count: int
+    run_count: int
+
+    @property
+    def delivery_complete_count(self) -> int:
+        """The number of terminal offsets at or above the start offset."""
+        return self.acknowledged_count + self.archived_count

@@ -1,0 +1,1 @@
+"""``sharegroup demo``: a year of real flights through two share groups, with crashes."""

@@ -1,0 +1,121 @@
+"""``sharegroup demo``: a year of real flights through two share groups, with crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Coroutine
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sharegroup.demo.departures import PACKAGE, ROWS_MAX
+
+T = TypeVar("T")
+
+OUTPUT = Path("build/demo")
+SUMMARY = "summary.json"
+PICTURE = "delays.png"
+SPARK_PACKAGES = ("pyspark", "pyarrow", "numpy", "matplotlib")
+ROWS_MIN = 1_000
+"""With fewer rows the run ends before a worker can be killed half way."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end the demo as Ctrl-C does: it leaves no processes and no data behind."""
+
+
+@click.command("demo")
+@click.option(
+    "--rows",
+    type=click.IntRange(ROWS_MIN, ROWS_MAX),
+    default=ROWS_MAX,
+    show_default=True,
+    help="How many flights.",
+)
+@click.option("--keep", is_flag=True, help="Keep the data directory, the ledgers and the logs.")
+@click.option("--no-spark", is_flag=True, help="End after the first half.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
+def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
+    """Process a year of real flights through a share group, with crashes.
+
+    First by workers; one of them and the broker are killed with kill -9 half way.  Then by a
+    Spark query in a share group of its own, which is killed in the middle of a batch and draws
+    build/demo/delays.png.  Afterwards every count must add up, by the data, by what the workers
+    and the query wrote down and by the broker; if one does not, the demo says which and fails.
+    """
+    require_extra(spark=not no_spark)
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    for name in (SUMMARY, PICTURE):
+        (OUTPUT / name).unlink(missing_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=OUTPUT))
+    keep_for_a_look = False
+    try:
+        ok = _run(rows, port, folder, spark=not no_spark)
+        keep_for_a_look = not ok
+    except click.exceptions.Exit:
+        raise
+    except Exception:
+        keep_for_a_look = True
+        raise
+    finally:
+        if keep or keep_for_a_look:
+            click.echo(f"data, ledgers and logs are kept in {folder.resolve()}")
+        else:
+            shutil.rmtree(folder)
+    return 0 if ok else 1
+
+
+def require_extra(*, spark: bool) -> None:
+    """Fail with an installation hint if packages of the extra ``demo`` are missing."""
+    needed = [PACKAGE, "msgspec", "psutil", *(SPARK_PACKAGES if spark else ())]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"the demo needs {', '.join(missing)}; install with: pip install 'sharegroup[demo]'"
+        )
+
+
+def _run(rows: int, port: int, folder: Path, *, spark: bool) -> bool:
+    # Imported here because they need the extra ``demo``, which `require_extra` has checked.
+    from rich.console import Console
+
+    from sharegroup.demo.children import ChildFailed
+    from sharegroup.demo.play import play
+    from sharegroup.demo.stage import Plan
+    from sharegroup.demo.waiting import Stalled
+
+    console = Console(highlight=False)
+    picture = OUTPUT / PICTURE if spark else None
+    try:
+        figures = asyncio.run(_until_signal(play(Plan(rows, port, folder), console, picture)))
+    except (ChildFailed, Stalled) as error:
+        raise click.ClickException(str(error)) from error
+    (OUTPUT / SUMMARY).write_text(json.dumps(figures, indent=2) + "\n")
+    if picture is not None:
+        console.print(f"picture  {picture}")
+    return bool(figures["ok"] and (not spark or figures["pipeline"]["ok"]))
+
+
+async def _until_signal(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of ``work``; a signal cancels it and ends the program with its code."""
+    received: list[signal.Signals] = []
+    task = asyncio.ensure_future(work)
+
+    def stop(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if received:
+            raise click.exceptions.Exit(128 + received[0]) from None
+        raise

@@ -1,0 +1,54 @@
+"""Plays the demo: the dispatch by workers, then the pipeline by a Spark query, on one stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sharegroup.demo.checks import Evidence, checks
+from sharegroup.demo.dispatch_run import DispatchRun
+from sharegroup.demo.picture import draw
+from sharegroup.demo.pipeline_checks import pipeline_checks
+from sharegroup.demo.pipeline_run import PipelineRun
+from sharegroup.demo.pipeline_summary import pipeline_rows, pipeline_summary
+from sharegroup.demo.screen import screen
+from sharegroup.demo.stage import Plan, Stage, stage
+from sharegroup.demo.summary import rows, summary
+from sharegroup.demo.table import show
+
+
+async def play(plan: Plan, console: Console, picture: Path | None) -> dict[str, Any]:
+    """Run the dispatch and, unless ``picture`` is None, the pipeline, which draws it.
+
+    Each prints its figures at its end; all figures are returned.
+    """
+    async with stage(plan) as stage_:
+        evidence, figures = await _dispatch(stage_, console)
+        if picture is not None:
+            figures["pipeline"] = await _pipeline(stage_, evidence, console, picture)
+    return figures
+
+
+async def _dispatch(stage: Stage, console: Console) -> tuple[Evidence, dict[str, Any]]:
+    with screen(console, stage.plan.rows, "produced", "settled") as view:
+        run = DispatchRun(stage, view)
+        evidence = await run.run()
+    figures = summary(run.accounts, evidence, run.course, checks(run.accounts, evidence))
+    show(rows(figures), figures["checks"], console)
+    return evidence, figures
+
+
+async def _pipeline(
+    stage: Stage, dispatch: Evidence, console: Console, picture: Path
+) -> dict[str, Any]:
+    console.print("Now a Spark query over the same flights, in share group pipeline; Spark starts.")
+    with screen(console, stage.plan.rows, "written") as view:
+        run = PipelineRun(stage, dispatch.kinds, view)
+        evidence = await run.run()
+    checked = pipeline_checks(run.account, evidence)
+    figures = pipeline_summary(run.account, evidence, run.course, checked)
+    show(pipeline_rows(figures), figures["checks"], console)
+    draw(run.account.result.delays, picture)
+    return figures

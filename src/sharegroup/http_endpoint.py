@@ -1,0 +1,256 @@
+"""A small HTTP/1.1 server for a fixed set of pages: metrics and health checks.
+
+It runs on the event loop of the program that it reports on, so a blocked loop does not answer.
+A connection serves one GET or HEAD request, then it is closed:
+
+    connect --> head of the request --> the page's response, at once or in chunks --> close
+       |                |                                |
+       |                `-- request_bytes_max,           `-- answer_seconds_max in all,
+       |                    request_seconds_max              stall_seconds_max for each chunk
+       `-- connections_max: a new connection replaces the oldest one whose request is incomplete
+
+So connections, memory and time are bounded, whatever the clients do.  Bodies of requests are not
+read.  There is neither TLS nor a password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+log = logging.getLogger(__name__)
+
+READ_BYTES = 4 * 1024
+TEXT = "text/plain; charset=utf-8"
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of metrics in Prometheus' text format."""
+
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """The limits of one endpoint; each of them ends or refuses a connection."""
+
+    connections_max: int
+    request_bytes_max: int
+    """Maximum size of the head of a request."""
+    request_seconds_max: float
+    """Maximum time from the connection to the end of the request's head."""
+    answer_seconds_max: float
+    """Maximum time from there until the client has taken the whole response."""
+    stall_seconds_max: float
+    """Maximum time for which a client takes nothing of a response that is sent in chunks."""
+
+
+Pieces = Callable[[], AsyncGenerator[bytes, None]]
+"""Makes the body of a response piece by piece."""
+
+
+class HttpResponse(NamedTuple):
+    """The content of a response: status, body and content type."""
+
+    status: int
+    body: bytes | Pieces
+    """The whole body, or a function that makes it while it is sent."""
+    content_type: str = TEXT
+
+    @classmethod
+    def json(cls, status: int, facts: Mapping[str, Any]) -> HttpResponse:
+        """Return a response with these facts as JSON."""
+        text = json.dumps(facts, indent=2, default=str)
+        return cls(status, f"{text}\n".encode(), "application/json")
+
+
+Page = Callable[[], Awaitable[HttpResponse]]
+
+
+class _Request(NamedTuple):
+    """The first line of a request; a text that is not HTTP has the version ""."""
+
+    method: str
+    path: str
+    version: str
+
+
+class HttpEndpoint:
+    """An HTTP server on one port with a fixed set of pages."""
+
+    __slots__ = ("_limits", "_pages", "_reading", "_server", "_tasks", "host", "port")
+
+    def __init__(self, pages: Mapping[str, Page], limits: HttpLimits) -> None:
+        self._pages = dict(pages)
+        self._limits = limits
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        """Connections whose request is not complete, the oldest first."""
+        self.host = ""
+        self.port = 0
+        """The port on which it listens."""
+
+    async def listen(self, host: str, port: int) -> None:
+        """Start to listen; raises OSError if the port is not available."""
+        try:
+            self._server = await asyncio.start_server(
+                self._connected, host, port, limit=self._limits.request_bytes_max
+            )
+        except OSError as error:
+            raise type(error)(error.errno, f"can't listen on {host}:{port}: {error}") from error
+        self.host = host
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def add(self, pages: Mapping[str, Page]) -> None:
+        """Add pages to this endpoint."""
+        self._pages |= pages
+
+    @property
+    def url(self) -> str:
+        """The base URL of the pages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= self._limits.connections_max and not self._evict():
+            writer.transport.abort()
+            return
+        task = asyncio.ensure_future(self._exchange(reader, writer))
+        self._tasks.add(task)
+        self._reading[task] = writer
+        task.add_done_callback(self._forget)
+
+    def _evict(self) -> bool:
+        """Close the oldest connection whose request is not complete; False if there is none."""
+        if not self._reading:
+            return False
+        task, writer = next(iter(self._reading.items()))
+        task.cancel()
+        writer.transport.abort()  # A cancelled task that has not begun would not close it.
+        self._forget(task)
+        return True
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._reading.pop(task, None)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self._limits.request_seconds_max):
+                head = await _read_head(reader, self._limits.request_bytes_max)
+            task = asyncio.current_task()
+            assert task is not None
+            self._reading.pop(task, None)
+            async with asyncio.timeout(self._limits.answer_seconds_max):
+                await self._answer(head, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, EOFError, OSError) as error:
+            log.debug("event=http_request_failed error=%r", error)
+            writer.transport.abort()
+        except BaseException:
+            writer.transport.abort()  # The client must not take a part of a response for the whole.
+            raise
+
+    async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
+        request = _first_line(head)
+        response = await self._response(request, is_whole=_HEAD_END.search(head) is not None)
+        with_body = request.method != "HEAD"
+        if isinstance(response.body, bytes):
+            length = f"Content-Length: {len(response.body)}\r\n"
+            writer.write(_head(response, length) + (response.body if with_body else b""))
+            await writer.drain()
+            return
+        is_chunked = request.version == "HTTP/1.1"
+        coding = "Transfer-Encoding: chunked\r\n" if is_chunked else ""
+        writer.write(_head(response, coding))
+        if with_body:
+            try:
+                await self._write_pieces(writer, response.body, is_chunked=is_chunked)
+            except (TimeoutError, OSError):
+                raise  # Of the connection.
+            except Exception:  # A bug in a page; the response has begun, so it is cut off.
+                log.exception("event=page_failed path=%s", request.path)
+                writer.transport.abort()
+                return
+        await writer.drain()
+
+    async def _response(self, request: _Request, *, is_whole: bool) -> HttpResponse:
+        if request.version not in ("HTTP/1.0", "HTTP/1.1"):
+            return HttpResponse(400, b"expected an HTTP/1.0 or HTTP/1.1 request\n")
+        if not is_whole:
+            bytes_max = self._limits.request_bytes_max
+            return HttpResponse(431, f"the head is longer than {bytes_max} bytes\n".encode())
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponse(405, b"only GET is answered\n")
+        page = self._pages.get(request.path)
+        if page is None:
+            known_paths = ", ".join(sorted(self._pages))
+            return HttpResponse(404, f"not found; the paths are {known_paths}\n".encode())
+        try:
+            return await page()
+        except Exception as error:  # A bug in a page; the response reports it, too.
+            log.exception("event=page_failed path=%s", request.path)
+            return HttpResponse(500, f"{type(error).__name__}: {error}\n".encode())
+
+    async def _write_pieces(
+        self, writer: asyncio.StreamWriter, pieces: Pieces, *, is_chunked: bool
+    ) -> None:
+        async with aclosing(pieces()) as body:
+            async for piece in body:
+                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+                async with asyncio.timeout(self._limits.stall_seconds_max):
+                    await writer.drain()
+                await asyncio.sleep(0)  # A drain with room in the buffer does not give way.
+        if is_chunked:
+            writer.write(b"0\r\n\r\n")
+
+
+async def _read_head(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
+    """Read a request up to the end of its head, or up to the limit if its first line is complete.
+
+    Raises EOFError if the connection or the limit ends before the first line does.
+    """
+    head = b""
+    while _HEAD_END.search(head) is None:
+        if len(head) > bytes_max:
+            if b"\n" in head:
+                break  # It will be refused with a reason.
+            raise EOFError(f"the first line is longer than {bytes_max} bytes")
+        received = await reader.read(READ_BYTES)
+        if not received:
+            raise EOFError("the connection ended before the request did")
+        head += received
+    return head
+
+
+def _first_line(head: bytes) -> _Request:
+    line = head.partition(b"\n")[0].removesuffix(b"\r").decode("latin-1")
+    method, _, rest = line.partition(" ")
+    target, _, version = rest.partition(" ")
+    return _Request(method, target.partition("?")[0], version)
+
+
+def _head(response: HttpResponse, framing: str) -> bytes:
+    phrase = HTTPStatus(response.status).phrase
+    return (
+        f"HTTP/1.1 {response.status} {phrase}\r\n"
+        f"Content-Type: {response.content_type}\r\n"
+        f"{framing}"
+        "Cache-Control: no-store\r\n"
+        "Connection: close\r\n\r\n"
+    ).encode()

@@ -1,0 +1,1 @@
+"""Files of a data directory: reading, writing, syncing, names of folders, bytes set aside."""

@@ -1,0 +1,1 @@
+"""Group commit: one sync for all writes that wait, and the tickets that wait for it."""

@@ -1,0 +1,390 @@
+"""Group commit: one round of syncs for everything that was written since the last round.
+
+A component with unsynced writes calls `Syncer.request`.  At the end of the current iteration of the
+event loop one round begins.  It takes all requests, asks each component what to sync, syncs, and
+reports the result to each.  Writes made in the meantime wait for the next round, so more writes
+share a round when there is more load.
+
+How a round syncs, and where (ADR 0001, measured):
+
+- It calls fdatasync for each of a few files, or one syncfs for many.  Every fdatasync flushes the
+  disk's cache; syncfs flushes it once.  But syncfs also writes the data of *other* programs on the
+  same file system.  When that makes it slow, rounds use fdatasync for a while.
+- It syncs in the event loop's thread if there are few bytes and recent rounds were quick, because
+  any hand-over costs more than such a sync.  Otherwise it hands a few files to the kernel's queue
+  (`kernel_syncs`), or the round to the one storage thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from sharegroup.storage.disk.files import Files, SyncQueue
+from sharegroup.storage.disk.stored_file import StoredFile
+
+T = TypeVar("T")
+
+FILES_EACH_MAX = 3
+"""Maximum number of files that are synced one by one.
+
+It keeps the usual round, a partition and its group's state, free of other programs' data.
+"""
+
+QUEUED_FILES_MAX = 8
+"""Maximum number of files that are handed to the kernel's queue, if there are no folders."""
+
+INLINE_BYTES_MAX = 256 * 1024
+"""Maximum number of unsynced bytes of a round in the event loop's thread."""
+
+INLINE_SECONDS_MAX = 0.001
+"""Maximum average duration of recent rounds for a round in the event loop's thread."""
+
+TREE_SLOW_SECONDS = 0.050
+"""If a syncfs takes longer than this, and than single syncs would, it is not used for a while."""
+
+TREE_PAUSE_SECONDS = 10.0
+
+PROBE_SECONDS = 0.5
+"""The pause between two probes of a disk that failed."""
+
+# The averages follow about the last ten rounds: one slow round must not change the way.
+_AVERAGE_WEIGHT = 0.1
+# Guesses for the first rounds, replaced by measurements.
+_FILE_SECONDS_AT_FIRST = 0.000_2
+_BYTES_PER_SECOND = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWork:
+    """The files and folders that must be synced before a mark is durable."""
+
+    files: tuple[StoredFile, ...]
+    directories: tuple[str, ...] = ()
+
+
+class Syncable(Protocol):
+    """A component with unsynced writes.  Its methods are called in the event loop's thread."""
+
+    def begin_sync(self) -> SyncWork:
+        """Remember the current end of the writes and return what must be synced for it."""
+        ...
+
+    def synced(self) -> None:
+        """Note that all writes up to the last `begin_sync` are durable."""
+        ...
+
+    def sync_failed(self, error: OSError) -> None:
+        """Note that writes up to the last `begin_sync` may be lost."""
+        ...
+
+
+class SyncPolicy:
+    """Decides how and where a round syncs, based on the durations of earlier rounds."""
+
+    __slots__ = ("_can_sync_tree", "_file_seconds", "_round_seconds", "_tree_from")
+
+    def __init__(self, *, can_sync_tree: bool) -> None:
+        self._can_sync_tree = can_sync_tree
+        self._file_seconds = _FILE_SECONDS_AT_FIRST
+        self._round_seconds = 0.0
+        self._tree_from = 0.0
+
+    def use_tree(self, file_count: int, *, now: float) -> bool:
+        return self._can_sync_tree and file_count > FILES_EACH_MAX and now >= self._tree_from
+
+    def is_quick(self, unsynced_bytes: int) -> bool:
+        """Return whether the round may run in the event loop's thread."""
+        return unsynced_bytes <= INLINE_BYTES_MAX and self._round_seconds <= INLINE_SECONDS_MAX
+
+    def observe(
+        self, *, tree: bool, file_count: int, unsynced_bytes: int, seconds: float, now: float
+    ) -> None:
+        """Update the averages with a round that has just ended."""
+        self._round_seconds += (seconds - self._round_seconds) * _AVERAGE_WEIGHT
+        transfer = unsynced_bytes / _BYTES_PER_SECOND
+        if not tree:
+            file_seconds = max(0.0, seconds - transfer) / max(1, file_count)
+            self._file_seconds += (file_seconds - self._file_seconds) * _AVERAGE_WEIGHT
+        elif seconds > max(TREE_SLOW_SECONDS, self._file_seconds * file_count + transfer):
+            self._tree_from = now + TREE_PAUSE_SECONDS
+
+
+MakeSyncer = Callable[[Files, str], "Syncer"]
+"""Creates the syncer of a data directory; the simulation passes one with virtual time."""
+
+
+class Syncer:
+    """Syncs the writes of a data directory in rounds, and runs its blocking work.
+
+    ``clock`` returns seconds and serves only to compare durations.  ``thread`` runs the blocking
+    work sequentially, in the order of the calls; by default the syncer creates its own thread.
+    ``probe_seconds`` is the pause of a fenced log between two probes of its disk.
+    """
+
+    __slots__ = (
+        "_files",
+        "_has_looked_for_queue",
+        "_idle",
+        "_policy",
+        "_queue",
+        "_root",
+        "_running",
+        "_thread",
+        "_waiting",
+        "clock",
+        "probe_seconds",
+        "rounds",
+        "seconds",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        thread: Executor | None = None,
+        probe_seconds: float = PROBE_SECONDS,
+    ) -> None:
+        self._files = files
+        self._root = root
+        self.clock = clock
+        self.probe_seconds = probe_seconds
+        self._policy = SyncPolicy(can_sync_tree=files.can_sync_tree)
+        self._queue: SyncQueue | None = None
+        self._has_looked_for_queue = False
+        self._waiting: dict[Syncable, None] = {}
+        self._running = False
+        self._idle: list[asyncio.Future[None]] = []
+        self._thread = thread or ThreadPoolExecutor(max_workers=1, thread_name_prefix="storage")
+        self.rounds = 0
+        """Number of rounds so far."""
+        self.seconds = 0.0
+        """Total duration of all rounds in seconds."""
+
+    def request(self, syncable: Syncable) -> None:
+        """Include ``syncable`` in the next round."""
+        self._waiting[syncable] = None
+        if not self._running:
+            self._running = True
+            # Not at once: all writes of this iteration of the event loop share the round.
+            asyncio.get_running_loop().call_soon(self._begin_round)
+
+    def withdraw(self, syncable: Syncable) -> None:
+        """Remove ``syncable`` from rounds that have not begun."""
+        self._waiting.pop(syncable, None)
+
+    def run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Do blocking work in the storage thread, then call ``done`` in the event loop.
+
+        ``done`` gets the exception of the work, or None.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tell_loop(ended: Future[None]) -> None:
+            loop.call_soon_threadsafe(done, ended.exception())
+
+        self._thread.submit(work).add_done_callback(tell_loop)
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Do blocking work in the storage thread, after all earlier work, and return its result."""
+        return asyncio.wrap_future(self._thread.submit(work))
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do blocking work in the storage thread later, without reporting the result."""
+        self._thread.submit(work)
+
+    async def drain(self) -> None:
+        """Return when no round is running and none is requested."""
+        while self._running:
+            idle = asyncio.get_running_loop().create_future()
+            self._idle.append(idle)
+            await idle
+
+    def sync_files(self, files: list[StoredFile], directories: list[str]) -> None:
+        """Blocking: sync folders, and files whose `begin_sync` was called."""
+        for file in files:
+            error = file.take_early_error()
+            if error is not None:
+                raise error
+        if self._files.can_sync_tree and len(files) + len(directories) > FILES_EACH_MAX:
+            self._files.sync_tree(self._root)
+            return
+        for file in files:
+            file.sync()
+        for directory in dict.fromkeys(directories):
+            self._files.sync_directory(directory)
+
+    def close(self) -> None:
+        """Wait for the storage thread and the kernel's queue to finish, then stop both."""
+        self._thread.shutdown(wait=True)
+        if self._queue is not None:
+            self._queue.close()
+
+    def _take(self) -> list[Syncable]:
+        syncables = list(self._waiting)
+        self._waiting.clear()
+        return syncables
+
+    def _begin_round(self) -> None:
+        syncables = self._take()
+        if not syncables:
+            self._rest()
+            return
+        begun = _Round(self._files, self._root, syncables, tree=False)
+        began = self.clock()
+        is_quick = self._policy.is_quick(begun.unsynced_bytes)
+        queue = self._found_queue() if begun.fits_queue and not is_quick else None
+        if queue is not None and queue.begin(
+            begun.fds(), lambda errors: self._end_queued(begun, errors, self.clock() - began)
+        ):
+            return
+        begun.tree = self._policy.use_tree(begun.file_count, now=began)
+        if is_quick:
+            begun.execute()
+            self._end_round(begun, self.clock() - began)
+            return
+        self.run(begun.execute, lambda _: self._end_round(begun, self.clock() - began))
+
+    def _found_queue(self) -> SyncQueue | None:
+        """Return the kernel's queue, created on first use: with a quick disk it is never needed."""
+        if not self._has_looked_for_queue:
+            self._has_looked_for_queue = True
+            self._queue = self._files.sync_queue()
+        return self._queue
+
+    def _end_queued(self, ended: _Round, errors: dict[int, OSError], seconds: float) -> None:
+        ended.take_errors(errors)
+        self._end_round(ended, seconds)
+
+    def _end_round(self, ended: _Round, seconds: float) -> None:
+        self.rounds += 1
+        self.seconds += seconds
+        self._policy.observe(
+            tree=ended.tree,
+            file_count=ended.file_count,
+            unsynced_bytes=ended.unsynced_bytes,
+            seconds=seconds,
+            now=self.clock(),
+        )
+        try:
+            ended.finish()
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._begin_round)
+            else:
+                self._rest()
+
+    def _rest(self) -> None:
+        self._running = False
+        for idle in self._idle:
+            if not idle.done():
+                idle.set_result(None)
+        self._idle.clear()
+
+
+class _Round:
+    """One round of syncs: its syncables, their work and their errors."""
+
+    __slots__ = (
+        "_errors",
+        "_files",
+        "_root",
+        "_works",
+        "file_count",
+        "fits_queue",
+        "tree",
+        "unsynced_bytes",
+    )
+
+    def __init__(self, files: Files, root: str, taken: list[Syncable], *, tree: bool) -> None:
+        self._files = files
+        self._root = root
+        self._errors: dict[int, OSError] = {}
+        self._works: list[tuple[Syncable, SyncWork]] = []
+        self.tree = tree
+        self.file_count = 0
+        self.unsynced_bytes = 0
+        directories: set[str] = set()
+        for syncable in taken:
+            # The mark is set before the sync begins.  A write during the sync may be missed by it,
+            # so it must not count as durable when the sync ends.
+            work = syncable.begin_sync()
+            self._works.append((syncable, work))
+            directories.update(work.directories)
+            self.file_count += len(work.files)
+            for file in work.files:
+                self.unsynced_bytes += file.begin_sync()
+                error = file.take_early_error()
+                if error is not None:
+                    self._errors[len(self._works) - 1] = error
+        self.file_count += len(directories)
+        self.fits_queue = not directories and self.file_count <= QUEUED_FILES_MAX
+
+    def fds(self) -> list[int]:
+        """Return the descriptors of all files, in the order of the syncables."""
+        return [file.syncing_fd for _, work in self._works for file in work.files]
+
+    def take_errors(self, errors: dict[int, OSError]) -> None:
+        """Assign errors, which are given by position in `fds`, to the syncables."""
+        if errors:
+            owners = [index for index, (_, work) in enumerate(self._works) for _ in work.files]
+            self._errors |= {owners[position]: error for position, error in errors.items()}
+
+    def execute(self) -> None:
+        """Sync all files and folders.
+
+        This is the blocking part; it uses nothing that the event loop's thread may change.
+        """
+        if self.tree:
+            try:
+                self._files.sync_tree(self._root)
+            except OSError:
+                # The error may belong to any file on the disk, even to another program's.  The
+                # fdatasync below tells: each file keeps its own error until a sync reports it.
+                self.tree = False
+            else:
+                return
+        directories: dict[str, OSError | None] = {}
+        for index, (_, work) in enumerate(self._works):
+            try:
+                for file in work.files:
+                    file.sync()
+                for directory in work.directories:
+                    self._sync_directory(directory, directories)
+            except OSError as error:
+                self._errors[index] = error
+
+    def _sync_directory(self, path: str, seen: dict[str, OSError | None]) -> None:
+        """Sync a folder once per round; later calls repeat its result."""
+        if path not in seen:
+            try:
+                self._files.sync_directory(path)
+                seen[path] = None
+            except OSError as error:
+                seen[path] = error
+        failure = seen[path]
+        if failure is not None:
+            raise failure
+
+    def finish(self) -> None:
+        """Report the result to every syncable, even if one of them raises."""
+        raised: list[Exception] = []
+        for index, (syncable, work) in enumerate(self._works):
+            for file in work.files:
+                file.end_sync()
+            try:
+                error = self._errors.get(index)
+                if error is None:
+                    syncable.synced()
+                else:
+                    syncable.sync_failed(error)
+            except Exception as defect:  # noqa: BLE001 (raised below, when all were told)
+                raised.append(defect)
+        if raised:
+            raise ExceptionGroup("a sync round could not be brought to its end", raised)

@@ -1,0 +1,164 @@
+"""Well-known options of other frameworks, with their equivalents in this one.
+
+They are refused with a hint.  A setting that is silently ignored costs its user a day, and "unknown
+option" does not say what to use instead.  The names are those of Kafka's consumers, Karafka,
+Celery, Dramatiq and FastStream.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from sharegroup.errors import InvalidConfig
+
+_NO_OFFSETS = (
+    "a share group has no position to move: each record is settled by itself. To go back, use "
+    "`sharegroup groups --reset-offsets`; to see dead letters again, `sharegroup dlq redrive`"
+)
+_NO_COMMIT = "each record is settled when its handler ends: return, raise, or record.accept()"
+_NO_PARTITIONS = "no member owns a partition; record.pause(delay) or raise RetryAfter(delay)"
+_RETRY = (
+    "retry=Retry(max_attempts=..., initial_delay=..., multiplier=..., max_delay=..., jitter=..., "
+    "retry_on=..., dont_retry_on=...)"
+)
+_GROUP_CONFIG = "group_configs={{'{name}': ...}}, a setting of the group on the broker"
+_TOPICS = "topics='name' or topics=('one', 'another')"
+
+ELSEWHERE: Mapping[str, str] = {
+    # Offsets: members of a share group cannot move an offset.
+    "seek": _NO_OFFSETS,
+    "offset": _NO_OFFSETS,
+    "offsets": _NO_OFFSETS,
+    "manual_offset_management": _NO_COMMIT,
+    "manual_offsets": _NO_COMMIT,
+    "enable_auto_commit": _NO_COMMIT,
+    "auto_commit": _NO_COMMIT,
+    "auto_commit_interval_ms": _NO_COMMIT,
+    "commit": _NO_COMMIT,
+    "auto_offset_reset": "start_from='earliest' or 'latest'",
+    "initial_offset": "start_from='earliest' or 'latest'",
+    # Partitions: a share group assigns them, and no member owns one.
+    "assign": _NO_PARTITIONS,
+    "partitions": "concurrency=...: any number of members and handlers share a partition",
+    "partition": "concurrency=...: any number of members and handlers share a partition",
+    "pause": _NO_PARTITIONS,
+    "pause_partition": _NO_PARTITIONS,
+    "resume": _NO_PARTITIONS,
+    "pause_timeout": _RETRY,
+    "long_running_job": "max_handling=...: locks are renewed for this time; nothing is paused",
+    "long_running": "max_handling=...: locks are renewed for this time; nothing is paused",
+    "virtual_partitions": "order_by=...: records of one key in order, all others concurrently",
+    "partition_assignment_strategy": "nothing: the broker assigns the partitions",
+    "group_instance_id": "nothing: share groups have no static members",
+    "group_protocol": "nothing: it is always a share group",
+    "rebalance_listener": "nothing: a rebalance takes no record away",
+    # Filters: unwanted records must be settled, too.
+    "filter": "a handler that returns at once for records it does not need: returning accepts",
+    "filters": "a handler that returns at once for records it does not need: returning accepts",
+    "throttling": "rate_limit='100/s'",
+    # Settings of Kafka's consumers.
+    "group_id": "the first argument of share_group",
+    "consumer_group": "the first argument of share_group",
+    "topic": _TOPICS,
+    "queue": _TOPICS,
+    "queues": _TOPICS,
+    "bootstrap_servers": "App(..., bootstrap_servers=...)",
+    "max_poll_records": "concurrency=..., or batch=Batching(size=...) for a handler of lists",
+    "max_poll_interval_ms": "max_handling=...",
+    "fetch_max_bytes": "in_flight_bytes=...",
+    "prefetch_count": "concurrency=...: the speed of handlers decides how much is fetched ahead",
+    "prefetch": "concurrency=...: the speed of handlers decides how much is fetched ahead",
+    "session_timeout_ms": _GROUP_CONFIG.format(name="share.session.timeout.ms"),
+    "heartbeat_interval_ms": _GROUP_CONFIG.format(name="share.heartbeat.interval.ms"),
+    "isolation_level": _GROUP_CONFIG.format(name="share.isolation.level"),
+    "record_lock_duration_ms": _GROUP_CONFIG.format(name="share.record.lock.duration.ms"),
+    "delivery_attempt_limit": _GROUP_CONFIG.format(name="share.delivery.count.limit"),
+    "acknowledgement_mode": _NO_COMMIT,
+    "share_acknowledgement_mode": _NO_COMMIT,
+    "value_deserializer": "the annotation of the handler's first parameter, or payload=...",
+    "key_deserializer": "record.key, which is bytes",
+    "deserializer": "the annotation of the handler's first parameter, or payload=...",
+    "serializer": "the annotation of the handler's first parameter, or payload=...",
+    # Retries and outcomes as other frameworks call them.
+    "max_attempts": "retry=Retry(max_attempts=...)",
+    "max_retries": "retry=Retry(max_attempts=...), which counts the first run too",
+    "retries": "retry=Retry(max_attempts=...), which counts the first run too",
+    "min_backoff": "retry=Retry(initial_delay=...)",
+    "max_backoff": "retry=Retry(max_delay=...)",
+    "retry_backoff": "retry=Retry(initial_delay=..., multiplier=...)",
+    "retry_backoff_max": "retry=Retry(max_delay=...)",
+    "retry_jitter": "retry=Retry(jitter=...)",
+    "jitter": "retry=Retry(jitter=...)",
+    "default_retry_delay": "retry=Retry(initial_delay=..., multiplier=1)",
+    "retry_on": "retry=Retry(retry_on=...)",
+    "autoretry_for": "retry=Retry(retry_on=...)",
+    "retry_for": "retry=Retry(retry_on=...)",
+    "retry_when": "retry=Retry(retry_on=...), or raise RetryAfter(delay) in the handler",
+    "dont_retry_on": "retry=Retry(dont_retry_on=...)",
+    "dont_autoretry_for": "retry=Retry(dont_retry_on=...)",
+    "reject_for": "retry=Retry(dont_retry_on=...), or raise Reject(...) in the handler",
+    "throws": "retry=Retry(dont_retry_on=...)",
+    "on_retry_exhausted": "dead_letter=DeadLetter('topic'), or app.on('record.dead_lettered')",
+    "dead_letter_queue": "dead_letter=DeadLetter('topic')",
+    "dlq": "dead_letter=DeadLetter('topic')",
+    "time_limit": "max_handling=...",
+    "soft_time_limit": "max_handling=...",
+    "timeout": "max_handling=...",
+    "task_time_limit": "max_handling=...",
+    "acks_late": "nothing: a record is always settled after its handler",
+    "ack_policy": "nothing: returning accepts, Reject rejects, other exceptions lead to a retry",
+    "no_ack": "nothing: a record is always settled after its handler",
+    "auto_ack": "nothing: a record is always settled after its handler",
+    "max_workers": "concurrency=... for coroutines and threads, processes=... for processes",
+    "workers": "concurrency=... for coroutines and threads, processes=... for processes",
+    "threads": "concurrency=...: plain functions run in this number of threads",
+    "key": "order_by='key', or a function of the payload",
+    "ordering": "order_by='key', or a function of the payload",
+    "priority": "a separate group and topic for each priority, each with its own concurrency",
+    "max_age": "compare record.timestamp_ms in the handler, and raise Reject",
+    "eta": "the sender's delay: handler.send(..., delay='10m')",
+    "countdown": "the sender's delay: handler.send(..., delay='10m')",
+}
+"""Name of an option of `share_group` elsewhere: what to use instead."""
+
+OF_AN_APP: Mapping[str, str] = {
+    "brokers": "bootstrap_servers='host:port'",
+    "servers": "bootstrap_servers='host:port'",
+    "broker": "bootstrap_servers='host:port'",
+    "group_id": "@app.share_group('group', topics=...), for each handler",
+    "group": "@app.share_group('group', topics=...), for each handler",
+    "topics": "@app.share_group('group', topics=...), for each handler",
+    "client_id": "client={'client_id': ...}",
+    "security_protocol": "client={'security_protocol': ..., ...}",
+    "sasl_mechanism": "client={'sasl_mechanism': ..., ...}",
+    "ssl_context": "client={'ssl_context': ...}",
+    "shutdown_timeout": "grace='30s'",
+    "grace_period": "grace='30s'",
+    "concurrency": "@app.share_group(..., concurrency=...), for each handler",
+    "lifespan": "@app.on_startup and @app.on_shutdown",
+    "middlewares": "@app.middleware",
+}
+"""Name of an option of an application elsewhere: what to use instead."""
+
+
+def refuse_unknown(
+    given: Collection[str],
+    known: Collection[str],
+    whose: str,
+    elsewhere: Mapping[str, str] = ELSEWHERE,
+) -> None:
+    """Raise InvalidConfig for the first unknown option, with what to use instead if known."""
+    for name in given:
+        if name in known:
+            continue
+        if name in elsewhere:
+            kind = "a share group" if elsewhere is ELSEWHERE else "an App"
+            raise InvalidConfig(f"{whose}: {name} is not an option of {kind}; {elsewhere[name]}")
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f"; did you mean {near[0]}?"
+            if near
+            else f"; the options are: {', '.join(sorted(known))}"
+        )
+        raise InvalidConfig(f"{whose}: unknown option {name}{hint}")

@@ -1,0 +1,244 @@
+"""The options of `share_group`, and the checks that turn them into a `Route`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.dead_letter import (
+    BrokerDeadLetter,
+    DeadLetter,
+    dead_letter_of,
+    topic_of,
+)
+from sharegroup.worker.declarations.foreign_options import refuse_unknown
+from sharegroup.worker.declarations.functions import check_redact
+from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.names import checked_group, checked_topic
+from sharegroup.worker.declarations.numbers import is_whole
+from sharegroup.worker.declarations.rate import RateLimit, rate_limit_of
+from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.declarations.route import (
+    Batching,
+    Holding,
+    OnUnreadable,
+    Route,
+    StartFrom,
+)
+from sharegroup.worker.durations import Duration, seconds
+from sharegroup.worker.payloads.codec import Payload
+from sharegroup.worker.redaction import Redact
+
+if TYPE_CHECKING:
+    from sharegroup.worker.payloads.registry import Registry
+
+OnUnreadableName = OnUnreadable | Literal["dead_letter", "reject", "release"]
+StartFromName = StartFrom | Literal["earliest", "latest"]
+Topics = str | Iterable[str]
+
+CONCURRENCY_MAX = 100_000
+
+
+class RouteOptions(TypedDict, total=False):
+    """The options of a handler, in addition to its group and topics."""
+
+    name: str
+    """The handler's name in metrics, logs and dead letters; by default that of the function."""
+    concurrency: int | Literal["auto"]
+    processes: int
+    retry: Retry | None
+    dead_letter: DeadLetter | BrokerDeadLetter | str | None
+    order_by: Callable[[Any], Any] | Literal["key"] | None
+    max_handling: Duration | None
+    rate_limit: RateLimit | str | None
+    batch: Batching | int
+    holding: Holding
+    in_flight_bytes: int
+    payload: Payload | Registry | None
+    unreadable: OnUnreadableName
+    start_from: StartFromName
+    group_configs: Mapping[str, str]
+    retry_tiers: Sequence[Duration]
+    redact: Redact | None
+
+
+def route_of(group: str, topics: Topics, shape: HandlerShape, options: Mapping[str, Any]) -> Route:
+    """Check the options and build the route.
+
+    Raises InvalidConfig, which names the group, the handler and the option.
+    """
+    whose = f"share group {checked_group(group)!r}, handler {shape.name}"
+    refuse_unknown(options, RouteOptions.__annotations__, whose)
+    settings: dict[str, Any] = {name: options[name] for name in options if name != "name"}
+    for name, (written, make) in WRITTEN_OTHERWISE.items():
+        if written in settings:
+            try:
+                settings[name] = make(settings.pop(written))
+            except (InvalidConfig, TypeError, ValueError) as error:
+                raise InvalidConfig(f"{whose}: {written}: {error}") from error
+    for name, kind in ENUMS.items():
+        if settings.get(name) in kind.__members__.values():  # `_problems` refuses other values.
+            settings[name] = kind(settings[name])
+    named = _topics(topics, whose)
+    try:
+        route = Route(group=group, topics=named, shape=shape, **settings)
+    except InvalidConfig as error:  # Raised for the option `payload`.
+        raise InvalidConfig(f"{whose}: {error}") from error
+    if route.redact is not None:
+        check_redact(route.redact, whose)
+    for problem in _problems(route):
+        raise InvalidConfig(f"{whose}: {problem}")
+    return route
+
+
+def _max_handling(value: Duration | None) -> float | None:
+    return None if value is None else seconds(value)
+
+
+def _batching(value: Batching | int) -> Batching:
+    return Batching(size=value) if isinstance(value, int) else value
+
+
+def _tiers(value: Sequence[Duration]) -> tuple[float, ...]:
+    return tuple(seconds(delay) for delay in value)
+
+
+WRITTEN_OTHERWISE: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "dead_letter": ("dead_letter", dead_letter_of),
+    "rate_limit": ("rate_limit", rate_limit_of),
+    "max_handling_seconds": ("max_handling", _max_handling),
+    "batching": ("batch", _batching),
+    "retry_tiers": ("retry_tiers", _tiers),
+}
+"""Field of the route: the name of its option, and the function that converts its value."""
+
+ENUMS: Mapping[str, type[StrEnum]] = {"unreadable": OnUnreadable, "start_from": StartFrom}
+"""The options with a fixed set of values, which are given as members or as strings."""
+
+
+def _topics(given: Topics, whose: str) -> tuple[str, ...]:
+    if not isinstance(given, str | Iterable):
+        raise InvalidConfig(f"{whose}: topics={given!r}; expected a topic's name, or several")
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names:
+        raise InvalidConfig(f"{whose}: it has no topics; expected topics='name', or several")
+    if len(set(names)) < len(names):
+        raise InvalidConfig(f"{whose}: topics={names}; expected each topic only once")
+    return tuple(checked_topic(name, whose) for name in names)
+
+
+def _problems(route: Route) -> Iterator[str]:
+    """Describe what is wrong with the route."""
+    for name, (written, kinds, expected) in OPTION_TYPES.items():
+        if not isinstance(getattr(route, name), kinds):
+            yield f"{written}={getattr(route, name)!r}; expected {expected}"
+    for name, kind in ENUMS.items():
+        if not isinstance(getattr(route, name), kind):
+            expected = " or ".join(kind.__members__.values())
+            yield f"{name}={getattr(route, name)!r}; expected {expected}"
+    for name, low, high in (("processes", 0, 1_000), ("in_flight_bytes", 1, 2**40)):
+        if not is_whole(getattr(route, name), low, high):
+            yield f"{name}={getattr(route, name)!r}; expected {low} to {high}"
+    if route.concurrency != "auto" and not is_whole(route.concurrency, 1, CONCURRENCY_MAX):
+        yield f"concurrency={route.concurrency!r}; expected 1 to {CONCURRENCY_MAX}, or 'auto'"
+    if route.max_handling_seconds == 0:
+        yield "max_handling=0; expected more than 0, or None for no limit"
+    yield from _contradictions(route)
+
+
+def _contradictions(route: Route) -> Iterator[str]:
+    shape = route.shape
+    if route.processes and (shape.name == "<lambda>" or "<locals>" in shape.qualified_name):
+        yield (
+            "processes: a handler process finds the handler by module and name; define it at "
+            "module level"
+        )
+    if route.order_by is not None and route.order_by != "key" and not callable(route.order_by):
+        yield f"order_by={route.order_by!r}; expected 'key', or a function of the payload"
+    if route.batching is not None and not shape.is_batch:
+        yield "batch: its payload is not annotated list[...], so it is called for one record"
+    if route.order_by is not None and shape.is_batch:
+        yield "order_by: a batch handler has no order among the records of its list"
+    tiers = route.retry_tiers
+    if (
+        not tiers
+        or tiers[0] <= 0
+        or any(delay >= next_delay for delay, next_delay in pairwise(tiers))
+    ):
+        yield f"retry_tiers={tiers}; expected growing delays above 0"
+    dead = topic_of(route.dead_letter, route.group)
+    if dead in route.topics:
+        yield f"dead_letter: topic {dead!r} is one that the handler reads, so it would form a loop"
+    if route.own_topic in route.topics:
+        yield f"topic {route.own_topic!r} is the group's own, which is read automatically"
+
+
+OPTION_TYPES: Mapping[str, tuple[str, tuple[type, ...], str]] = {
+    "retry": (
+        "retry",
+        (Retry, type(None)),
+        "Retry(max_attempts=..., initial_delay=...), or None for no retries",
+    ),
+    "dead_letter": (
+        "dead_letter",
+        (DeadLetter, BrokerDeadLetter, type(None)),
+        "a topic's name, DeadLetter(...), BrokerDeadLetter(...), or None for no dead letters",
+    ),
+    "rate_limit": (
+        "rate_limit",
+        (RateLimit, type(None)),
+        "a text like '100/s' or '10/2m', RateLimit(records, seconds), or None",
+    ),
+    "batching": (
+        "batch",
+        (Batching, type(None)),
+        "a size, or Batching(size=..., wait_seconds=...)",
+    ),
+    "holding": ("holding", (Holding,), "Holding(longest_seconds=..., records=..., bytes=...)"),
+    "group_configs": ("group_configs", (Mapping,), "a dict by Kafka's names of settings"),
+}
+"""Field of the route: the name of its option, the allowed types, and these in words."""
+
+
+def check_together(routes: Sequence[Route]) -> None:
+    """Raise InvalidConfig if two routes of a group contradict each other; it names both."""
+    by_group: dict[str, list[Route]] = {}
+    for route in routes:
+        for other in by_group.setdefault(route.group, []):
+            _check_pair(other, route)
+        by_group[route.group].append(route)
+
+
+def _check_pair(first: Route, second: Route) -> None:
+    both = f"share group {first.group!r}: handlers {first.shape.name} and {second.shape.name}"
+    if shared := sorted(set(first.topics) & set(second.topics)):
+        raise InvalidConfig(
+            f"{both} both have topic {shared[0]!r}; a record goes to one handler of a group: "
+            f"give one of them a group of its own"
+        )
+    if first.shape.name == second.shape.name:
+        raise InvalidConfig(
+            f"{both} have the same name, which identifies them in metrics and dead letters; "
+            f"give one of them another: name='...'"
+        )
+    for name in ("start_from", "group_configs", "retry_tiers"):
+        if getattr(first, name) != getattr(second, name):
+            raise InvalidConfig(
+                f"{both} differ in {name}, which is a setting of the group: "
+                f"{_written(getattr(first, name))} and {_written(getattr(second, name))}"
+            )
+    letters = {first.dead_letter, second.dead_letter}
+    if len(letters) > 1 and any(
+        isinstance(declaration, BrokerDeadLetter) for declaration in letters
+    ):
+        raise InvalidConfig(
+            f"{both} differ in dead_letter: a BrokerDeadLetter is for all records of the group"
+        )
+
+
+def _written(value: object) -> str:
+    """The value as an application writes it."""
+    return repr(str(value) if isinstance(value, StrEnum) else value)

@@ -1,0 +1,70 @@
+"""How many replicas the topics of an application have.
+
+Declarations of `Retry`, `DeadLetter` and `App.topic` apply to their topics.  Those of `App` apply
+to all other topics that a worker creates.
+
+Without a declaration a topic has three replicas, or one per broker if there are fewer brokers.  Its
+min ISR is one less than its replicas, so one broker may be down.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.numbers import is_whole
+
+REPLICAS_DEFAULT = 3
+REPLICAS_MAX = 2**15 - 1
+MIN_INSYNC = "min.insync.replicas"
+
+
+class Replication(NamedTuple):
+    """A declared replication factor and min ISR; None if not declared."""
+
+    replication_factor: int | None = None
+    min_insync_replicas: int | None = None
+
+    def checked(self, whose: str) -> Replication:
+        """Return this declaration; raise InvalidConfig if its numbers are not possible."""
+        for name, value in self._asdict().items():
+            if value is not None and not is_whole(value, 1, REPLICAS_MAX):
+                raise InvalidConfig(f"{whose}: {name}={value!r}; expected 1 or more")
+        factor, insync = self
+        if factor is not None and insync is not None and insync > factor:
+            raise InvalidConfig(
+                f"{whose}: min_insync_replicas={insync} is above replication_factor={factor}; "
+                f"expected at most {factor}, or one less if one broker may be unavailable"
+            )
+        return self
+
+    def over(self, other: Replication) -> Replication:
+        """Merge with ``other``, whose numbers apply where this declaration has none."""
+        return Replication(
+            other.replication_factor if self.replication_factor is None else self[0],
+            other.min_insync_replicas if self.min_insync_replicas is None else self[1],
+        )
+
+    def both(self, other: Replication) -> Replication:
+        """Merge two declarations for one topic: the larger number of each."""
+        pairs = zip(self, other, strict=True)
+        return Replication(
+            *(
+                max((number for number in pair if number is not None), default=None)
+                for pair in pairs
+            )
+        )
+
+
+NOT_DECLARED = Replication()
+
+
+def replicas_of(declared: Replication, brokers: int) -> int:
+    """The replication factor of a new topic on a cluster with this number of brokers."""
+    assert brokers >= 1, brokers
+    return declared.replication_factor or min(REPLICAS_DEFAULT, brokers)
+
+
+def min_insync_of(declared: Replication, replicas: int) -> int:
+    """The min ISR of a topic with this number of replicas; never above that number."""
+    return min(declared.min_insync_replicas or max(1, replicas - 1), replicas)

@@ -1,0 +1,130 @@
+"""The route: a handler with its topics, group and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal
+
+from sharegroup.errors import InvalidConfig
+from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
+from sharegroup.worker.declarations.handler import HandlerShape
+from sharegroup.worker.declarations.names import own_topic
+from sharegroup.worker.declarations.numbers import is_number, is_whole
+from sharegroup.worker.declarations.rate import RateLimit
+from sharegroup.worker.declarations.retry import Retry
+from sharegroup.worker.payloads.codec import Codec, Payload, codec_for
+from sharegroup.worker.redaction import Redact, Redaction
+
+if TYPE_CHECKING:
+    from sharegroup.worker.payloads.registry import Registry
+
+COUNT_MAX = 2**63 - 1
+RETRY = Retry()
+DEAD_LETTER = DeadLetter()
+RETRY_TIERS = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
+
+
+class StartFrom(StrEnum):
+    """Where a new group starts to read a topic."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class OnUnreadable(StrEnum):
+    """What the worker does with a record whose value cannot be decoded for its handler."""
+
+    DEAD_LETTER = "dead_letter"
+    REJECT = "reject"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Limits of holding: keeping records locked in memory for a short retry.
+
+    The limits apply to all handlers of the group in this process.  Records above the limits go to a
+    retry topic instead.
+    """
+
+    longest_seconds: float = 5.0
+    records: int = 10_000
+    bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        counts = is_whole(self.records, 0, COUNT_MAX) and is_whole(self.bytes, 0, COUNT_MAX)
+        if not (counts and is_number(self.longest_seconds, 0)):
+            raise InvalidConfig(f"{self}; expected numbers, 0 (nothing is held) or more in each")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Calls a batch handler with up to ``size`` records, or with fewer after ``wait_seconds``."""
+
+    size: int = 100
+    wait_seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not (is_whole(self.size, 1, COUNT_MAX) and is_number(self.wait_seconds, 0)):
+            raise InvalidConfig(f"{self}; expected a size of 1 or more, and seconds, 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A handler with its topics, group and options, as `App.share_group` declares it."""
+
+    group: str
+    topics: tuple[str, ...]
+    shape: HandlerShape
+    concurrency: int | Literal["auto"] = 32
+    """The number of handlers that run concurrently in this process."""
+    processes: int = 0
+    """The number of processes that run the handler.
+
+    0 runs coroutines on the event loop and plain functions in threads.
+    """
+    retry: Retry | None = RETRY
+    dead_letter: DeadLetter | BrokerDeadLetter | None = DEAD_LETTER
+    """None if records that cannot be processed are rejected, which only an event reports."""
+    order_by: Callable[[Any], Any] | Literal["key"] | None = None
+    max_handling_seconds: float | None = 300.0
+    """A handler that runs longer is cancelled and fails.  Until then its lock is renewed."""
+    rate_limit: RateLimit | None = None
+    batching: Batching | None = None
+    """Only for batch handlers."""
+    holding: Holding = Holding()
+    in_flight_bytes: int = 64 * 1024 * 1024
+    unreadable: OnUnreadable = OnUnreadable.DEAD_LETTER
+    start_from: StartFrom = StartFrom.EARLIEST
+    """Where a new group starts to read."""
+    group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Further settings of the share group, by their Kafka names."""
+    payload: Payload | Registry | None = None
+    """How the payload is decoded and encoded; None if its annotation determines that."""
+    retry_tiers: tuple[float, ...] = RETRY_TIERS
+    """The delays of the retry topics in seconds, in ascending order."""
+    redact: Redact | None = field(default=None, repr=False)
+    """Removes secrets from exception texts, before the application's function does."""
+    redaction: Redaction | None = field(default=None, repr=False, compare=False)
+    """Calls `redact` and the application's function; set by the application that runs the route."""
+    codec: Codec = field(init=False, repr=False, compare=False)
+    """Built once from the annotation and `payload`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", codec_for(self.shape.payload_type, self.payload))
+
+    def changed(self, **changes: object) -> Route:
+        """A copy with other settings and the same codec, which may have a registry client."""
+        assert "payload" not in changes
+        route = copy(self)
+        for name, value in changes.items():
+            object.__setattr__(route, name, value)
+        return route
+
+    @property
+    def own_topic(self) -> str:
+        """The topic of this group alone, with due retries and redriven records."""
+        return own_topic(self.group)

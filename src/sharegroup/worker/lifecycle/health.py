@@ -1,0 +1,79 @@
+"""Health pages of a worker, for process supervisors and load balancers.
+
+/live     200 if the process need not be restarted; no response if its event loop hangs
+/ready    200 while it takes records of all its groups; 503 if quiet, stopping or not joined yet
+/status   the state of the worker as JSON
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sharegroup.http_endpoint import HttpResponse, Page
+from sharegroup.worker.telemetry.state import Observed
+
+OK = 200
+UNAVAILABLE = 503
+
+
+def pages(worker: Callable[[], Observed | None], about: Mapping[str, Any]) -> dict[str, Page]:
+    """The health pages of a worker.
+
+    ``worker`` returns None before the worker exists.  ``about`` has the first facts of ``/status``.
+    """
+
+    async def live() -> HttpResponse:
+        observed = worker()
+        alive = observed is None or observed.state.is_alive
+        return _said(alive, observed.state.phase if observed else "starting")
+
+    async def ready() -> HttpResponse:
+        observed = worker()
+        return _said(observed is not None and observed.state.is_ready, _unready(observed))
+
+    async def status() -> HttpResponse:
+        observed = worker()
+        return HttpResponse.json(
+            OK, {**about, **(status_of(observed) if observed else {"phase": "starting"})}
+        )
+
+    return {"/live": live, "/ready": ready, "/status": status}
+
+
+def status_of(worker: Observed) -> dict[str, Any]:
+    """The state of the worker, as values for JSON."""
+    state = worker.state
+    return {
+        "phase": str(state.phase),
+        "ready": state.is_ready,
+        "groups": [asdict(entry) for entry in state.groups],
+        "handlers": [
+            {
+                "group": entry.group,
+                "handler": entry.handler,
+                "running": entry.running,
+                "succeeded": entry.succeeded,
+                "failed": dict(entry.failed),
+                "rejected": entry.rejected,
+                "released": entry.released,
+                "held": entry.held,
+                "postponed": entry.postponed,
+                "dead_lettered": entry.dead_lettered,
+            }
+            for entry in worker.counts
+        ],
+    }
+
+
+def _unready(worker: Observed | None) -> str:
+    if worker is None:
+        return "starting"
+    absent = [group.group for group in worker.state.groups if not group.joined]
+    joining = f"; not joined: {', '.join(absent)}" if absent else ""
+    return f"{worker.state.phase}{joining}"
+
+
+def _said(is_so: bool, text: str) -> HttpResponse:
+    return HttpResponse(OK if is_so else UNAVAILABLE, f"{text}\n".encode())

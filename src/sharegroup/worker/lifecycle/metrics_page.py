@@ -1,0 +1,40 @@
+"""The page ``/metrics``: the worker's metrics and those that the application registers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY, generate_latest
+
+from sharegroup.http_endpoint import PROMETHEUS_TEXT, HttpResponse, Page
+from sharegroup.worker.telemetry.lag import GroupBacklog
+from sharegroup.worker.telemetry.prometheus import WorkerCollector
+from sharegroup.worker.transport.kafka import RealTimeClock, open_admin
+
+if TYPE_CHECKING:
+    from sharegroup.worker.lifecycle.runnable import Runnable
+
+PATH = "/metrics"
+
+
+def metrics_page(app: Runnable, stack: AsyncExitStack) -> dict[str, Page]:
+    """The page ``/metrics``; ``stack`` closes its resources."""
+    admin = open_admin(app)
+    stack.push_async_callback(admin.close)
+    waiting = GroupBacklog(
+        admin, RealTimeClock(), sorted({route.group for route in app.route_list})
+    )
+    asking = asyncio.ensure_future(waiting.run())
+    stack.callback(asking.cancel)
+    collector = WorkerCollector(lambda: app.worker, lambda: waiting)
+    REGISTRY.register(collector)
+    stack.callback(REGISTRY.unregister, collector)
+
+    async def page() -> HttpResponse:
+        if asking.done():
+            asking.result()  # Raises its error: a failed scrape is better than outdated lag.
+        return HttpResponse(200, generate_latest(REGISTRY), PROMETHEUS_TEXT)
+
+    return {PATH: page}

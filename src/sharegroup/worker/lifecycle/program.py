@@ -1,0 +1,312 @@
+"""The worker as a program, from its start to its exit code.
+
+    ports open -> pid file -> App.start -> wishes, one by one -> App.stop -> report
+                                  '-> members joined -> `ready`
+
+The ports open first, so a supervisor can see that the process starts.  A stop during the start
+cancels the start.  Later, a stop lets handlers finish for up to `grace`, and a second stop ends the
+grace.  Exit codes: 0 stopped as requested, 1 failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from sharegroup import __version__
+from sharegroup.errors import InvalidConfig, KafkaError
+from sharegroup.worker.lifecycle.loop_watch import LoopWatch
+from sharegroup.worker.lifecycle.pid_files import PidFile
+from sharegroup.worker.lifecycle.signals import Wish, Wishes, listening
+from sharegroup.worker.running.garbage import collect_seldom
+from sharegroup.worker.telemetry import logs
+from sharegroup.worker.telemetry.state import Phase
+
+if TYPE_CHECKING:
+    from sharegroup.http_endpoint import HttpEndpoint, Page
+    from sharegroup.worker.lifecycle.runnable import Runnable
+    from sharegroup.worker.running.worker import StopReport
+
+log = logging.getLogger(__name__)
+
+ENDED_AS_ASKED = 0
+FAILED = 1
+LOOPBACK = "127.0.0.1"
+STARTING_SECONDS = 5.0
+"""Interval of log lines during a long start, for example when the cluster is not available."""
+JOINED_LOOK_SECONDS = 0.02
+"""Interval of checks until the members have joined their groups."""
+LEAVING_SECONDS = 1.0
+"""Time for the remaining tasks to end at the exit; handlers had their grace before."""
+PARENT_SECONDS = 1.0
+"""Interval at which a watched process checks that its watcher still runs."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Settings of the program that are not those of its application."""
+
+    host: str = LOOPBACK
+    """The address on which both ports listen."""
+    health_port: int | None = None
+    metrics_port: int | None = None
+    """None for no port, 0 for any free one.  If both are the same, they share one port."""
+    pid_file: Path | None = None
+    """The path of an additional pid file."""
+    module: str = ""
+    """Where the application was found, as a text for people."""
+    watcher: int | None = None
+    """Process id of the watcher that restarts this process (``--reload``) and handles Ctrl-C."""
+
+
+def run(app: Runnable, surroundings: Surroundings | None = None, say_it: Say | None = None) -> int:
+    """Run an application until it is stopped; returns the exit code."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise InvalidConfig(
+            f"App {app.name!r}: a handler process imported the module, which called app.run(); "
+            f"expected `if __name__ == '__main__':` above app.run()"
+        )
+    collect_seldom()
+    if not logging.getLogger().handlers:
+        logs.configure("info", "text")
+    program = Program(app, surroundings or Surroundings(), say_it or say)
+    return uvloop.run(_and_leave(app.name, program.main()))
+
+
+class Program:
+    """Runs an application as a program: ports, pid files, signals, start and stop."""
+
+    def __init__(self, app: Runnable, surroundings: Surroundings, say_it: Say) -> None:
+        self._app = app
+        self._around = surroundings
+        self._say = say_it
+        self._wishes = Wishes()
+        self._pid_files: list[PidFile] = []
+        self._facts: dict[str, Any] = {
+            "app": app.name,
+            "module": surroundings.module,
+            "version": __version__,
+            "phase": "starting",
+            "since_ms": time.time_ns() // 1_000_000,
+            "groups": sorted({route.group for route in app.route_list}),
+            "health": None,
+            "metrics": None,
+        }
+
+    async def main(self) -> int:
+        """Run from the start to the exit code."""
+        is_watched = self._around.watcher is not None
+        with listening(self._wishes, to_interrupts=not is_watched):
+            async with AsyncExitStack() as stack:
+                if is_watched:
+                    _background(stack, self._stop_with_watcher())
+                await self._open_ports(stack)
+                self._open_pid_files(stack)
+                try:
+                    if not await self._started():
+                        return ENDED_AS_ASKED
+                except KafkaError:
+                    raise  # Its message names the cause; the traceback adds nothing.
+                except Exception:
+                    log.exception("event=start_failed app=%s", self._app.name)
+                    return FAILED
+                _background(stack, self._say_ready())
+                stack.enter_context(LoopWatch())
+                try:
+                    return await self._work()
+                except Exception:  # Raised by a shutdown hook, or by `close` of a handler class.
+                    log.exception("event=stop_failed app=%s", self._app.name)
+                    return FAILED
+
+    async def _started(self) -> bool:
+        """Start the application; returns False if a stop was requested before it had started."""
+        starting = asyncio.ensure_future(self._app.start())
+        early: list[Wish] = []
+        while not starting.done():
+            wish = asyncio.ensure_future(self._wishes.next_wish())
+            await asyncio.wait(
+                (starting, wish), timeout=STARTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not wish.done():
+                wish.cancel()
+                if not starting.done():
+                    self._warn_starting("waits for the cluster's answer, or for a startup hook")
+                continue
+            early.append(wish.result())
+            if early[-1] in (Wish.STOP, Wish.HURRY):
+                starting.cancel()
+                await asyncio.wait((starting,))
+                if starting.cancelled():
+                    return False
+        starting.result()
+        self._wishes.again(
+            early
+        )  # A stop that came too late to cancel the start is handled like any other.
+        self._tell_phase("running")
+        return True
+
+    async def _say_ready(self) -> None:
+        """Print `ready` once, when the members of all groups have joined."""
+        worker = self._app.worker
+        assert worker is not None, "it was started"
+        waited = 0.0
+        while not (state := worker.state).is_joined:
+            if state.phase not in (Phase.RUNNING, Phase.QUIET):
+                return  # It is stopping or has failed.
+            await asyncio.sleep(JOINED_LOOK_SECONDS)
+            waited += JOINED_LOOK_SECONDS
+            if waited >= STARTING_SECONDS:
+                waited = 0.0
+                self._warn_starting("waits for the coordinators of its groups")
+        self._say(self._ready_line())
+
+    def _warn_starting(self, why: str) -> None:
+        log.warning("event=starting app=%s bootstrap=%s (%s)", self._app.name, self._where, why)
+
+    async def _work(self) -> int:
+        worker = self._app.worker
+        assert worker is not None, "it was started"
+        ended = asyncio.ensure_future(worker.wait_failed())
+        while True:
+            wish = asyncio.ensure_future(self._wishes.next_wish())
+            await asyncio.wait((ended, wish), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                wish.cancel()
+                self._tell_phase("failed")  # The worker has logged the reason.
+                self._say(f"failed app={self._app.name} error={ended.result()!r}")
+                await self._stop()
+                return FAILED
+            match wish.result():
+                case Wish.QUIET:
+                    worker.quiet()
+                    self._tell_phase("quiet")
+                case Wish.RESUME:
+                    worker.resume()
+                    self._tell_phase("running")
+                case Wish.STOP | Wish.HURRY:
+                    ended.cancel()
+                    self._tell_phase("stopping")
+                    self._say(_stopped_line(self._app.name, await self._stop()))
+                    return ENDED_AS_ASKED
+
+    async def _stop(self) -> StopReport | None:
+        """Stop the application; a `Wish.HURRY` in the meantime ends the grace."""
+        stopping = asyncio.ensure_future(self._app.stop())
+        hurrying: asyncio.Future[StopReport | None] | None = None
+        while not stopping.done():
+            wish = asyncio.ensure_future(self._wishes.next_wish())
+            await asyncio.wait((stopping, wish), return_when=asyncio.FIRST_COMPLETED)
+            if wish.done() and wish.result() is Wish.HURRY and hurrying is None:
+                hurrying = asyncio.ensure_future(self._app.stop(0))
+            wish.cancel()
+        if hurrying is not None:
+            await hurrying
+        return stopping.result()
+
+    async def _open_ports(self, stack: AsyncExitStack) -> None:
+        around = self._around
+        if around.health_port is None and around.metrics_port is None:
+            return
+        # Imported here, because ports need h11, of the extra `worker`.
+        from sharegroup.worker.lifecycle.endpoint import new_endpoint
+        from sharegroup.worker.lifecycle.health import pages
+
+        by_port: list[tuple[str, int, dict[str, Page]]] = []
+        if around.health_port is not None:
+            by_port.append(
+                ("health", around.health_port, pages(lambda: self._app.worker, self._facts))
+            )
+        if around.metrics_port is not None:
+            # Needs prometheus_client, of the extra `worker`.
+            from sharegroup.worker.lifecycle.metrics_page import metrics_page
+
+            by_port.append(("metrics", around.metrics_port, metrics_page(self._app, stack)))
+        open_ports: dict[int, HttpEndpoint] = {}
+        for name, port, port_pages in by_port:
+            if port and port in open_ports:
+                open_ports[port].add(port_pages)
+            else:
+                endpoint = open_ports[port] = new_endpoint(port_pages)
+                await endpoint.listen(around.host, port)
+                stack.push_async_callback(endpoint.stop)
+            self._facts[name] = open_ports[port].url
+
+    def _open_pid_files(self, stack: AsyncExitStack) -> None:
+        self._pid_files.append(PidFile.of(self._app.name))
+        stack.callback(self._pid_files[0].close)
+        if self._around.pid_file is not None:
+            self._pid_files.append(PidFile(self._around.pid_file))
+            stack.callback(self._pid_files[1].close)
+        self._tell_phase("starting")
+
+    def _tell_phase(self, phase: str) -> None:
+        self._facts["phase"] = phase
+        for file in self._pid_files:
+            file.write(self._facts)
+
+    async def _stop_with_watcher(self) -> None:
+        """Stop this process if its watcher was killed."""
+        while os.getppid() == self._around.watcher:  # noqa: ASYNC110  There is no event for it.
+            await asyncio.sleep(PARENT_SECONDS)
+        self._wishes.stop()
+
+    @property
+    def _where(self) -> str:
+        servers = self._app.bootstrap_servers
+        return servers if isinstance(servers, str) else ",".join(servers)
+
+    def _ready_line(self) -> str:
+        facts = self._facts
+        ports = "".join(f" {name}={facts[name]}" for name in ("health", "metrics") if facts[name])
+        groups = ",".join(facts["groups"])
+        return f"ready app={self._app.name} pid={os.getpid()} groups={groups}{ports}"
+
+
+async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
+    """Run the program and return the exit code; exits at once if a task ignores cancellation.
+
+    Otherwise the event loop would wait for that task forever.
+    """
+    code = await work
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    pending = (await asyncio.wait(others, timeout=LEAVING_SECONDS))[1] if others else ()
+    if pending:
+        names = ",".join(sorted(task.get_name() for task in pending))
+        log.error(
+            "event=exit_forced app=%s tasks=%s (they did not end when cancelled)", name, names
+        )
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+    """Run this coroutine in a task until the stack is closed."""
+    task = asyncio.ensure_future(work)
+    stack.callback(task.cancel)
+
+
+def _stopped_line(name: str, report: StopReport | None) -> str:
+    return f"stopped app={name}" + ("" if report is None else f" {report}")
+
+
+def say(text: str) -> None:
+    """Print a line on standard output and flush it."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

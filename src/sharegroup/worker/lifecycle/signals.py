@@ -1,0 +1,90 @@
+"""Signals of the worker process, handled on its event loop.
+
+    SIGTERM, SIGINT, SIGHUP   stop: handlers get `grace` to finish, other records are released
+                              a second one ends the grace
+    SIGUSR1                   quiet: take no more records, finish the records taken
+    SIGUSR2                   take records again
+
+A signal only adds a wish to a queue that the program reads.  Nothing else runs in a signal handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+QUIET = signal.SIGUSR1
+RESUME = signal.SIGUSR2
+
+
+class Wish(Enum):
+    """A request to the worker, made by a signal."""
+
+    STOP = auto()
+    HURRY = auto()
+    QUIET = auto()
+    RESUME = auto()
+
+
+class Wishes:
+    """The queue of wishes, in the order of their signals; read it with `next_wish`."""
+
+    __slots__ = ("_arrived", "_queue", "_stopping")
+
+    def __init__(self) -> None:
+        self._queue: list[Wish] = []
+        self._arrived = asyncio.Event()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Request a stop; a second call requests to hurry."""
+        self._add(Wish.HURRY if self._stopping else Wish.STOP)
+        self._stopping = True
+
+    def quiet(self) -> None:
+        """Request to take no more records."""
+        self._add(Wish.QUIET)
+
+    def resume(self) -> None:
+        """Request to take records again."""
+        self._add(Wish.RESUME)
+
+    def again(self, wishes: Sequence[Wish]) -> None:
+        """Put these wishes back, before all others."""
+        self._queue[:0] = wishes
+        self._arrived.set()
+
+    async def next_wish(self) -> Wish:
+        """Wait for the next wish and return it."""
+        while not self._queue:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._queue.pop(0)
+
+    def _add(self, wish: Wish) -> None:
+        self._queue.append(wish)
+        self._arrived.set()
+
+
+@contextmanager
+def listening(wishes: Wishes, *, to_interrupts: bool = True) -> Iterator[None]:
+    """Convert the signals of this process to wishes within the block.
+
+    With ``to_interrupts=False``, SIGINT is ignored: Ctrl-C is for the watcher (``--reload``).
+    """
+    loop = asyncio.get_running_loop()
+    handled = {QUIET: wishes.quiet, RESUME: wishes.resume}
+    handled |= dict.fromkeys(STOP, wishes.stop)
+    if not to_interrupts:
+        handled[signal.SIGINT] = lambda: None
+    for number, call in handled.items():
+        loop.add_signal_handler(number, call)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,128 @@
+"""The parts that all routes of one share group use: its members, held records, pending writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sharegroup.worker.decisions.tiers import Tiers
+from sharegroup.worker.events import Events
+from sharegroup.worker.parts import ShareGroupLimits
+from sharegroup.worker.ports import Outbox, RecordSource, WorkerClock
+from sharegroup.worker.retrying.postponer import Postponer
+from sharegroup.worker.running.held_retries import HeldRetries
+from sharegroup.worker.running.pending_writes import PendingWrites, TopicGate
+from sharegroup.worker.running.record_events import RecordEvents
+from sharegroup.worker.running.room_signal import RoomSignal
+from sharegroup.worker.running.taken_record import TakenRecord
+
+
+class GroupMembers:
+    """The members of one share group in this process, one for each topic."""
+
+    __slots__ = ("sources",)
+
+    def __init__(self, sources: Sequence[RecordSource]) -> None:
+        self.sources = tuple(sources)
+
+    @property
+    def id(self) -> str:
+        """The member id of the first of them, which stands for this process."""
+        return self.sources[0].member_id
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """The lock duration of the group in seconds; None before the first record."""
+        durations = (source.lock_seconds for source in self.sources)
+        return next((seconds for seconds in durations if seconds is not None), None)
+
+    @property
+    def renew(self) -> bool:
+        """Whether all of them renew locks."""
+        return all(source.renews for source in self.sources)
+
+    @property
+    def have_joined(self) -> bool:
+        """Whether all of them have joined the group."""
+        return all(source.is_joined for source in self.sources)
+
+    def flush(self) -> None:
+        """Send pending acknowledgements soon."""
+        for source in self.sources:
+            source.flush()
+
+
+class WallTime:
+    """Converts times of the worker's monotonic clock to seconds since 1970."""
+
+    __slots__ = ("_clock", "_difference")
+
+    def __init__(self, clock: WorkerClock) -> None:
+        self._clock = clock
+        self.measure()
+
+    def measure(self) -> None:
+        """Measure the difference of the clocks again, because the wall clock may have been set."""
+        self._difference = self._clock.wall_ms() / 1000 - self._clock.now()
+
+    def seconds(self, now: float) -> float:
+        """Return the seconds since 1970 at a time of the monotonic clock."""
+        return now + self._difference
+
+
+class GroupParts:
+    """The parts of one share group that all its routes use."""
+
+    __slots__ = (
+        "_gates", "clock", "events", "group", "held", "limits", "may_hold", "members", "outbox",
+        "postponer", "released_at_close", "room", "wall_time", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: str,
+        sources: Sequence[RecordSource],
+        outbox: Outbox,
+        clock: WorkerClock,
+        events: Events,
+        *,
+        limits: ShareGroupLimits,
+        tiers: Tiers,
+    ) -> None:
+        self.group = group
+        self.clock = clock
+        self.wall_time = WallTime(clock)
+        self.limits = limits
+        """The limits of the group as of the last query."""
+        self.members = GroupMembers(sources)
+        self.events = RecordEvents(group, events)
+        self.room = RoomSignal()
+        self.held = HeldRetries(clock)
+        self.may_hold = True
+        """Whether records may be held; False while no handler begins."""
+        self.writes = PendingWrites()
+        self.outbox = outbox
+        self.postponer = Postponer(outbox, clock, group, tiers)
+        self._gates: dict[str, TopicGate] = {}
+        self.released_at_close: list[TakenRecord] = []
+        """Records to release that are left unsettled, because closing the source releases them."""
+
+    @property
+    def give_back_below(self) -> int:
+        """Only records with a lower delivery count may be released explicitly.
+
+        A release costs a delivery; leaving the group does not.  A record that may be delivered
+        only once more would not be run again after a release, so it is kept until the close.
+        """
+        return self.limits.deliveries - 1
+
+    def gate(self, topics: str) -> TopicGate:
+        """Return the gate for writes to a dead-letter topic, or to the retry topics together."""
+        gate = self._gates.get(topics)
+        if gate is None:
+            gate = self._gates[topics] = TopicGate(topics, self.events.tell_blocked)
+        return gate
+
+    def in_custody(self) -> Iterator[TakenRecord]:
+        """All records that are held or being written."""
+        yield from self.held
+        yield from self.writes.records()

@@ -1,0 +1,171 @@
+"""Counts and reports the runs of a route's handler, and decides about each record afterwards.
+
+`Settlement` carries out the decision.
+
+handler returned              accepted
+handler decided explicitly    as it decided, even if it raised an exception afterwards
+handler raised                as `decide` says
+handler was interrupted       timeout: a failure; lock lost: nothing; worker stops: released
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from sharegroup.worker.decisions.decide import before_run, decide
+from sharegroup.worker.decisions.messages import class_name
+from sharegroup.worker.decisions.steps import GiveBack
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.payloads.unreadable import UnreadablePayload
+from sharegroup.worker.records.outcomes import Reject, Release
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.settlement import Settlement
+from sharegroup.worker.running.taken_record import TakenRecord
+from sharegroup.worker.running.verdicts import GivenUp, HandlingTimeout, LockLost, Stopped, Verdict
+from sharegroup.worker.telemetry.counts import HandlerCounts
+
+NO_FAILURES = (Reject, Release, UnreadablePayload)
+
+
+class HandlerRuns:
+    """The runs of one route's handler, from their begin to the settlement of their records."""
+
+    __slots__ = ("_counts", "_parts", "_route", "_settlement", "done", "given_up")
+
+    def __init__(
+        self, route: Route, settlement: Settlement, counts: HandlerCounts, parts: GroupParts
+    ) -> None:
+        self._route = route
+        self._settlement = settlement
+        self._counts = counts
+        self._parts = parts
+        self.done = 0
+        """The number of runs that have ended."""
+        self.given_up = 0
+        """The number of handlers that were given up and have not ended."""
+
+    def begin(self, record: TakenRecord, now: float) -> bool:
+        """Count a run as begun.  False if the record must not run: it is dropped or buried."""
+        delivery, parts = record.delivery, self._parts
+        if delivery.is_lost or now >= delivery.deadline:
+            self._settlement.lost(record)
+            return False
+        delivery_limit = parts.limits.buried_from
+        if delivery.delivery_count >= delivery_limit and record.handler_record is None:
+            bury = before_run(
+                record.story,
+                delivery_count=delivery.delivery_count,
+                delivery_limit=delivery_limit,
+            )
+            if bury is not None:
+                self._settlement.carry_out(record, bury)
+                return False
+        counts = self._counts
+        counts.running += 1
+        sent_seconds = delivery.timestamp_ms / 1000
+        counts.queued.observe(max(0.0, parts.wall_time.seconds(now) - sent_seconds))
+        if parts.events.wants("record.started"):
+            parts.events.tell("record.started", record)
+        return True
+
+    def ended(
+        self, record: TakenRecord, error: BaseException | None, seconds: float, now: float
+    ) -> None:
+        """Settle the record of a run that returned, raised, or was interrupted by a verdict."""
+        if type(error) is GivenUp:
+            self._ended_late(record, seconds)
+            return
+        counts = self._counts
+        counts.running -= 1
+        counts.handling.observe(seconds)
+        self.done += 1
+        if error is None and record.handler_record.decision is None:
+            counts.succeeded += 1
+            self._settlement.accept(record, seconds)
+        else:
+            self._decide(record, error, seconds, now)
+        if self._parts.room.waiters:
+            self._parts.room.notify()
+
+    def lost(self, record: TakenRecord) -> None:
+        """Drop a record whose lock ended while the handler of its batch ran."""
+        self._counts.running -= 1
+        self.done += 1
+        self._settlement.lost(record)
+
+    def give_up(self, record: TakenRecord, verdict: Verdict, seconds: float, now: float) -> None:
+        """Settle the record of a handler that does not end after its interruption."""
+        self.given_up += 1
+        text = f"seconds={seconds:.1f} (it did not end when cancelled; it occupies its slot)"
+        self._parts.events.say(logging.ERROR, "handler.stuck", record, text)
+        self._decide(record, verdict, seconds, now, may_hold=False)
+
+    def _ended_late(self, record: TakenRecord, seconds: float) -> None:
+        self._counts.running -= 1
+        self.given_up -= 1
+        self.done += 1
+        text = f"seconds={seconds:.1f}"
+        self._parts.events.say(logging.WARNING, "handler.ended_late", record, text)
+        self._parts.room.notify()
+
+    def _decide(
+        self,
+        record: TakenRecord,
+        error: BaseException | None,
+        seconds: float,
+        now: float,
+        *,
+        may_hold: bool = True,
+    ) -> None:
+        """Decide about a record and have the decision carried out.
+
+        ``may_hold`` is False if the handler is still running because it ignored its cancellation.
+        """
+        settlement, parts = self._settlement, self._parts
+        decision = record.handler_record.decision
+        record.story = record.handler_record.story  # Tracing has stored the run's span there.
+        if isinstance(error, LockLost):
+            settlement.lost(record, error)
+            return
+        if isinstance(error, Stopped):
+            settlement.carry_out(record, GiveBack(), at_close=True)
+            return
+        if decision is not None:
+            if error is not None:
+                parts.events.tell("record.failed", record, error, {"step": "decided by hand"})
+            error = None if decision == "accept" else decision
+        if error is None:
+            self._counts.succeeded += 1
+            settlement.accept(record, seconds)
+            return
+        self._count_failure(record, error)
+        step = decide(
+            self._route,
+            error,
+            record.story,
+            now_ms=parts.clock.wall_ms(),
+            chance=random.random(),  # noqa: S311  Jitter.
+            holding_allowed_seconds=settlement.may_hold_seconds(record, now) if may_hold else 0,
+            member=parts.members.id,
+        )
+        if not isinstance(error, NO_FAILURES):
+            parts.events.tell("record.failed", record, error, {"step": type(step).__name__})
+        settlement.carry_out(record, step)
+
+    def _count_failure(self, record: TakenRecord, error: BaseException) -> None:
+        counts, events = self._counts, self._parts.events
+        match error:
+            case Reject():
+                counts.rejected += 1
+                events.tell("record.rejected", record, error)
+            case Release():
+                pass  # `Settlement.carry_out` counts it.
+            case UnreadablePayload():
+                counts.unreadable += 1
+                events.tell("record.unreadable", record, error)
+            case _:
+                counts.failed_with(class_name(error))
+                if isinstance(error, HandlingTimeout):
+                    counts.timed_out += 1
+                    events.tell("record.timed_out", record, error)

@@ -1,0 +1,78 @@
+"""Orders records by key in this process: records with the same key run one after the other.
+
+    dispatched:   a1  b1  a2  a3  c1
+    may run:      a1  b1  c1            a2 and a3 wait until a1 is settled, then a2 goes first
+
+Waiting records of a key are kept in offset order.  So a record that is delivered again, after its
+lock ended, runs before records that were written after it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from typing import Any
+
+from sharegroup.worker.running.taken_record import TakenRecord
+
+
+class KeyOrder:
+    """The keys that have a ready or running record, and the records that wait behind it."""
+
+    __slots__ = ("_queues", "waiting")
+
+    def __init__(self) -> None:
+        self._queues: dict[Any, list[TakenRecord]] = {}
+        """For each key, the record that may run, followed by the records that wait for it."""
+        self.waiting = 0
+
+    def admit(self, record: TakenRecord) -> bool:
+        """Add a record.  True if it may run now; otherwise it waits behind its key."""
+        if record.key is None:
+            return True
+        queue = self._queues.get(record.key)
+        if queue is None:
+            self._queues[record.key] = [record]
+            return True
+        insort(queue, record, lo=1, key=_position)
+        self.waiting += 1
+        return False
+
+    def done(self, record: TakenRecord) -> TakenRecord | None:
+        """Remove a settled or lost record; returns the record that may run now instead."""
+        if record.key is None:
+            return None
+        queue = self._queues[record.key]
+        if queue[0] is not record:
+            queue.remove(record)  # It was waiting: the first record of the key still runs.
+            self.waiting -= 1
+            return None
+        del queue[0]
+        if not queue:
+            del self._queues[record.key]
+            return None
+        self.waiting -= 1
+        return queue[0]
+
+    def take(self, *, delivered_below: int) -> list[TakenRecord]:
+        """Remove waiting records with a delivery count below this, and clear their keys."""
+        taken = [waiting for waiting in self if waiting.delivery.delivery_count < delivered_below]
+        for queue in self._queues.values():
+            queue[1:] = [
+                waiting
+                for waiting in queue[1:]
+                if waiting.delivery.delivery_count >= delivered_below
+            ]
+        for waiting in taken:
+            waiting.key = None
+        self.waiting -= len(taken)
+        return taken
+
+    def __iter__(self) -> Iterator[TakenRecord]:
+        """The waiting records."""
+        return (waiting for queue in self._queues.values() for waiting in queue[1:])
+
+
+def _position(record: TakenRecord) -> tuple[str, int, int]:
+    delivery = record.delivery
+    return delivery.topic, delivery.partition, delivery.offset

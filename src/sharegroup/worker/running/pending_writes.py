@@ -1,0 +1,235 @@
+"""Writes records to a retry topic or a dead-letter topic while their acquisition locks are kept.
+
+    handler failed ---> write ---acknowledged---> settled (accepted or rejected)
+                          |  ^
+                        fails '--- backoff, 100 ms to 30 s; the lock is renewed meanwhile
+
+A record is settled only after its write was acknowledged.  So no record is lost while a topic
+cannot be written: its lock is kept.  When a write fails, one record retries, and the others wait
+for its result (`TopicGate`); otherwise thousands of records would retry at the same time.
+
+A record that is too large together with its story is written again without traceback and history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from sharegroup.backoff import Backoff, without_jitter
+from sharegroup.errors import InvalidRecord, KafkaError, MessageTooLarge, RequestTimedOut
+from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.running.taken_record import TakenRecord
+
+log = logging.getLogger(__name__)
+
+BACKOFF_MS_MIN = 100
+BACKOFF_MS_MAX = 30_000
+SLOW_SECONDS = 5.0
+"""A write that takes longer counts as blocked.  The client keeps retrying it."""
+PENDING_MAX = 10_000
+"""With this many pending writes the worker takes no more records.  While a topic cannot be
+written, each failed record stays here, so without a limit all records of the group would."""
+ITS_OWN_FAULT = (MessageTooLarge, InvalidRecord)
+"""Errors that concern one record only, so they do not close the gate for other records."""
+
+
+class WriteAttempt(Protocol):
+    """Makes one attempt to write a record; raises KafkaError.
+
+    ``shrunk`` leaves out the traceback and the history of the record.
+    """
+
+    def __call__(self, *, shrunk: bool) -> Awaitable[object]: ...
+
+
+class TopicGate:
+    """Lets all records write while writes to a topic succeed, and a single one while they fail."""
+
+    __slots__ = ("_backoff", "_changed", "_is_open", "_prober", "name", "tell")
+
+    def __init__(
+        self, name: str, tell: Callable[[str, KafkaError | None, TakenRecord], None]
+    ) -> None:
+        self.name = name
+        self.tell = tell
+        """Called with the error when the gate closes, and with None when it opens."""
+        self._is_open = True
+        self._backoff = Backoff(BACKOFF_MS_MIN, BACKOFF_MS_MAX, chance=without_jitter)
+        self._prober: TakenRecord | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last completed write succeeded."""
+        return self._is_open
+
+    def may_try(self, record: TakenRecord) -> bool:
+        """Whether this record may try to write now."""
+        return self.is_open or self._prober is None or self._prober is record
+
+    async def changes(self) -> None:
+        """Wait until the gate opens or another record may try."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    def failed(self, record: TakenRecord, error: KafkaError) -> float:
+        """Note that writing this record failed; returns the backoff in seconds."""
+        if self.is_open:
+            self.tell(self.name, error, record)
+        self._is_open = False
+        self._prober = record
+        return self._backoff.next_ms() / 1000
+
+    def succeeded(self, record: TakenRecord) -> None:
+        """Open the gate, because a write was acknowledged."""
+        if not self.is_open:
+            self._is_open, self._prober = True, None
+            self._backoff.reset()
+            self._changed.set()
+            self.tell(self.name, None, record)
+
+    def left(self, record: TakenRecord) -> None:
+        """Let another record try, because this record has stopped trying."""
+        if self._prober is record:
+            self._prober = None
+            self._changed.set()
+
+
+class PendingWrite:
+    """The write of one record, which is repeated until it is acknowledged."""
+
+    __slots__ = ("_attempt", "_clock", "attempt_at", "gate", "is_waiting", "record")
+
+    def __init__(
+        self, record: TakenRecord, gate: TopicGate, attempt: WriteAttempt, clock: WorkerClock
+    ) -> None:
+        self.record = record
+        self.gate = gate
+        self._attempt = attempt
+        self._clock = clock
+        self.attempt_at: float | None = None
+        """When the current attempt began; None between attempts."""
+        self.is_waiting = False
+        """Whether the record waits because a write failed."""
+
+    async def acknowledged(self) -> bool:
+        """Write until it is acknowledged; False if the record's lock was lost before that."""
+        record, gate = self.record, self.gate
+        shrunk = False
+        try:
+            while not record.is_done:
+                if not gate.may_try(record):
+                    await self._wait(gate.changes())
+                    continue
+                try:
+                    await self._write(shrunk=shrunk)
+                except ITS_OWN_FAULT as error:
+                    if shrunk:
+                        # Only a change of the topic's settings helps, so there is no shorter pause.
+                        _say_too_large(record, gate.name, error)
+                        await self._pause(BACKOFF_MS_MAX / 1000)
+                    shrunk = True
+                except KafkaError as error:
+                    await self._pause(gate.failed(record, error))
+                else:
+                    gate.succeeded(record)
+                    return True
+        finally:
+            gate.left(record)
+        return False
+
+    async def _write(self, *, shrunk: bool) -> None:
+        self.attempt_at = self._clock.now()
+        try:
+            await self._attempt(shrunk=shrunk)
+        finally:
+            self.attempt_at = None
+
+    async def _pause(self, seconds: float) -> None:
+        await self._wait(self._clock.sleep_until(self._clock.now() + seconds))
+
+    async def _wait(self, event: Awaitable[None]) -> None:
+        self.is_waiting = True
+        try:
+            await event
+        finally:
+            self.is_waiting = False
+
+
+class PendingWrites:
+    """The tasks that write records of one group and settle them afterwards."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], PendingWrite] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def blocked(self) -> int:
+        """The number of records whose write waits or whose gate is closed."""
+        return sum(write.is_waiting or not write.gate.is_open for write in self._tasks.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the worker should take no more records, because too many writes are pending."""
+        return len(self._tasks) >= PENDING_MAX
+
+    def records(self) -> list[TakenRecord]:
+        """The records that are being written."""
+        return [write.record for write in self._tasks.values()]
+
+    def begin(self, write: PendingWrite, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine, which awaits the write and then settles its record, in a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = write
+        task.add_done_callback(self._ended)
+
+    def look(self, now: float) -> None:
+        """Close gates whose writes take too long, and end waiting writes of lost records.
+
+        A lost record is delivered again, so without this it could be written twice.
+        """
+        for task, write in self._tasks.items():
+            gate, attempt_at = write.gate, write.attempt_at
+            if attempt_at is None and write.record.is_done:
+                task.cancel()
+            elif attempt_at is not None and now - attempt_at >= SLOW_SECONDS and gate.is_open:
+                text = f"{gate.name}: no acknowledgement for {now - attempt_at:.1f} s"
+                gate.failed(write.record, RequestTimedOut(text))
+
+    async def finish(self) -> None:
+        """Wait until no write is pending."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def cancel(self) -> None:
+        """Cancel all pending writes; their records are not settled."""
+        for task in self._tasks:
+            task.cancel()
+        await self.finish()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error(
+                "event=writing.failed error=%r (a bug in this library)", error, exc_info=error
+            )
+
+
+def _say_too_large(record: TakenRecord, name: str, error: KafkaError) -> None:
+    delivery = record.delivery
+    log.error(
+        "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r "
+        "(the record is held; increase max.message.bytes of the topic)",
+        name,
+        delivery.topic,
+        delivery.partition,
+        delivery.offset,
+        error,
+    )

@@ -1,0 +1,169 @@
+"""The records of a route that were taken and whose handler has not begun.
+
+add --> [key is determined in a thread] --> [behind its key] --> ready --> [rate limit] --> run
+                                                 |                 ^
+                                                 '-- key is free --'<-- add_due: a held retry
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.ports import WorkerClock
+from sharegroup.worker.running.idle_slots import IdleSlots
+from sharegroup.worker.running.key_order import KeyOrder
+from sharegroup.worker.running.ordering_key import find_key
+from sharegroup.worker.running.rate_limiter import RateLimiter
+from sharegroup.worker.running.room_signal import RoomSignal
+from sharegroup.worker.running.taken_record import OrderByFailure, TakenRecord
+
+
+class RecordQueue:
+    """The waiting records of a route: ready, or behind their key or the rate limit."""
+
+    __slots__ = (
+        "_room", "_route", "_tasks", "idle", "is_closed", "is_open", "keys", "limiter", "ready",
+        "unread",
+    )  # fmt: skip
+
+    def __init__(
+        self, route: Route, clock: WorkerClock, room: RoomSignal, *, batch_size: int
+    ) -> None:
+        self._route = route
+        self._room = room
+        self._tasks: asyncio.TaskGroup | None = None
+        self.ready: deque[TakenRecord] = deque()
+        self.keys = KeyOrder() if route.order_by is not None else None
+        self.limiter = None if route.rate_limit is None else RateLimiter(route.rate_limit, clock)
+        self.unread: deque[TakenRecord] = deque()
+        """Records whose key is being determined in a thread, one after the other."""
+        self.idle = IdleSlots(batch_size)
+        self.is_open = True
+        """Whether handlers may begin."""
+        self.is_closed = False
+        """Whether the route has ended, so that no record is waited for any more."""
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Let the queue start its tasks in this group; called before the first record is added."""
+        self._tasks = tasks
+
+    # State.
+
+    @property
+    def before_rate(self) -> int:
+        """The number of waiting records, without those behind their keys."""
+        limited = 0 if self.limiter is None else len(self.limiter.waiting)
+        return len(self.ready) + limited + len(self.unread)
+
+    @property
+    def behind_keys(self) -> int:
+        """The number of records that wait behind another record of their key."""
+        return self.keys.waiting if self.keys is not None else 0
+
+    @property
+    def waiting(self) -> int:
+        """The number of all waiting records."""
+        return self.before_rate + self.behind_keys
+
+    def __iter__(self) -> Iterator[TakenRecord]:
+        """All waiting records that are not settled."""
+        limited = () if self.limiter is None else self.limiter.waiting
+        taken = (*self.ready, *limited, *self.unread)
+        yield from (record for record in taken if not record.is_done)
+        if self.keys is not None:
+            yield from self.keys
+
+    # Records.
+
+    def add(self, record: TakenRecord) -> None:
+        """Add a delivered record; the caller must wake a slot."""
+        if self.keys is None:
+            self.ready.append(record)
+        elif self._route.codec.may_block and callable(self._route.order_by):
+            self._read_later(record)
+        else:
+            find_key(record)
+            self._admit(record, self.keys)
+
+    def add_due(self, record: TakenRecord) -> None:
+        """Add a held record that is due; it runs before new records."""
+        if type(record.payload) is OrderByFailure:
+            self.add(record)  # Try again to determine its key.
+        else:
+            self.ready.appendleft(record)
+        self.wake_one()
+
+    def settled(self, record: TakenRecord) -> None:
+        """Mark a record as settled; the next record that waits behind its key is ready."""
+        if record.is_done:
+            return  # The lock was lost during the write.
+        record.is_done = True
+        if self.keys is not None and (following := self.keys.done(record)) is not None:
+            self.ready.append(following)
+            self.wake_one()
+
+    def take_back(self, *, delivered_below: int) -> list[TakenRecord]:
+        """Return waiting records with a delivery count below this; the caller releases them."""
+        taken: list[TakenRecord] = []
+        if self.keys is not None:
+            taken += self.keys.take(delivered_below=delivered_below)
+        limited = () if self.limiter is None else self.limiter.waiting
+        # Those of the rate limit and without a key stay there until they are found to be settled.
+        for record in (*limited, *self.unread, *self.ready):
+            if record.delivery.delivery_count < delivered_below and not record.is_done:
+                taken.append(record)
+        remaining = [
+            record for record in self.ready if record.delivery.delivery_count >= delivered_below
+        ]
+        self.ready.clear()
+        self.ready.extend(remaining)
+        return taken
+
+    async def wait_rate(self, records: Sequence[TakenRecord]) -> list[TakenRecord]:
+        """Wait until the rate limit lets all these records begin; returns those still to be run.
+
+        Returns an empty list if handlers may not begin any more; the records are ready again then.
+        """
+        limiter = self.limiter
+        assert limiter is not None, "only routes with a rate limit wait for it"
+        await limiter.wait(records)
+        if self._room.waiters:
+            self._room.notify()
+        unsettled = [record for record in records if not record.is_done]
+        granted = unsettled if self.is_open else []
+        limiter.give_back(len(records) - len(granted))
+        if not self.is_open:
+            self.ready.extendleft(reversed(unsettled))
+        return granted
+
+    def wake_one(self) -> None:
+        """Wake an idle slot if records are ready."""
+        self.idle.wake_one(len(self.ready))
+
+    # Keys.
+
+    def _admit(self, record: TakenRecord, keys: KeyOrder) -> None:
+        if keys.admit(record):
+            self.ready.append(record)
+
+    def _read_later(self, record: TakenRecord) -> None:
+        """Queue a record whose key needs its payload, because decoding it may block."""
+        self.unread.append(record)
+        if len(self.unread) == 1:
+            assert self._tasks is not None, "no record is added before the queue is started"
+            self._tasks.create_task(self._find_keys(), name=f"keys-{self._route.shape.name}")
+
+    async def _find_keys(self) -> None:
+        keys = self.keys
+        assert keys is not None, "keys are determined only for routes with order_by"
+        while self.unread and not self.is_closed:
+            record = self.unread[0]  # Stays in the queue, so that it counts as waiting.
+            if not record.is_done:
+                await asyncio.to_thread(find_key, record)
+            self.unread.popleft()
+            if not record.is_done:
+                self._admit(record, keys)
+                self.wake_one()

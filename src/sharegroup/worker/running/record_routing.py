@@ -1,0 +1,105 @@
+"""Gives each delivered record of a share group to the route that handles its origin topic.
+
+topic ----------> the route of this topic
+<group>.retry --> the route of the record's origin topic; without one, postponed for another
+                  process, or a dead letter
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.worker.decisions.steps import Bury, Postpone
+from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.story import NEW, Story, from_elsewhere
+from sharegroup.worker.records.story_headers import story_of
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.route_runner import RouteRunner
+from sharegroup.worker.running.taken_record import TakenRecord
+
+LOCK_SECONDS_DEFAULT = 30.0
+"""Kafka's default lock duration, used until the broker has told the actual one."""
+UNROUTED_SECONDS = 30.0
+"""The delay after which a record without a handler in this process is delivered again."""
+OWN_WAITING_MAX = 1_000
+"""The own topic has records of all routes; if this many wait for one route, none are taken."""
+
+
+class RecordRouting:
+    """Finds the route of each record of one share group, and its room for more records."""
+
+    __slots__ = ("_by_topic", "_parts", "runners")
+
+    def __init__(self, runners: Sequence[RouteRunner], parts: GroupParts) -> None:
+        self.runners = tuple(runners)
+        self._by_topic = {topic: runner for runner in runners for topic in runner.route.topics}
+        self._parts = parts
+
+    def room(self, topic: str) -> int:
+        """The number of records of a topic to take now."""
+        runner = self._by_topic.get(topic)
+        if runner is not None:
+            # Divided by the number of topics, because records of each are taken independently.
+            return -(-self._room_of(runner) // len(runner.route.topics))
+        if any(runner.queue.waiting >= OWN_WAITING_MAX for runner in self.runners):
+            return 0
+        return max(self._room_of(runner) for runner in self.runners)
+
+    def _room_of(self, runner: RouteRunner) -> int:
+        if self._parts.writes.is_full:
+            return 0
+        lock_seconds = self._parts.members.lock_seconds or LOCK_SECONDS_DEFAULT
+        return runner.room(self._parts.clock.now(), lock_seconds)
+
+    def add(self, deliveries: Sequence[DeliveredRecord]) -> None:
+        """Give delivered records to their routes."""
+        now = self._parts.clock.now()
+        by_topic = self._by_topic
+        for delivery in deliveries:
+            story = story_of(delivery.headers) if delivery.headers else NEW
+            runner = by_topic.get(delivery.topic)
+            if runner is not None:
+                story = from_elsewhere(story)
+            else:
+                runner = self._runner_by_origin(story)
+            if runner is not None:
+                runner.queue.add(TakenRecord(runner.route, delivery, story, now))
+            else:
+                self._send_round(delivery, story, now)
+        for runner in self.runners:
+            runner.queue.wake_one()
+
+    def runner_of(self, record: TakenRecord) -> RouteRunner:
+        """Return the runner of a record's route."""
+        return next(runner for runner in self.runners if runner.route is record.route)
+
+    def _runner_by_origin(self, story: Story) -> RouteRunner | None:
+        if story.origin is not None:
+            return self._by_topic.get(story.origin.topic)
+        return self.runners[0] if len(self.runners) == 1 else None
+
+    def _send_round(self, delivery: DeliveredRecord, story: Story, now: float) -> None:
+        """Postpone a record without a handler here, for another process that may have one.
+
+        It goes to the dead letters if it has no origin topic, because then no process has a
+        handler for it.  It also goes there if no route of the group retries, because then there
+        are no retry topics.
+        """
+        first, events = self.runners[0], self._parts.events
+        record = TakenRecord(first.route, delivery, story, now)
+        events.tell("record.unrouted", record)
+        origin = None if story.origin is None else story.origin.topic
+        if origin is None or all(runner.route.retry is None for runner in self.runners):
+            text = f"of={origin} (no handler; the record goes to the dead letters)"
+            events.say(logging.WARNING, "record.unrouted", record, text)
+            first.settlement.carry_out(record, Bury(story, DeadLetterReason.UNROUTED))
+            return
+        due_ms = self._parts.clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
+        text = (
+            f"of={origin} (no handler in this process; the record is postponed for other processes)"
+        )
+        events.say(logging.WARNING, "record.unrouted", record, text)
+        first.settlement.carry_out(record, Postpone(replace(story, due_ms=due_ms)))

@@ -1,0 +1,174 @@
+"""Carries out the steps that `decide` chose, for the records of one route.
+
+accept, give back     immediately; the acknowledgement is sent with the next request
+hold                  the record waits in memory (`held_retries`), if there is room for it
+postpone, bury        the record is written first (`pending_writes`), then accepted or rejected
+lost                  nothing: the lock ended, and another member may have the record
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import assert_never
+
+from sharegroup.client import IllegalStateError
+from sharegroup.worker.dead_letters.burier import Burier
+from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.running.group_parts import GroupParts
+from sharegroup.worker.running.pending_writes import PendingWrite
+from sharegroup.worker.running.record_queue import RecordQueue
+from sharegroup.worker.running.taken_record import TakenRecord
+from sharegroup.worker.telemetry.counts import HandlerCounts
+
+HELD_OF_LOCKS = 2
+"""At most 1/HELD_OF_LOCKS of a partition's locks may be held; the rest serve new records."""
+WITHOUT_RENEWAL = 1 / 4
+"""The part of a lock's duration that is left for a held record to run, if locks are not renewed."""
+RETRY_TOPICS = "retry topics"
+"""The name of the gate that all retry topics of a group share."""
+
+
+class Settlement:
+    """Settles, holds, postpones or dead-letters the records of one route."""
+
+    __slots__ = ("_burier", "_counts", "_parts", "_queue", "_route")
+
+    def __init__(
+        self, route: Route, queue: RecordQueue, counts: HandlerCounts, parts: GroupParts
+    ) -> None:
+        self._route = route
+        self._queue = queue
+        self._counts = counts
+        self._parts = parts
+        self._burier: Burier | None = None
+        """Made for the first dead letter, because the member id is known by then."""
+
+    def accept(self, record: TakenRecord, seconds: float) -> None:
+        """Accept a record whose handler returned after ``seconds``; the hot path."""
+        try:
+            record.delivery.accept()
+        except IllegalStateError as error:
+            self._say_not_held(record, error)
+        if self._queue.keys is None:
+            record.is_done = True
+        else:
+            self._queue.settled(record)
+        parts = self._parts
+        if parts.events.wants("record.succeeded"):
+            taken_at = parts.wall_time.seconds(record.taken_at)
+            queued_seconds = max(0.0, taken_at - record.delivery.timestamp_ms / 1000)
+            details = {"seconds": seconds, "queued_seconds": queued_seconds}
+            parts.events.tell("record.succeeded", record, None, details)
+
+    def carry_out(self, record: TakenRecord, step: Step, *, at_close: bool = False) -> None:
+        """Carry out a step.  With ``at_close`` a record to give back is released by the close."""
+        match step:
+            case Accept():
+                self._settle(record, record.delivery.accept)
+            case GiveBack():
+                self._counts.released += 1
+                if at_close:
+                    self._parts.released_at_close.append(record)
+                    self._queue.settled(record)
+                else:
+                    self._settle(record, record.delivery.release)
+                self._parts.events.tell("record.released", record)
+            case Hold():
+                self._hold(record, step)
+            case Postpone():
+                self._postpone(record, step)
+            case Bury():
+                self._bury(record, step)
+            case _:
+                assert_never(step)
+
+    def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
+        """How many seconds this record may be held; 0 if there is no room or not enough time."""
+        parts, holding, delivery = self._parts, self._route.holding, record.delivery
+        held = parts.held
+        if (
+            not parts.may_hold
+            or len(held) >= holding.records
+            or held.bytes + record.weight > holding.bytes
+            or held.of_partition(delivery.topic, delivery.partition)
+            >= parts.limits.locks // HELD_OF_LOCKS
+        ):
+            return 0.0
+        if parts.limits.renewal and parts.members.renew:
+            return holding.longest_seconds
+        reserve_seconds = (parts.members.lock_seconds or 0.0) * WITHOUT_RENEWAL
+        return max(0.0, min(delivery.deadline - now - reserve_seconds, holding.longest_seconds))
+
+    def lost(self, record: TakenRecord, error: BaseException | None = None) -> None:
+        """Drop a record whose lock has ended; the broker delivers it again to some member."""
+        if record.handler_record is not None:  # Without a handler run, nothing is done twice.
+            self._counts.lock_lost += 1
+            self._parts.events.tell("record.lock_lost", record, error)
+        # No acknowledgement is sent; this only removes the record from the client's tables.
+        self._settle(record, record.delivery.release)
+
+    def _hold(self, record: TakenRecord, step: Hold) -> None:
+        due_ms, clock = step.story.due_ms, self._parts.clock
+        assert due_ms is not None, "a held record has a due time"
+        delay_seconds = max(0.0, (due_ms - clock.wall_ms()) / 1000)
+        record.story = step.story
+        self._counts.held += 1
+        self._parts.held.add(record, clock.now() + delay_seconds)
+        self._parts.events.tell("record.held", record, None, {"due_ms": due_ms})
+
+    def _postpone(self, record: TakenRecord, step: Postpone) -> None:
+        parts = self._parts
+        attempt = partial(parts.postponer.postpone, record.delivery, step.story)
+        write = PendingWrite(record, parts.gate(RETRY_TOPICS), attempt, parts.clock)
+        parts.writes.begin(write, self._settle_postponed(write, step))
+
+    async def _settle_postponed(self, write: PendingWrite, step: Postpone) -> None:
+        if await write.acknowledged():
+            record = write.record
+            self._counts.postponed += 1
+            self._settle(record, record.delivery.accept)
+            details = {"due_ms": step.story.due_ms}
+            self._parts.events.tell("record.postponed", record, None, details)
+
+    def _bury(self, record: TakenRecord, step: Bury) -> None:
+        parts = self._parts
+        if self._burier is None:
+            self._burier = Burier(parts.outbox, parts.clock, self._route, parts.members.id)
+        topic = self._burier.topic
+        if topic is None or not step.is_kept:
+            self._settle(record, record.delivery.reject)
+            if (
+                step.reason != DeadLetterReason.REJECTED
+            ):  # `handler_runs` counts and reports a Reject.
+                self._counts.rejected += 1
+                parts.events.tell("record.rejected", record, step.error, {"reason": step.reason})
+            return
+        attempt = partial(self._burier.bury, record.delivery, step)
+        write = PendingWrite(record, parts.gate(topic), attempt, parts.clock)
+        parts.writes.begin(write, self._settle_buried(write, step, topic))
+
+    async def _settle_buried(self, write: PendingWrite, step: Bury, topic: str) -> None:
+        if await write.acknowledged():
+            record = write.record
+            self._counts.dead_lettered += 1
+            self._settle(record, record.delivery.reject)
+            details = {"reason": step.reason, "topic": topic}
+            self._parts.events.tell("record.dead_lettered", record, step.error, details)
+
+    def _settle(self, record: TakenRecord, acknowledge: Callable[[], None]) -> None:
+        if record.is_done:
+            return  # The lock was lost during the write.
+        try:
+            acknowledge()
+        except IllegalStateError as error:
+            self._say_not_held(record, error)
+        self._queue.settled(record)
+        if self._parts.room.waiters:
+            self._parts.room.notify()
+
+    def _say_not_held(self, record: TakenRecord, error: IllegalStateError) -> None:
+        self._parts.events.say(logging.WARNING, "record.not_held", record, f"error={error}")

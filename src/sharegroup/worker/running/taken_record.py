@@ -1,0 +1,62 @@
+"""A record that this process has taken, until it is settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharegroup.worker.declarations.route import Route
+from sharegroup.worker.ports import DeliveredRecord
+from sharegroup.worker.records.story import Story
+
+NOT_DECODED = object()
+"""Placeholder for a payload that was not decoded yet."""
+
+
+class OrderByFailure:
+    """Placeholder for the payload of a record whose ``order_by`` function failed."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class TakenRecord:
+    """A delivered record with its route, story, payload and key, and whether it is settled."""
+
+    __slots__ = (
+        "delivery", "handler_record", "is_done", "key", "payload", "route", "story", "taken_at",
+    )  # fmt: skip
+
+    def __init__(
+        self, route: Route, delivery: DeliveredRecord, story: Story, taken_at: float
+    ) -> None:
+        # Positional parameters and no dataclass, because this runs for every record.
+        self.route = route
+        """The route whose handler runs for it."""
+        self.delivery = delivery
+        self.story = story
+        self.taken_at = taken_at
+        self.payload: Any = NOT_DECODED
+        self.key: Any = None
+        """The ordering key; None if the record is not ordered."""
+        self.handler_record: Any = None
+        """The `Record` that the handler got; None until it runs."""
+        self.is_done = False
+        """Whether the record was settled or lost, so that nothing remains to be done."""
+
+    @property
+    def topic_partition(self) -> tuple[str, int]:
+        """The topic and partition of its delivery."""
+        return self.delivery.topic, self.delivery.partition
+
+    @property
+    def weight(self) -> int:
+        """The size of key and value in bytes, for the limits of held records."""
+        delivery = self.delivery
+        return len(delivery.value or b"") + len(delivery.key or b"")
+
+    def is_lost(self, now: float) -> bool:
+        """Whether the acquisition lock has ended."""
+        delivery = self.delivery
+        return delivery.is_lost or now >= delivery.deadline

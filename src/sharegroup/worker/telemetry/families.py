@@ -1,0 +1,106 @@
+"""All metrics of a worker, with their types, labels and meanings.
+
+`prometheus` adds the values, and ``docs/metrics.md`` is generated from this table.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class MetricFamily(NamedTuple):
+    """A metric family: name, type, unit, description and labels."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    text: str
+    labels: tuple[str, ...]
+
+
+_GROUP = ("group",)
+_HANDLER = ("group", "handler")
+
+IN_FLIGHT = MetricFamily(
+    "sharegroup_worker_in_flight", "gauge", "records", "Records in handlers now.", _HANDLER
+)
+HANDLED = MetricFamily(
+    "sharegroup_worker_handled_total", "counter", "records",
+    "Runs that ended, by outcome: `succeeded`, `failed`, `rejected`, `released`.",
+    (*_HANDLER, "outcome"),
+)  # fmt: skip
+FAILED = MetricFamily(
+    "sharegroup_worker_failed_total", "counter", "records",
+    "Runs that failed, by the class of the error.", (*_HANDLER, "error"),
+)  # fmt: skip
+HANDLING = MetricFamily(
+    "sharegroup_worker_handling_seconds", "histogram", "seconds",
+    "How long a run of a handler took.", _HANDLER,
+)  # fmt: skip
+QUEUED = MetricFamily(
+    "sharegroup_worker_queue_seconds", "histogram", "seconds",
+    "From the timestamp of a delivered record to the start of its run; for a record that waited "
+    "in a retry topic, from its due time.",
+    _HANDLER,
+)  # fmt: skip
+RETRIES = MetricFamily(
+    "sharegroup_worker_retries_total", "counter", "records",
+    "Retries, by how they wait: `held` here, under the lock, or `postponed` to a retry topic.",
+    (*_HANDLER, "how"),
+)  # fmt: skip
+DEAD_LETTERED = MetricFamily(
+    "sharegroup_worker_dead_lettered_total", "counter", "records",
+    "Records written to the dead-letter topic.", _HANDLER,
+)  # fmt: skip
+UNREADABLE = MetricFamily(
+    "sharegroup_worker_unreadable_total", "counter", "records",
+    "Records whose value could not be decoded for the handler.", _HANDLER,
+)  # fmt: skip
+TIMED_OUT = MetricFamily(
+    "sharegroup_worker_timed_out_total", "counter", "records",
+    "Runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
+)  # fmt: skip
+LOCKS_LOST = MetricFamily(
+    "sharegroup_worker_locks_lost_total", "counter", "records",
+    "Runs that were cancelled because the record's lock had ended.", _HANDLER,
+)  # fmt: skip
+WAITING = MetricFamily(
+    "sharegroup_worker_waiting", "gauge", "records",
+    "Records that were taken and whose handler has not begun.", _GROUP,
+)  # fmt: skip
+RETRIES_WAITING = MetricFamily(
+    "sharegroup_worker_retries_waiting", "gauge", "records",
+    "Retries that wait: `held` in this process; in the `tiers` of the whole group, as far as the "
+    "scheduler has committed (the same in each process, asked every 15 s).",
+    (*_GROUP, "where"),
+)  # fmt: skip
+HELD_BYTES = MetricFamily(
+    "sharegroup_worker_held_bytes", "gauge", "bytes",
+    "Bytes of the records that are held for a retry.", _GROUP,
+)  # fmt: skip
+WRITES_BLOCKED = MetricFamily(
+    "sharegroup_worker_writes_blocked", "gauge", "records",
+    "Records whose retry or dead letter cannot be written at the moment.", _GROUP,
+)  # fmt: skip
+JOINED = MetricFamily(
+    "sharegroup_worker_joined", "gauge", "",
+    "1 while this process is a member of the share group.", _GROUP,
+)  # fmt: skip
+LAG = MetricFamily(
+    "sharegroup_worker_lag", "gauge", "records",
+    "Records of a topic that the group has not settled, records in flight among them (the same "
+    "in each process, asked every 15 s; absent while the lag is unknown).",
+    (*_GROUP, "topic"),
+)  # fmt: skip
+PHASE = MetricFamily(
+    "sharegroup_worker_phase", "gauge", "",
+    "1 for the phase of the process: `starting`, `running`, `quiet`, `stopping`, "
+    "`stopped`, `failed`.",
+    ("phase",),
+)  # fmt: skip
+
+FAMILIES = (
+    IN_FLIGHT, WAITING, HANDLED, FAILED, HANDLING, QUEUED, RETRIES, RETRIES_WAITING, HELD_BYTES,
+    DEAD_LETTERED, WRITES_BLOCKED, UNREADABLE, TIMED_OUT, LOCKS_LOST, LAG, JOINED, PHASE,
+)  # fmt: skip
+"""All metric families, in the order of ``docs/metrics.md``."""

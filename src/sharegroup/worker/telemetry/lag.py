@@ -1,0 +1,112 @@
+"""Queries the number of waiting records from the cluster regularly, for metrics.
+
+    lag       of each share group and topic, as the group's coordinator computes it
+    in tiers  records of the retry topics that the scheduler has not committed yet
+
+A value that cannot be determined is absent, because unknown is not zero.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from sharegroup.client.admin.admin_client import AdminClient
+from sharegroup.client.admin.types import (
+    CommittedOffset,
+    SharePartitionOffset,
+)
+from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
+from sharegroup.client.records import TopicPartition
+from sharegroup.errors import KafkaError
+from sharegroup.worker.declarations.names import is_tier_topic, scheduler_group
+from sharegroup.worker.ports import WorkerClock
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 15.0
+
+
+class GroupBacklog:
+    """The lag and the waiting retries of some share groups, as of the last query."""
+
+    __slots__ = ("_admin", "_clock", "_groups", "in_tiers", "lag")
+
+    def __init__(self, admin: AdminClient, clock: WorkerClock, groups: Iterable[str]) -> None:
+        self._admin = admin
+        self._clock = clock
+        self._groups = tuple(groups)
+        self.lag: Mapping[tuple[str, str], int] = {}
+        """The number of unsettled records by group and topic."""
+        self.in_tiers: Mapping[str, int] = {}
+        """The number of waiting retries by group."""
+
+    async def run(self) -> None:
+        """Query every `EVERY_SECONDS` until cancelled."""
+        while True:
+            await self.ask()
+            await self._clock.sleep_until(self._clock.now() + EVERY_SECONDS)
+
+    async def ask(self) -> None:
+        """Query once; after a failure all values are absent."""
+        try:
+            self.lag = await self._ask_lag()
+            self.in_tiers = await self._ask_tiers()
+        except KafkaError as error:
+            log.debug("event=lag_unknown error=%r", error)
+            self.lag, self.in_tiers = {}, {}
+
+    async def _ask_lag(self) -> Mapping[tuple[str, str], int]:
+        answers = await self._admin.list_share_group_offsets(dict.fromkeys(self._groups))
+        lag: dict[tuple[str, str], int] = {}
+        unknown = set()
+        for group, partitions in answers.items():
+            if isinstance(partitions, KafkaError):
+                continue
+            for topic_partition, share_offset in partitions.items():
+                if isinstance(share_offset, SharePartitionOffset) and share_offset.lag is not None:
+                    lag[group, topic_partition.topic] = (
+                        lag.get((group, topic_partition.topic), 0) + share_offset.lag
+                    )
+                else:
+                    unknown.add((group, topic_partition.topic))
+        return {key: count for key, count in lag.items() if key not in unknown}
+
+    async def _ask_tiers(self) -> Mapping[str, int]:
+        names = await self._admin.list_topics()
+        waiting = {}
+        for group in self._groups:
+            tiers = [name for name in names if is_tier_topic(group, name)]
+            if tiers:
+                waiting[group] = await self._in_tiers(group, tiers)
+        return {group: count for group, count in waiting.items() if count is not None}
+
+    async def _in_tiers(self, group: str, topics: list[str]) -> int | None:
+        described = await self._admin.describe_topics(topics)
+        topic_partitions = [
+            TopicPartition(name, partition.partition)
+            for name, topic in described.items()
+            if not isinstance(topic, KafkaError)
+            for partition in topic.partitions
+        ]
+        first = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.EARLIEST))
+        end = await self._admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
+        scheduler = scheduler_group(group)
+        answers = await self._admin.list_consumer_group_offsets({scheduler: topic_partitions})
+        committed = answers[scheduler]
+        if isinstance(committed, KafkaError):
+            committed = {}  # No scheduler has committed an offset yet.
+        count = 0
+        for partition in topic_partitions:
+            earliest, latest, committed_offset = (
+                first[partition],
+                end[partition],
+                committed.get(partition),
+            )
+            if not isinstance(earliest, ListedOffset) or not isinstance(latest, ListedOffset):
+                return None
+            offset = (
+                committed_offset.offset if isinstance(committed_offset, CommittedOffset) else None
+            )
+            count += max(0, latest.offset - max(earliest.offset, offset or 0))
+        return count

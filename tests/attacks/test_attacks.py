@@ -1,0 +1,28 @@
+"""Each attack of the catalog holds: an honest client is answered, memory and restart are bounded.
+
+The slow attacks run with ``ATTACKS=all``, which is `make attacks`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.attack import Attack
+from tests.attacks.catalog import ATTACKS
+from tests.attacks.harness import run
+
+RUNS_ALL = os.environ.get("ATTACKS") == "all"
+CHOSEN = [attack for attack in ATTACKS if RUNS_ALL or not attack.slow]
+
+
+@pytest.mark.parametrize("attack", CHOSEN, ids=lambda attack: attack.name)
+def test_attack_is_held(attack: Attack, tmp_path: Path) -> None:
+    report = run(attack, tmp_path)
+    assert not report.problems, report.line()
+
+
+def test_names_of_attacks_are_unique() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)

@@ -1,0 +1,1 @@
+"""Share consumers side by side on a cluster of three real Apache Kafka brokers."""

@@ -1,0 +1,83 @@
+"""How `make test` divides the tests between its processes: the order, and what stays together.
+
+A file runs in one process (``--dist loadfile``).  By default, xdist hands out the files with many
+tests first; here those with few tests take longest, and one of them would keep a process busy
+alone at the end.  So the folders whose tests start processes come first, and quick ones last.
+
+No example of Hypothesis has a time limit: on a busy machine any step can take a second.
+
+The tests that share a Spark session stay in one process: a second session would cost its start
+and a second warming-up of a JVM.  So do those that share a cluster of three brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
+    from xdist.workermanage import Producer
+
+settings.register_profile(
+    "no limits of time", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("no limits of time")
+
+FIRST = (
+    *(
+        "tests/cluster/",
+        "tests/integration/spark/",
+        "tests/integration/worker/",
+        "tests/interop/",
+        "tests/integration/demo/",
+        "tests/faults/",
+    ),
+    *("tests/sim/", "tests/attacks/", "tests/model/", "tests/bench/", "tests/explore/"),
+)
+SPARK = "tests/integration/spark/test_"
+CLUSTER = "tests/cluster/test_"
+WITHOUT_THE_SHARED_SESSION = {
+    f"{SPARK}{name}.py"
+    for name in (
+        *("executor_read", "imports", "java", "java_home", "lifecycle", "local_cluster"),
+        *("python", "read_through_faults", "sink_rows", "stream_reader"),
+    )
+}
+
+
+def rank(path: str) -> int:
+    """The place of a file in the order of `FIRST`."""
+    found = [index for index, prefix in enumerate(FIRST) if path.startswith(prefix)]
+    return found[0] if found else len(FIRST)
+
+
+def unit_of_work(nodeid: str) -> str:
+    """What runs in one process: a file, or all files that share a Spark session or a cluster."""
+    path = nodeid.partition("::")[0]
+    if path.startswith(CLUSTER):
+        return CLUSTER
+    return SPARK if path.startswith(SPARK) and path not in WITHOUT_THE_SHARED_SESSION else path
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the tests of a process of xdist; within a rank they stay in their random order."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Hand out the units of work in the order of the collection."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of_work(nodeid)
+
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)

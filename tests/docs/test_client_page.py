@@ -1,0 +1,56 @@
+"""The examples of docs/client.md run, each on a broker of its own with one order in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sharegroup import client
+from sharegroup.client import (
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    NewTopic,
+    Producer,
+    ResourceType,
+)
+from sharegroup.client.settings.client_config import ClientOptions
+from sharegroup.client.settings.consumer_config import ShareConsumerOptions
+from sharegroup.testing import broker
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_example_runs(number: int) -> None:
+    async def run() -> None:
+        async with broker() as running:
+            async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
+                await admin.create_topics([NewTopic("orders", num_partitions=1)])
+                group = ConfigResource(ResourceType.GROUP, "billing")
+                earliest = AlterConfig("share.auto.offset.reset", "earliest")
+                await admin.incremental_alter_configs({group: [earliest]})
+            async with Producer(bootstrap_servers=running.bootstrap_servers) as producer:
+                await producer.send_and_wait("orders", b"one apple")
+            names = {name: getattr(client, name) for name in client.__all__}
+            names |= {"asyncio": asyncio, "json": json, "time": time}
+            names |= {"bootstrap_servers": running.bootstrap_servers}
+            source = "async def example():\n" + textwrap.indent(BLOCKS[number], "    ")
+            exec(compile(source, f"docs/client.md example {number + 1}", "exec"), names)
+            async with asyncio.timeout(30):
+                await names["example"]()
+
+    asyncio.run(run())
+
+
+def test_every_option_is_on_the_page() -> None:
+    own = set(ShareConsumerOptions.__annotations__) - set(ClientOptions.__annotations__)
+    assert "in_flight_max" in own
+    assert {name for name in own if f"`{name}`" not in PAGE} == set()

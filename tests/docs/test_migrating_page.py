@@ -1,0 +1,113 @@
+"""docs/migrating.md: what it shows runs, and what it names is there."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sharegroup.cli.main import cli
+from sharegroup.client import Producer
+from sharegroup.testing import run_broker
+from sharegroup.worker import App, Record, Retry
+from sharegroup.worker.declarations.foreign_options import ELSEWHERE
+from sharegroup.worker.declarations.options import RouteOptions
+from sharegroup.worker.events import EVENTS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text()
+OURS = [one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "sharegroup" in one]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")]
+    for line in PAGE.splitlines()
+    if line.startswith("| ")
+]
+OTHERS = {"partitions", "lifespan", "grace", "delay", "handler", "topics"}
+"""Words of ours with a value that are no options of `share_group` beside the group's own."""
+SECONDS_MAX = 60.0
+
+
+def charge(order: object) -> None:
+    """What the examples call."""
+
+
+@pytest.mark.parametrize("code", OURS, ids=["celery", "consumer"])
+def test_examples_run(code: str) -> None:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    names: dict[str, Any] = {"charge": charge, "__name__": __name__}
+    if (
+        running := eval(compile(code, "docs/migrating.md", "exec", flags=flags), names)
+    ) is not None:
+        asyncio.run(running)
+    assert [route.shape.name for route in names["app"].route_list] == ["bill"]
+
+
+def test_options_that_it_names_are_there() -> None:
+    policy = set(Retry.__dataclass_fields__)
+    named = {word for row in ROWS for word in re.findall(r"\b(\w+)=", row[1])}
+    assert named - policy - OTHERS - RouteOptions.__annotations__.keys() == set()
+
+
+def test_what_it_names_of_a_record_and_events_are_there() -> None:
+    named = set(re.findall(r"record\.(\w+)", PAGE))
+    events = {name.removeprefix("record.") for name in EVENTS}
+    assert {name for name in named - events if not hasattr(Record, name)} == set()
+    assert set(re.findall(r'app\.on\("([^"]+)"', PAGE)) - EVENTS.keys() == set()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("autoretry_for", "max_retries", "acks_late", "time_limit", "countdown", "priority"),
+        *("seek", "resume", "max_poll_records", "enable_auto_commit", "auto_offset_reset"),
+        *("virtual_partitions", "long_running_job", "throttling", "manual_offset_management"),
+    ],
+)
+def test_word_of_another_world_is_refused_by_the_code_with_what_the_page_says(word: str) -> None:
+    assert word in ELSEWHERE
+    assert word in PAGE or word.replace("_", ".") in PAGE or "priorit" in word
+
+
+def test_position_of_a_consumer_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five records, of which the old consumer did three: the page's command leaves the two."""
+    (command,) = [
+        line.strip()
+        for line in PAGE.splitlines()
+        if line.strip().startswith("sharegroup groups reset")
+    ]
+    group = shlex.split(command)[3]
+    app, seen = App("orders-service"), list[str]()
+
+    @app.share_group(group, topics="orders")
+    async def note(text: str) -> None:
+        seen.append(text)
+
+    async def fill(bootstrap: str) -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            for number in range(5):
+                await producer.send_and_wait("orders", b"%d" % number, partition=0)
+
+    async def work() -> None:
+        done = asyncio.Event()
+        app.on("record.succeeded", lambda _: done.set() if len(seen) == 2 else None)
+        async with asyncio.timeout(SECONDS_MAX), app:
+            await done.wait()
+
+    monkeypatch.chdir(tmp_path)
+    Path("position.csv").write_text("orders,0,3\n")
+    with run_broker() as broker:
+        asyncio.run(fill(broker.bootstrap_servers))
+        ended = CliRunner().invoke(
+            cli, [*shlex.split(command)[1:], "--bootstrap-server", broker.bootstrap_servers]
+        )
+        assert ended.exit_code == 0, ended.output
+        app.bootstrap_servers = broker.bootstrap_servers
+        asyncio.run(work())
+    assert sorted(seen) == ["3", "4"]

@@ -1,0 +1,439 @@
+"""Writes the documents that are made from the code: `python -m tests.docs.write_docs`.
+
+`tests/docs/test_docs.py` fails while a document is not what this would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sharegroup.broker.configuration.config import (
+    COMPATIBLE,
+    ConsumerGroupConfig,
+    CoordinatorConfig,
+    GroupConfig,
+    LogConfig,
+    ServerConfig,
+    ShareGroupConfig,
+    TopicConfig,
+)
+from sharegroup.broker.configuration.config_values import entries, value_text
+from sharegroup.broker.configuration.limit import Limit
+from sharegroup.broker.configuration.limits import LIMITS, MEMORY_BYTES_MAX, SUBJECTS
+from sharegroup.broker.metrics.families import (
+    COORDINATORS,
+    EACH_SHARE_PARTITION,
+    NOT_HERE,
+    PROCESS,
+    REQUESTS,
+    SESSIONS,
+    SHARE_GROUPS,
+    TOPICS,
+)
+from sharegroup.broker.metrics.values import GROUPS_MAX, SHARE_PARTITIONS_MAX, TOPICS_MAX
+from sharegroup.cli.main import VERBS, cli
+from sharegroup.client.settings.kafka_properties import NAMES
+from sharegroup.wire.apis import APIS
+from sharegroup.worker.telemetry.families import FAMILIES as WORKER
+from tests.docs.write_reference import reference
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+STATE_APIS = "sharegroup.share.state.apis.enable"
+MADE = "<!-- Made by `python -m tests.docs.write_docs` from the code; do not edit. -->"
+
+COMMON = """\
+Verbs come first, options have the names of Kafka's tools. Where a verb takes a name, `describe
+billing` and `describe --group billing` are the same. Who has Kafka's tools in their fingers may say
+the verb as an option, too:
+
+| Kafka's tool, say | here |
+|---|---|
+| `kafka-share-groups.sh --describe --group g` | `sharegroup groups --describe --group g` |
+| `kafka-groups.sh --list` | `sharegroup groups --list` |
+| `kafka-topics.sh --create --topic t` | `sharegroup topics --create --topic t` |
+| `kafka-delete-records.sh ...` | `sharegroup topics --delete-records ...` |
+| `kafka-configs.sh --alter --entity-type groups ...` | `sharegroup configs --alter ...` |
+| `kafka-console-producer.sh ...` | `sharegroup produce ...` |
+| `kafka-console-share-consumer.sh ...` | `sharegroup consume ...` |
+| `kafka-share-consumer-perf-test.sh ...` | `sharegroup perf consume ...` |
+| `kafka-producer-perf-test.sh ...` | `sharegroup perf produce ...` |
+| `kafka-dump-log.sh ...` | `sharegroup logs ...` |
+
+Not as in Kafka's tools: a failure ends with exit code 1, also when only one of several groups or
+topics failed; `reset-offsets` looks at all partitions before it changes one; `groups list` shows
+groups of every type, and no verb changes or deletes one that is no share group; `topics list`
+leaves out internal topics; lists are tables with headings. In tables a character that could end a
+line or command a terminal is escaped.
+
+## Exit codes
+
+0 done, 1 failed, 2 misused; 130 ended by Ctrl-C. Of what failed, one line on standard error says
+why and what to do next. `sharegroup worker check` is for scripts: 0 the same, 2 something differs,
+1 anything else, misuse too. A worker that runs ends with 0 when it was told to, by Ctrl-C too.
+
+## JSON
+
+`--json` prints a listing as an array with an object for each row, and what was done as an object.
+Every key below is always there, with or without `--verbose`; `null` is what the broker does not
+know. Keys may be added, and none is renamed or taken away.
+"""
+
+JSON_KEYS = {
+    "groups list": "group type protocol state",
+    "groups describe": "group topic partition leader_epoch start_offset lag",
+    "groups describe --members": (
+        "group consumer_id host client_id rack partitions member_epoch subscribed_topics "
+        "assignment (an object: partitions by topic)"
+    ),
+    "groups describe --state": (
+        "group coordinator coordinator_id state group_epoch assignment_epoch members"
+    ),
+    "groups delete": "deleted failed (an object: reasons by group)",
+    "groups delete-offsets": "group topic status",
+    "groups reset-offsets": "group topic partition old_offset new_offset",
+    "topics list": "topic partitions topic_id internal",
+    "topics describe": "topic partition leader replicas isr start_offset end_offset",
+    "topics create": "topic created",
+    "topics alter": "topic partitions",
+    "topics delete": "deleted failed (an object: reasons by topic)",
+    "topics delete-records": "topic partition low_watermark",
+    "configs describe": "name value source read_only sensitive",
+    "configs alter": "set (an object: values by name) deleted",
+    "dlq list": (
+        "group handler reason error_class letters redriven first_seen last_seen last_message"
+    ),
+    "dlq show": (
+        "topic partition offset timestamp key value headers reason error_class error_message group "
+        "handler member delivery_count failures attempts redrives redriven redrive_id origin "
+        "by_broker record_missing traceback"
+    ),
+    "dlq redrive": (
+        "sent (an object: records by topic) left (an object: letters by why) refused "
+        "(an array of target reason letters at at_complete) without_headers dry_run interrupted"
+    ),
+    "dlq purge": "topic partition deleted before_offset behind",
+    "worker plan": "kind resource name setting now wanted why",
+    "worker check": "kind resource name setting now wanted why",
+    "worker apply": "kind resource name setting now wanted why status",
+    "worker quiet": "app pid phase",
+    "worker resume": "app pid phase",
+    "worker stop": "app pid phase",
+    "worker status": "app pid phase since groups running waiting held health metrics",
+}
+"""What a program may rely on; a test holds the verbs to it."""
+
+AFTER_JSON = """\
+## Watching
+
+`--watch SECONDS` asks again and again. On a terminal the newest answer stands in place of the one
+before; anywhere else, and with `--json`, each answer is one line of JSON: `{"at": "<UTC>", "rows":
+[...]}`, or `{"at": ..., "error": "..."}` while there is none, so that a file or a pipe keeps the
+history. The first answer must come; Ctrl-C ends it.
+
+## Connecting
+
+`--bootstrap-server` says where; without it `bootstrap.servers` of `--command-config` does, or else
+it is `127.0.0.1:9092`. `--command-config FILE` takes the properties files of Kafka's tools:
+
+```
+security.protocol=SASL_SSL
+sasl.mechanism=SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \\
+    username="alice" password="...";
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/kafka/ca.pem
+```
+
+A name is that of a client option with dots for underscores, or one of these:
+"""
+
+AFTER_NAMES = """
+Stores must be PEM; Java's own formats are refused with how to convert them. For `OAUTHBEARER`,
+`sasl.oauthbearer.token.endpoint.url` is `file:///path` of a file with the token, which is read
+anew for each login. What protects a connection and means nothing here is refused; any other
+property that is not used is named on standard error.
+
+## Completion and colour
+
+`sharegroup completion bash` (or `zsh`, `fish`) prints what makes the shell complete verbs,
+options, and the names of groups and topics, which come from the cluster if it answers within a
+second. Colour is for a terminal only; `NO_COLOR=1` does without.
+"""
+
+ALERTS = """\
+| when | means |
+|---|---|
+| `sharegroup_share_partition_lag` grows | more comes in than the group settles |
+| `sharegroup_share_partition_full == 1` | no new records until some of what is held settles |
+| `sharegroup_dead_letter_share_partitions{state="stalled"} > 0` | the log says what is wrong |
+| `rate(sharegroup_acquisition_lock_timeouts_total[5m]) > 0` | members die, or are too slow |
+| `kafka_share_coordinator_partitions{state="failed"} > 0` | the disk takes no delivery state |
+| `sharegroup_loop_lag_seconds` beyond 0.1 | one core is not enough, or the disk is slow |"""
+
+METRICS = f"""\
+    sharegroup serve --metrics-port 9464
+    curl http://127.0.0.1:9464/metrics
+
+The text format of Prometheus, on the listener's address; nothing has to be installed for it. Names
+that begin with `kafka_` are metrics of Apache Kafka (last column: their MBean attributes), those
+with `sharegroup_` are ours. What Kafka counts as a rate is a counter here (`rate(...[1m])` is its
+rate), times are seconds and percentages are ratios. Counters begin anew when the broker starts,
+those of a share partition also when it leaves memory, because nobody of its group is connected.
+
+Series of their own have the first {SHARE_PARTITIONS_MAX:,} share partitions in memory, and
+{GROUPS_MAX:,} groups and {TOPICS_MAX:,} topics; `sharegroup_metrics_left_out` says how many do not,
+and what has no such label is summed over all. An answer is made in slices, so a broker with 10,000
+share partitions serves others meanwhile; its numbers are not all of one moment.
+
+To be told of, say, before anybody notices:
+
+{ALERTS}
+"""
+
+LIMITS_TEXT = """\
+Everything that a peer can make the broker keep has a limit. A name with dots is a setting of
+[config.md](config.md); `module:CONSTANT` is a constant of the code. "A peer gets" is the protocol
+error of a request beyond the limit, or what the broker does instead of an error. The metric is one
+of [metrics.md](metrics.md).
+"""
+
+MEMORY_TEXT = """\
+These limits are memory budgets of the whole broker. Resident memory stays below that of an idle
+broker plus their sum and 100 MB.
+
+Not in the sum, because they grow with what topics and groups hold and are bounded by number: the
+delivery state of share partitions (`sharegroup.share.partitions.max`, and for each
+`sharegroup.share.partition.runs.max`), and topics with their partitions
+(`sharegroup.partitions.max`).
+"""
+
+WORKER_METRICS = """\
+## Workers
+
+    sharegroup worker orders.app:app --metrics-port 9465
+    curl http://127.0.0.1:9465/metrics
+
+Metrics of one process of an application (extra `worker`), beside whatever the application itself
+registers with prometheus-client. Counters begin anew when the process starts. `handler` is the
+handler's name, `error` the class of an exception with its module. To be told of:
+
+| when | means |
+|---|---|
+| `sharegroup_worker_lag` grows | more comes in than all processes handle |
+| `sharegroup_worker_writes_blocked > 0` | a retry topic or the dead letters can't be written |
+| `rate(sharegroup_worker_dead_lettered_total[5m]) > 0` | `sharegroup dlq list` says why |
+| `rate(sharegroup_worker_timed_out_total[5m]) > 0` | handlers hang, or need more time |
+| `rate(sharegroup_worker_locks_lost_total[5m]) > 0` | the loop is blocked, or the broker away |
+| `sharegroup_worker_joined == 0` | the broker is away, or refuses this process |
+"""
+
+
+def documents() -> dict[str, str]:
+    """Name and text of every document that is made from the code."""
+    return {
+        "config.md": "\n".join(config()) + "\n",
+        "protocol.md": "\n".join(protocol()) + "\n",
+        "cli.md": "\n".join(command_line()) + "\n",
+        "metrics.md": "\n".join(metrics()) + "\n",
+        "limits.md": "\n".join(limits()) + "\n",
+        "worker-reference.md": "\n".join(worker_reference()) + "\n",
+    }
+
+
+def config() -> Iterator[str]:
+    yield "# Configuration"
+    yield f"\n{MADE}\n"
+    yield "Names, defaults and ranges are Kafka's own; `sharegroup.` begins the names of ours."
+    yield "Give them with `--set KEY=VALUE` or in a `server.properties`.\n"
+    for title, part in (
+        ("Broker: server", ServerConfig),
+        ("Broker: logs", LogConfig),
+        ("Broker: share groups", ShareGroupConfig),
+        ("Broker: consumer groups", ConsumerGroupConfig),
+        ("Broker: coordinators", CoordinatorConfig),
+        ("Topic", TopicConfig),
+        ("Group", GroupConfig),
+    ):
+        yield f"## {title}\n"
+        yield "| key | default | range | what |"
+        yield "|---|---|---|---|"
+        for entry in entries(part):
+            fact = entry.metadata
+            default = inherited(fact) if entry.default is None else shown(entry.default)
+            text = fact["text"] if fact["effect"] else f"{fact['text']} (Accepted, no effect.)"
+            yield f"| `{fact['name']}` | {default} | {range_of(fact)} | {text} |"
+        yield ""
+    yield "## Read and passed over\n"
+    yield "These keys of a common `server.properties` mean nothing on one node:\n"
+    yield ", ".join(f"`{name}`" for name in sorted(COMPATIBLE)) + "."
+
+
+def inherited(fact: Mapping[str, Any]) -> str:
+    """What holds while nobody sets the key."""
+    other = fact["synonym"] or fact["fallbacks"][0][0]
+    return f"as `{other}`"
+
+
+def shown(value: object) -> str:
+    text = value_text(value)
+    return f"`{text}`" if text else "empty"
+
+
+def range_of(fact: Mapping[str, Any]) -> str:
+    if fact["choices"]:
+        return ", ".join(f"`{choice}`" for choice in fact["choices"] if choice)
+    low, high = fact["low"], fact["high"]
+    if low is None and high is None:
+        return ""
+    return f"{'' if low is None else low}…{'' if high is None else high}"
+
+
+def protocol() -> Iterator[str]:
+    yield "# Protocol"
+    yield f"\n{MADE}\n"
+    yield "The requests that are served. What is not here is not advertised."
+    yield f"Those marked with * only with `{STATE_APIS}` ([ADR 0010](adr/0010-state-apis.md)).\n"
+    yield "| key | request | versions | handler |"
+    yield "|---|---|---|---|"
+    for api in APIS.values():
+        name = api.snake_name
+        handler = f"[{name}](../src/sharegroup/broker/handlers/{name}.py)"
+        mark = " *" if api.between_brokers else ""
+        yield f"| {api.key} | {api.name}{mark} | {api.oldest} to {api.newest} | {handler} |"
+
+
+def metrics() -> Iterator[str]:
+    yield "# Metrics"
+    yield f"\n{MADE}\n"
+    yield METRICS
+    for title, families in (
+        ("Requests", REQUESTS),
+        ("Topics", TOPICS),
+        ("Share groups", SHARE_GROUPS),
+        ("Each share partition", EACH_SHARE_PARTITION),
+        ("Share sessions and waiting", SESSIONS),
+        ("Coordinators", COORDINATORS),
+        ("The process", PROCESS),
+    ):
+        yield f"## {title}\n"
+        yield "| metric | kind | unit | labels | what | Kafka's |"
+        yield "|---|---|---|---|---|---|"
+        for one in families:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            kafkas = ", ".join(f"`{name}`" for name in one.kafkas)
+            yield f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.text} | {kafkas} |"
+        yield ""
+    yield WORKER_METRICS
+    yield "| metric | kind | unit | labels | what |"
+    yield "|---|---|---|---|---|"
+    for ours in WORKER:
+        labels = ", ".join(f"`{label}`" for label in ours.labels)
+        yield f"| `{ours.name}` | {ours.kind} | {ours.unit} | {labels} | {ours.text} |"
+    yield ""
+    yield "## Of Kafka's, not here\n"
+    yield "| Kafka's | why |"
+    yield "|---|---|"
+    for name, why in NOT_HERE.items():
+        yield f"| `{name}` | {why} |"
+
+
+def limits() -> Iterator[str]:
+    yield "# Limits"
+    yield f"\n{MADE}\n"
+    yield LIMITS_TEXT
+    for title, rows in SUBJECTS:
+        yield f"## {title}\n"
+        yield "| setting | default | unit | bounds | a peer gets | metric |"
+        yield "|---|---|---|---|---|---|"
+        for row in rows:
+            metric = f"`{row.metric}`" if row.metric else ""
+            yield (
+                f"| `{row.setting}` | {limit_default(row):,} "
+                f"| {row.unit} | {row.bounds} | {row.answer} | {metric} |"
+            )
+        yield ""
+    yield "## Memory\n"
+    yield MEMORY_TEXT
+    yield "| setting | default | bytes each | MB |"
+    yield "|---|---|---|---|"
+    budgets = [row for row in LIMITS if row.memory_each]
+    total = sum(limit_default(row) * row.memory_each for row in budgets)
+    for row in budgets:
+        size = limit_default(row) * row.memory_each / 1e6
+        yield f"| `{row.setting}` | {limit_default(row):,} | {row.memory_each:,} | {size:.1f} |"
+    yield f"| all, at most {MEMORY_BYTES_MAX / 1e6:.0f} | | | {total / 1e6:.1f} |"
+
+
+def limit_default(limit: Limit) -> int:
+    """The default of a limit: that of its configuration key, or the value of its constant."""
+    module, _, constant = limit.setting.partition(":")
+    if constant:
+        value = getattr(import_module(f"sharegroup.{module}"), constant)
+    else:
+        parts = (ServerConfig, LogConfig, ShareGroupConfig, ConsumerGroupConfig, CoordinatorConfig)
+        defaults = {
+            entry.metadata["name"]: entry.default for part in parts for entry in entries(part)
+        }
+        value = defaults[limit.setting]
+    assert isinstance(value, int | float), f"{limit.setting} is {value!r}, not a number"
+    return int(value)
+
+
+def command_line() -> Iterator[str]:
+    yield "# Command line"
+    yield f"\n{MADE}\n"
+    yield COMMON
+    yield "| verb | keys |"
+    yield "|---|---|"
+    for verb, keys in JSON_KEYS.items():
+        yield f"| `{verb}` | {keys} |"
+    yield f"\n{AFTER_JSON}"
+    yield ", ".join(f"`{kafkas}` ({ours})" for kafkas, ours in sorted(NAMES.items())) + "."
+    yield AFTER_NAMES
+    yield from page(cli, "sharegroup")
+    context = click.Context(cli, info_name="sharegroup")
+    for verb in VERBS:
+        command = cli.get_command(context, verb)
+        assert command is not None
+        yield from page(command, f"sharegroup {verb}")
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from page(inner, f"sharegroup {verb} {name}")
+
+
+def worker_reference() -> Iterator[str]:
+    yield "# Workers: reference"
+    yield f"\n{MADE}\n"
+    yield from reference()
+
+
+def page(command: click.Command, name: str) -> Iterator[str]:
+    command._help_option = None  # click remembers it from whoever asked first, a test maybe.
+    context = click.Context(
+        command,
+        info_name=name,
+        terminal_width=96,
+        max_content_width=96,
+        help_option_names=cli.context_settings["help_option_names"],
+    )
+    yield f"## {name}\n"
+    yield "```"
+    yield command.get_help(context)
+    yield "```\n"
+
+
+def main() -> None:
+    for name, text in documents().items():
+        (DOCS / name).write_text(text)
+        print(f"docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""What an administrator's client asks beside the rest: resources with settings, operations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.alter_configs.v2 import request as replace
+from kio.schema.create_topics.v7 import request as create
+from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
+from kio.schema.describe_log_dirs.v5 import request as log_dirs
+from kio.schema.incremental_alter_configs.v1 import request as alter
+from kio.schema.list_config_resources.v0.request import ListConfigResourcesRequest as List0
+from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest as List1
+from kio.schema.metadata.v13 import request as metadata
+from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+
+from sharegroup.ids import GroupId, TopicName
+from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.faults.in_process import Broker, ShareMember
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+UNSUPPORTED_VERSION, INVALID_REPLICA_ASSIGNMENT = 35, 39
+INVALID_CONFIG, INVALID_REQUEST = 40, 42
+DYNAMIC_TOPIC, DEFAULT = 1, 5
+
+Scenario = Callable[[Broker], Awaitable[None]]
+
+
+def run(scenario: Scenario, path: Path) -> None:
+    async def main() -> None:
+        broker = await Broker.start(None, str(path / "data"))
+        await scenario(broker)
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+async def set_group(broker: Broker, group: str, name: str, value: str) -> None:
+    change = alter.AlterableConfig(name=name, config_operation=0, value=value)
+    resource = alter.AlterConfigsResource(
+        resource_type=GROUP, resource_name=group, configs=(change,)
+    )
+    request = alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    assert (await broker.ask(request)).responses[0].error_code == 0
+
+
+async def listed(broker: Broker, *types: int) -> list[tuple[int, str]]:
+    answer = await broker.ask(List1(resource_types=types))
+    assert answer.error_code == 0
+    return [(int(one.resource_type), one.resource_name) for one in answer.config_resources]
+
+
+def test_groups_with_settings_are_listed_though_they_do_not_exist(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        assert await listed(broker, GROUP) == []
+        await set_group(broker, "billing", "share.auto.offset.reset", "earliest")
+        await set_group(broker, "audit", "share.auto.offset.reset", "earliest")
+        assert await listed(broker, GROUP) == [(GROUP, "audit"), (GROUP, "billing")]
+
+    run(scenario, tmp_path)
+
+
+def test_topics_and_this_broker_are_listed(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        assert await listed(broker) == [
+            (BROKER, "1"),
+            (TOPIC, "__consumer_offsets"),
+            (TOPIC, "__share_group_state"),
+            (TOPIC, "orders"),
+        ]
+        assert await listed(broker, BROKER) == [(BROKER, "1")]
+        assert await listed(broker, LOGGER, METRICS) == []
+
+    run(scenario, tmp_path)
+
+
+def test_resources_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(List1(resource_types=(TOPIC, 99)))
+        assert (answer.error_code, answer.config_resources) == (UNSUPPORTED_VERSION, ())
+
+    run(scenario, tmp_path)
+
+
+def test_oldest_version_asks_for_client_metrics_which_are_not_there(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(List0())
+        assert (answer.error_code, answer.config_resources) == (0, ())
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_operations_are_told_to_who_asks(tmp_path: Path, asked: bool) -> None:
+    """Without ACLs everybody may do everything; the numbers are bits of Kafka's operations."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 1)
+        await ShareMember("g", "member", "orders", 1, connection_id=1).heartbeat(broker)
+        group: Any = await broker.ask(
+            ShareGroupDescribeRequest(group_ids=("g",), include_authorized_operations=asked)
+        )
+        cluster: Any = await broker.ask(
+            DescribeClusterRequest(
+                include_cluster_authorized_operations=asked, include_fenced_brokers=False
+            )
+        )
+        topic = metadata.MetadataRequestTopic(topic_id=None, name="orders")
+        topics: Any = await broker.ask(
+            metadata.MetadataRequest(
+                topics=(topic,),
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=asked,
+            )
+        )
+        assert (
+            group.groups[0].authorized_operations,
+            cluster.cluster_authorized_operations,
+            topics.topics[0].topic_authorized_operations,
+        ) == ((3_400, 8_096, 3_576) if asked else (-(2**31),) * 3)
+
+    run(scenario, tmp_path)
+
+
+async def sizes(broker: Broker, topics: Any) -> dict[str, dict[int, int]]:
+    """The bytes of each partition that DescribeLogDirs tells of."""
+    answer: Any = await broker.ask(log_dirs.DescribeLogDirsRequest(topics=topics))
+    (directory,) = answer.results
+    assert (answer.error_code, directory.error_code) == (0, 0)
+    assert directory.log_dir.endswith("/data")
+    return {
+        topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
+        for topic in directory.topics
+    }
+
+
+def test_bytes_of_partitions_are_told(tmp_path: Path) -> None:
+    """Of all, or of those that are asked for; what is not there is left out."""
+
+    async def scenario(broker: Broker) -> None:
+        await broker.create_topic("orders", 2)
+        await broker.produce("orders", 1, encode_batch([SimpleRecord(None, b"x" * 100, 1)]))
+        (file,) = [path for path in tmp_path.rglob("*.log") if path.stat().st_size > 100]
+        size = file.stat().st_size
+        everything = await sizes(broker, None)
+        assert everything["orders"] == {0: 0, 1: size}
+        assert len(everything["__consumer_offsets"]) == 50
+        orders = log_dirs.DescribableLogDirTopic(topic="orders", partitions=(1, 7))
+        nope = log_dirs.DescribableLogDirTopic(topic="nope", partitions=(0,))
+        assert await sizes(broker, (orders, nope)) == {"orders": {1: size}}
+        assert await sizes(broker, ()) == {}
+
+    run(scenario, tmp_path)
+
+
+async def created(broker: Broker, **fields: Any) -> Any:
+    """The outcome of a CreateTopics for one topic."""
+    asked = {"num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
+    topic = create.CreatableTopic(name="orders", **{**asked, **fields})
+    request = create.CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=1))
+    return (await broker.ask(request)).topics[0]
+
+
+def long(name: str) -> create.CreatableTopicConfig:
+    """Half of what all values of a topic may have, and a character more."""
+    return create.CreatableTopicConfig(name=name, value="5000".rjust(2_049))
+
+
+def on(*brokers: int, index: int) -> create.CreatableReplicaAssignment:
+    return create.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+
+
+def test_new_topic_is_answered_with_all_that_holds_for_it(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        config = create.CreatableTopicConfig(name="retention.ms", value="5000")
+        answer = await created(broker, configs=(config,))
+        found = {one.name: (one.value, int(one.config_source)) for one in answer.configs}
+        assert found["retention.ms"] == ("5000", DYNAMIC_TOPIC)
+        assert found["segment.bytes"] == ("1073741824", DEFAULT)
+        assert found["cleanup.policy"] == ("delete", DEFAULT)
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        (
+            {"configs": (create.CreatableTopicConfig(name="retention.ms", value=None),)},
+            INVALID_CONFIG,
+            "retention.ms has no value",
+        ),
+        (
+            {"assignments": (on(1, index=0), on(1, index=2)), "num_partitions": -1},
+            INVALID_REPLICA_ASSIGNMENT,
+            "must be 0 to 1, not [0, 2]",
+        ),
+        (
+            {"assignments": (on(7, index=0),), "num_partitions": -1},
+            INVALID_REPLICA_ASSIGNMENT,
+            "only be assigned to broker 1",
+        ),
+        ({"assignments": (on(1, index=0),)}, INVALID_REQUEST, "must give -1"),
+        (
+            {"configs": (long("retention.ms"), long("segment.bytes"))},
+            INVALID_CONFIG,
+            "all values of one topic may have 4096 characters, not 4098",
+        ),
+    ],
+)
+def test_topic_that_contradicts_itself_is_not_made(
+    tmp_path: Path, fields: dict[str, Any], code: int, text: str
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        if fields.get("num_partitions") == -1:
+            fields["replication_factor"] = -1
+        answer = await created(broker, **fields)
+        assert answer.error_code == code
+        assert text in answer.error_message
+        assert await broker.topic_id("orders") is None
+
+    run(scenario, tmp_path)
+
+
+def test_assigned_partitions_are_made(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await created(
+            broker,
+            assignments=(on(1, index=1), on(1, index=0)),
+            num_partitions=-1,
+            replication_factor=-1,
+        )
+        assert (answer.error_code, answer.num_partitions) == (0, 2)
+
+    run(scenario, tmp_path)
+
+
+async def replaced(broker: Broker, kind: int, name: str, *, dry: bool = False, **to: Any) -> int:
+    """The error code of an AlterConfigs; ``to`` has ``_`` for dots."""
+    configs = tuple(
+        replace.AlterableConfig(name=key.replace("_", "."), value=value)
+        for key, value in to.items()
+    )
+    resource = replace.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = replace.AlterConfigsRequest(resources=(resource,), validate_only=dry)
+    return int((await broker.ask(request)).responses[0].error_code)
+
+
+def test_settings_are_replaced_as_a_whole_by_older_clients(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        catalog = broker.running.parts.topics.catalog
+        await broker.create_topic("orders", 1)
+        assert await replaced(broker, TOPIC, "orders", retention_ms="1", segment_ms="2") == 0
+        assert await replaced(broker, TOPIC, "orders", retention_ms="5") == 0
+        assert catalog.topic(TopicName("orders")).settings == {"retention.ms": "5"}
+        assert await replaced(broker, TOPIC, "orders", dry=True) == 0
+        assert await replaced(broker, TOPIC, "orders", retention_ms="-7") == INVALID_CONFIG
+        assert await replaced(broker, TOPIC, "orders", retention_ms=None) == INVALID_REQUEST
+        assert catalog.topic(TopicName("orders")).settings == {"retention.ms": "5"}
+        await set_group(broker, "g", "share.auto.offset.reset", "earliest")
+        assert await replaced(broker, GROUP, "g", share_isolation_level="read_committed") == 0
+        assert catalog.group_settings(GroupId("g")) == {"share.isolation.level": "read_committed"}
+        assert await replaced(broker, BROKER, "1", log_retention_ms="9") == 0
+        assert await replaced(broker, BROKER, "1", message_max_bytes="8000") == 0
+        assert catalog.broker_settings() == ({"message.max.bytes": "8000"}, {})
+
+    run(scenario, tmp_path)

@@ -1,0 +1,63 @@
+"""Topics that are made because a Metadata request names them: not too many at once, nor in all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+from sharegroup.broker.handlers import metadata
+from tests.faults.in_process import Broker
+
+NONE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 0, 3, 17, 44
+
+
+def naming(*names: str) -> MetadataRequest:
+    return MetadataRequest(
+        topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names),
+        allow_auto_topic_creation=True,
+        include_topic_authorized_operations=False,
+    )
+
+
+async def ask(broker: Broker, *names: str) -> dict[int, int]:
+    """How many of the topics got each error code."""
+    answer = await broker.ask(naming(*names))
+    return dict(Counter(int(topic.error_code) for topic in answer.topics))
+
+
+def test_request_makes_some_of_many_topics_and_the_next_request_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "AUTO_CREATED_MAX", 3)
+
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        names = ["no topic", *(f"t{number}" for number in range(7))]
+        told = [await ask(broker, *names) for _ in range(3)]
+        await broker.stop()
+        assert told == [
+            {INVALID_TOPIC: 1, NONE: 3, UNKNOWN_TOPIC: 4},
+            {INVALID_TOPIC: 1, NONE: 6, UNKNOWN_TOPIC: 1},
+            {INVALID_TOPIC: 1, NONE: 7},
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_half_of_the_partitions_are_for_those_who_make_topics_on_purpose(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        have = broker.running.parts.topics.catalog.partition_count
+        await broker.stop()
+        settings = {"sharegroup_partitions_max": str(2 * have + 4)}
+        broker = await Broker.start(None, str(tmp_path), **settings)
+        told = await ask(broker, *(f"t{number}" for number in range(5)))
+        made = await broker.create_topic("on-purpose", have + 2)
+        await broker.stop()
+        assert (told, made) == ({NONE: 2, POLICY_VIOLATION: 3}, NONE)
+
+    asyncio.run(scenario())

@@ -1,0 +1,236 @@
+"""The group coordinator on a disk that fails: what was not written must never have happened."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from sharegroup.errors import KafkaStorageError
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, topic_id_text
+from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.faults.in_process import Broker, ShareMember
+
+NOT_COORDINATOR = 16
+
+
+class OneBadFolder(PowerLossDisk):
+    """A disk on which nothing below the folders that ``bad`` begins can be synced."""
+
+    __slots__ = ("_paths", "bad")
+
+    def __init__(self) -> None:
+        super().__init__(1, can_sync_tree=False)
+        self.bad = ""
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        fd = super().open(path, create=create)
+        self._paths[fd] = path
+        return fd
+
+    def sync(self, fd: int) -> None:
+        self._fail(self._paths[fd])
+        super().sync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        self._fail(path)
+        super().sync_directory(path)
+
+    def _fail(self, path: str) -> None:
+        if self.bad and f"/{self.bad}" in path:
+            raise OSError(errno.EIO, "bad sector", path)
+
+
+async def on_a_disk_with_one_bad_folder(
+    scenario: Callable[[Broker, OneBadFolder], Awaitable[None]],
+) -> None:
+    disk = OneBadFolder()
+    broker = await Broker.start(disk)
+    await broker.create_topic("orders", 1)
+    await scenario(broker, disk)
+    await broker.stop()
+
+
+def folder_of(broker: Broker, topic: TopicName) -> str:
+    return topic_id_text(broker.running.parts.topics.catalog.topic(topic).topic_id)
+
+
+async def key_of(broker: Broker, group: str) -> SharePartitionKey:
+    topic_id = await broker.topic_id("orders")
+    assert topic_id is not None
+    return SharePartitionKey(GroupId(group), TopicId(topic_id), 0)
+
+
+def members(broker: Broker, group: str) -> list[str]:
+    described = broker.running.parts.share_group_coordinator.describe(GroupId(group))
+    return [str(member.member_id) for member in described.members]
+
+
+async def all_expire(broker: Broker, group: str) -> None:
+    async with asyncio.timeout(10):
+        while members(broker, group):
+            broker.clock.advance(1)
+            await asyncio.sleep(0)
+
+
+async def joined(broker: Broker, member: ShareMember) -> None:
+    async with asyncio.timeout(10):
+        while await member.heartbeat(broker) != 0:
+            await asyncio.sleep(0)
+
+
+def test_expiry_of_members_does_not_hide_a_write_that_was_lost() -> None:
+    """A member joins with a topic that is new to the group, and the disk loses all of that.
+
+    The next to write to the group's log is the timer.  It must notice, or the group goes on
+    believing that the topic's partitions have a state.
+    """
+
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk)
+        await broker.create_topic("orders", 1)
+        await broker.create_topic("returns", 1)
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        member = ShareMember("g", "member", "returns", 1, connection_id=2)
+        disk.fail_next_sync(20)
+        assert await member.heartbeat(broker) != 0
+        disk.fail_next_sync(0)
+        await all_expire(broker, "g")
+        await joined(broker, member)
+        await broker.produce("returns", 0, encode_batch([SimpleRecord(None, b"one", 1)]))
+        taken, _ = await member.fetch(broker, records_max=1)
+        assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_offsets_are_not_deleted_by_half_while_the_groups_log_takes_no_records() -> None:
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk, probe_seconds=3_600.0)
+        await broker.create_topic("orders", 1)
+        coordinator = broker.running.parts.share_group_coordinator
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.fill_up()
+        ghost = ShareMember("g", "ghost", "no-such-topic", 1, connection_id=2)
+        assert await ghost.heartbeat(broker) != 0
+        disk.make_room()
+        with pytest.raises(KafkaStorageError):
+            coordinator.delete_offsets(
+                GroupId("g"), broker.running.parts.topics.catalog.topic(TopicName("orders"))
+            )
+        with pytest.raises(KafkaStorageError):
+            coordinator.delete(GroupId("g"))
+        assert await broker.group_offsets("g", "orders", 1) == [(0, 0)]
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_join_that_was_never_written_does_not_stop_the_expiry_of_others() -> None:
+    async def run() -> None:
+        disk = PowerLossDisk(1)
+        broker = await Broker.start(disk)
+        await broker.create_topic("orders", 1)
+        disk.fill_up()
+        given_up = ShareMember("never", "ghost", "no-such-topic", 1, connection_id=2)
+        assert await given_up.heartbeat(broker) != 0
+        disk.make_room()
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("lost", [SHARE_GROUP_STATE, CONSUMER_OFFSETS])
+def test_member_gets_records_though_one_of_two_writes_of_its_join_was_lost(
+    lost: TopicName,
+) -> None:
+    """The group says that the partition has a state and it has none, or the other way about."""
+
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        member = ShareMember("g", "member", "orders", 1, connection_id=1)
+        disk.bad = folder_of(broker, lost)
+        for _ in range(3):
+            assert await member.heartbeat(broker) == NOT_COORDINATOR
+        disk.bad = ""
+        await joined(broker, member)
+        await broker.produce("orders", 0, encode_batch([SimpleRecord(None, b"one", 1)]))
+        taken, _ = await member.fetch(broker, records_max=1)
+        assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_deletion_of_a_group_is_whole_though_the_state_was_not_deleted_at_first() -> None:
+    """The group's end is durable, its state's is not: the next command ends that, too."""
+
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        parts = broker.running.parts
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.bad = folder_of(broker, SHARE_GROUP_STATE)
+        with pytest.raises(KafkaStorageError):
+            await parts.share_group_coordinator.delete(GroupId("g"))
+        disk.bad = ""
+        await joined(broker, ShareMember("other", "member", "orders", 1, connection_id=2))
+        parts.share_coordinator.forget_what_failed()
+        assert parts.share_coordinator.known() == (await key_of(broker, "other"),)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+def test_group_whose_deletion_was_not_written_has_its_states_again() -> None:
+    async def scenario(broker: Broker, disk: OneBadFolder) -> None:
+        parts = broker.running.parts
+        await joined(broker, ShareMember("g", "silent", "orders", 1, connection_id=1))
+        await all_expire(broker, "g")
+        disk.bad = folder_of(broker, CONSUMER_OFFSETS)
+        with pytest.raises(KafkaStorageError):
+            await parts.share_group_coordinator.delete(GroupId("g"))
+        disk.bad = ""
+        await joined(broker, ShareMember("g", "member", "orders", 1, connection_id=2))
+        assert parts.share_coordinator.known() == (await key_of(broker, "g"),)
+
+    asyncio.run(on_a_disk_with_one_bad_folder(scenario))
+
+
+async def assigned(broker: Broker, member: ShareMember) -> list[int]:
+    """The partitions that a heartbeat of a member that is in the group leaves it with."""
+    assert await member.heartbeat(broker) == 0
+    described = broker.running.parts.share_group_coordinator.describe(GroupId(member.group))
+    [found] = [one for one in described.members if one.member_id == member.member_id]
+    return sorted(partition for _, partition in found.assignment)
+
+
+def test_topic_is_seen_to_come_grow_and_go_without_a_restart(tmp_path: Path) -> None:
+    """A member subscribes to a topic that is not there; it heartbeats while the topic changes."""
+
+    async def run() -> None:
+        broker = await Broker.start(None, str(tmp_path))
+        member = ShareMember("g", "member", "later", 1, connection_id=1)
+        assert await assigned(broker, member) == []
+        await broker.create_topic("later", 1)
+        assert await assigned(broker, member) == [0]
+        topics = broker.running.parts.topics
+        await topics.grow(TopicName("later"), 3)
+        assert await assigned(broker, member) == [0, 1, 2]
+        await broker.produce("later", 2, encode_batch([SimpleRecord(None, b"first of 2", 1)]))
+        assert await broker.group_offsets("g", "later", 3) == [(0, 0), (0, 0), (0, 1)]
+        await topics.delete(topics.catalog.topic(TopicName("later")))
+        assert await assigned(broker, member) == []
+        await broker.create_topic("later", 1)
+        assert await assigned(broker, member) == [0]
+        await broker.stop()
+
+    asyncio.run(run())

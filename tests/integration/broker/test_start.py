@@ -1,0 +1,63 @@
+"""What keeps a broker from starting is said before anything is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+
+from sharegroup.broker.admission import Admission
+from sharegroup.broker.app import start
+from sharegroup.broker.clock import SystemClock
+from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.server import Server
+from sharegroup.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("listener", "insecure", "message"),
+    [
+        ("PLAINTEXT://192.0.2.1:0", False, "--insecure"),
+        ("PLAINTEXT://0.0.0.0:0", False, "--insecure"),
+        ("PLAINTEXT://0.0.0.0:0", True, r"sharegroup\.advertised\.host"),
+        ("SSL://127.0.0.1:0", False, "one PLAINTEXT://host:port"),
+    ],
+)
+def test_listener_that_is_open_or_unknown_is_refused(
+    tmp_path: Path, listener: str, insecure: bool, message: str
+) -> None:
+    config = Config.parse({"listeners": listener, "log.dirs": str(tmp_path / "data")})
+    with pytest.raises(InvalidConfig, match=message):
+        asyncio.run(start(config, insecure=insecure))
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
+    run: Callable[[Any], None],
+) -> None:
+    """Both are bound before either listens; the second one must not say that it is ready."""
+
+    async def both() -> None:
+        first, second = (Server(SystemClock(), Admission(10, host_max=10)) for _ in range(2))
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        await first.listen("127.0.0.1", port)
+        await second.listen("127.0.0.1", port)
+        parts = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(connections_max=9)))
+        await first.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]  # What `serve` looks at.
+        try:
+            with pytest.raises(OSError, match=r"in use|was taken while the broker started"):
+                await second.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]
+        finally:
+            await first.stop()
+            await second.stop()
+
+    run(both())

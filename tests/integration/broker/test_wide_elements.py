@@ -1,0 +1,247 @@
+"""Requests of a thousand elements of any kind: what is done for each element is done in slices."""
+
+from __future__ import annotations
+
+import gc
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
+from kio.schema.delete_records.v2 import request as delete_records
+from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
+from kio.schema.describe_configs.v4 import request as describe_configs
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12 import request as fetch
+from kio.schema.initialize_share_group_state.v0 import request as initialize
+from kio.schema.leave_group.v4 import request as leave_group
+from kio.schema.offset_delete.v0 import request as offset_delete
+
+from sharegroup.broker.handlers import delete_records as delete_records_handler
+from sharegroup.broker.handlers import describe_configs as describe_configs_handler
+from sharegroup.broker.handlers import leave_group as leave_group_handler
+from sharegroup.broker.share.share_coordinator import ShareCoordinator
+from sharegroup.errors import NonEmptyGroup
+from sharegroup.ids import GroupId, TopicName
+from tests.faults.in_process import SECOND, Broker
+from tests.integration.broker.test_wide_requests import (
+    PARTITIONS,
+    commit_request,
+    longest_between_turns,
+    run,
+)
+
+ELEMENTS = 1_500
+TURN_ELEMENTS_MAX = 64 * (8 + 5)
+"""An attempt has eight steps of 64 elements, and a slice on the clock of these tests has five."""
+
+
+def names(prefix: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}-{number}" for number in range(ELEMENTS))
+
+
+def test_refusal_of_a_wide_request_is_made_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        most = longest_between_turns(monkeypatch, describe_configs_handler, "_failed")
+        wanted = tuple(
+            describe_configs.DescribeConfigsResource(resource_type=2, resource_name=name)
+            for name in names("topic")
+        )
+        answer: Any = await broker.ask(describe_configs.DescribeConfigsRequest(resources=wanted))
+        assert {one.error_code for one in answer.results} == {ErrorCode.invalid_request}
+        assert tuple(one.resource_name for one in answer.results) == names("topic")
+        assert 0 < most() <= TURN_ELEMENTS_MAX
+        counters = broker.running.parts.requests.of(32)
+        assert counters.errors == {"INVALID_REQUEST": 1}
+        # A millisecond passes at each look at the clock: the slices are a part of its local time.
+        assert counters.local_seconds > ELEMENTS / 64 * 0.001
+
+    run(scenario, tmp_path)
+
+
+def test_members_of_a_wide_request_leave_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        coordinator = type(broker.running.parts.consumer_group_coordinator)
+        pieces = longest_between_turns(monkeypatch, coordinator, "leave")
+        most = longest_between_turns(monkeypatch, leave_group_handler, "_member")
+        members = tuple(leave_group.MemberIdentity(member_id=name) for name in names("member"))
+        answer = await broker.ask(leave_group.LeaveGroupRequest(group_id="g", members=members))
+        assert tuple(one.member_id for one in answer.members) == names("member")
+        assert {one.error_code for one in answer.members} == {ErrorCode.unknown_member_id}
+        assert 0 < most() <= TURN_ELEMENTS_MAX
+        assert 0 < pieces() <= TURN_ELEMENTS_MAX / 64
+
+    run(scenario, tmp_path)
+
+
+def alter_request(*partitions: int) -> alter_offsets.AlterShareGroupOffsetsRequest:
+    return alter_offsets.AlterShareGroupOffsetsRequest(
+        group_id="g",
+        topics=(
+            alter_offsets.AlterShareGroupOffsetsRequestTopic(
+                topic_name="wide",
+                partitions=tuple(
+                    alter_offsets.AlterShareGroupOffsetsRequestPartition(
+                        partition_index=index, start_offset=0
+                    )
+                    for index in partitions
+                ),
+            ),
+        ),
+    )
+
+
+def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        coordinator = broker.running.parts.share_coordinator
+        most = longest_between_turns(monkeypatch, ShareCoordinator, "initialize")
+        answer = await broker.ask(alter_request(*range(600), PARTITIONS))
+        [topic] = answer.responses
+        codes = [one.error_code for one in topic.partitions]
+        assert codes == [ErrorCode.none] * 600 + [ErrorCode.unknown_topic_or_partition]
+        assert 0 < most() <= 256 + 64
+        assert len(coordinator.known()) == 600
+
+        before = coordinator.write_count
+        wanted = delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name="wide")
+        answer = await broker.ask(
+            delete_offsets.DeleteShareGroupOffsetsRequest(group_id="g", topics=(wanted,))
+        )
+        assert [one.error_code for one in answer.responses] == [ErrorCode.none]
+        assert coordinator.known() == ()
+        # At most one for each of the 50 partitions of the topic of states.
+        assert 0 < coordinator.write_count - before <= 50
+
+    run(scenario, tmp_path)
+
+
+def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        groups = broker.running.parts.share_group_coordinator
+        pieces = 0
+        alter = type(groups).alter_offsets
+
+        def refuse_second_piece(*arguments: Any) -> Any:
+            nonlocal pieces
+            pieces += 1
+            if pieces == 2:
+                raise NonEmptyGroup("a member joined")
+            return alter(*arguments)
+
+        monkeypatch.setattr(type(groups), "alter_offsets", refuse_second_piece)
+        answer = await broker.ask(alter_request(*range(520)))
+        codes = [one.error_code for one in answer.responses[0].partitions]
+        assert codes[:256] == [ErrorCode.none] * 256
+        assert codes[256:512] == [ErrorCode.non_empty_group] * 256
+        assert codes[512:] == [ErrorCode.none] * 8
+
+    run(scenario, tmp_path)
+
+
+def test_records_of_many_partitions_are_deleted_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        most = longest_between_turns(monkeypatch, delete_records_handler, "_failed")
+        partitions = tuple(
+            delete_records.DeleteRecordsPartition(partition_index=PARTITIONS + index, offset=0)
+            for index in range(ELEMENTS)
+        )
+        topic = delete_records.DeleteRecordsTopic(name="wide", partitions=partitions)
+        answer = await broker.ask(
+            delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
+        )
+        codes = {one.error_code for one in answer.topics[0].partitions}
+        assert codes == {ErrorCode.unknown_topic_or_partition}
+        assert 0 < most() <= TURN_ELEMENTS_MAX
+
+    run(scenario, tmp_path)
+
+
+def test_many_offsets_of_a_consumer_group_are_deleted_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        coordinator = broker.running.parts.consumer_group_coordinator
+        pieces = longest_between_turns(monkeypatch, type(coordinator), "delete_offsets")
+        await broker.ask(commit_request(*range(PARTITIONS), offset=5))
+        indexes = (*range(PARTITIONS - 1), *range(PARTITIONS, PARTITIONS + ELEMENTS))
+        partitions = tuple(
+            offset_delete.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+        )
+        topic = offset_delete.OffsetDeleteRequestTopic(name="wide", partitions=partitions)
+        answer = await broker.ask(offset_delete.OffsetDeleteRequest(group_id="g", topics=(topic,)))
+        codes = [one.error_code for one in answer.topics[0].partitions]
+        unknown = [ErrorCode.unknown_topic_or_partition] * ELEMENTS
+        assert codes == [ErrorCode.none] * (PARTITIONS - 1) + unknown
+        assert list(coordinator.offsets(GroupId("g"))[TopicName("wide")]) == [PARTITIONS - 1]
+        assert 0 < pieces() <= 2 * 5
+
+    run(scenario, tmp_path)
+
+
+def _wide_fetch() -> Any:
+    partitions = tuple(
+        fetch.FetchPartition(partition=index, fetch_offset=7, partition_max_bytes=1)
+        for index in range(ELEMENTS)
+    )
+    return fetch.FetchRequest(
+        max_wait=timedelta(),
+        min_bytes=0,
+        topics=(fetch.FetchTopic(topic="wide", partitions=partitions),),
+        forgotten_topics_data=(),
+    )
+
+
+def test_errors_of_many_elements_leave_no_cycles(tmp_path: Path) -> None:
+    """Cycles stay in memory until the collector looks for them, and take its time."""
+
+    async def scenario(broker: Broker) -> None:
+        requests = [
+            _wide_fetch(),
+            commit_request(*range(PARTITIONS, PARTITIONS + ELEMENTS), offset=0, generation=3),
+            alter_request(*range(PARTITIONS, PARTITIONS + ELEMENTS)),
+        ]
+        for wanted in requests:
+            gc.collect()
+            gc.freeze()
+            try:
+                await broker.ask(wanted)
+                found = gc.collect()
+            finally:
+                gc.unfreeze()
+            assert found < ELEMENTS, type(wanted)
+
+    run(scenario, tmp_path)
+
+
+def test_states_of_many_share_partitions_are_initialized_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        most = longest_between_turns(monkeypatch, ShareCoordinator, "initialize")
+        partitions = tuple(
+            initialize.PartitionData(partition=index, state_epoch=1, start_offset=0)
+            for index in range(ELEMENTS)
+        )
+        wanted = initialize.InitializeStateData(
+            topic_id=await broker.topic_id("wide"), partitions=partitions
+        )
+        answer = await broker.ask(
+            initialize.InitializeShareGroupStateRequest(group_id="g", topics=(wanted,))
+        )
+        codes = [one.error_code for one in answer.results[0].partitions]
+        unknown = [ErrorCode.unknown_topic_or_partition] * (ELEMENTS - PARTITIONS)
+        assert codes == [ErrorCode.none] * PARTITIONS + unknown
+        assert 0 < most() <= 2 * 5 * 16
+
+    run(scenario, tmp_path, sharegroup_share_state_apis_enable="true")

@@ -1,0 +1,325 @@
+"""Requests that change thousands of partitions: decided in slices, in their order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.api_versions.v4.request import ApiVersionsRequest
+from kio.schema.fetch.v12 import request as fetch
+from kio.schema.fetch.v12.response import FetchResponse
+from kio.schema.offset_commit.v9 import request as offset_commit
+from kio.schema.produce.v12 import request as produce
+
+from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.dispatch import Reply, dispatch
+from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.handlers import offset_commit as offset_commit_handler
+from sharegroup.testing.clock import ManualClock
+from sharegroup.wire.decoder import decode
+from sharegroup.wire.encoder import encode_request
+from sharegroup.wire.records import SimpleRecord, encode_batch
+from tests.faults.in_process import SECOND, Broker
+
+PARTITIONS = 1_000
+SECONDS_MAX = 60
+INVALID_REQUIRED_ACKS, UNKNOWN_PARTITION = 21, 3
+
+
+class HurryingClock(ManualClock):
+    """A clock on which a millisecond passes whenever it is read."""
+
+    def now_ms(self) -> int:
+        self.advance(0.001)
+        return super().now_ms()
+
+
+def run(scenario: Callable[[Broker], Awaitable[None]], path: Path, **settings: str) -> None:
+    async def main() -> None:
+        broker = await Broker.start(None, str(path), clock=HurryingClock(), **settings)
+        try:
+            assert await broker.create_topic("wide", PARTITIONS) == 0
+            async with asyncio.timeout(SECONDS_MAX):
+                await scenario(broker)
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def send(broker: Broker, message: Any, connection_id: int = 1) -> Reply | asyncio.Future[Reply]:
+    frame = memoryview(b"".join(encode_request(1, "test", message))[4:])
+    parts = broker.running.parts
+    return dispatch(parts, handler_of, frame, connection_id=connection_id, peer_host="127.0.0.1")
+
+
+def produce_request(*partitions: int, acks: int = -1) -> produce.ProduceRequest:
+    batch = bytes(encode_batch([SimpleRecord(b"k", b"v", 0)]))
+    data = tuple(produce.PartitionProduceData(index=index, records=batch) for index in partitions)
+    return produce.ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout=SECOND,
+        topic_data=(produce.TopicProduceData(name="wide", partition_data=data),),
+    )
+
+
+def commit_request(*partitions: int, offset: int, generation: int = -1) -> Any:
+    return offset_commit.OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id="",
+        topics=(
+            offset_commit.OffsetCommitRequestTopic(
+                name="wide",
+                partitions=tuple(
+                    offset_commit.OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offset, committed_metadata="x" * 20
+                    )
+                    for index in partitions
+                ),
+            ),
+        ),
+    )
+
+
+def longest_between_turns(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> Callable[[], int]:
+    """Count the calls of a method in one turn of the event loop; the result gives the most."""
+    counts = {"now": 0, "most": 0}
+    called = getattr(owner, name)
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        if counts["now"] == 0:
+            asyncio.get_running_loop().call_soon(counts.__setitem__, "now", 0)
+        counts["now"] += 1
+        counts["most"] = max(counts.values())
+        return called(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counting)
+    return lambda: counts["most"]
+
+
+def test_wide_produce_is_appended_in_slices_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        most = longest_between_turns(monkeypatch, Topics, "named")
+        wide = send(broker, produce_request(*range(PARTITIONS)))
+        behind = send(broker, produce_request(PARTITIONS - 1))
+        assert isinstance(wide, asyncio.Future)
+        assert isinstance(behind, asyncio.Future)
+        replies = await asyncio.gather(wide, behind)
+        answers = [_produced(b"".join(reply)) for reply in replies]
+        assert answers[0] == [(0, 0)] * PARTITIONS
+        assert answers[1] == [(0, 1)]  # Its batch lies behind that of the wide request.
+        assert most() <= 5 * 16  # A slice has five steps of 16 partitions on this clock.
+
+    run(scenario, tmp_path)
+
+
+def _produced(answer: bytes) -> list[tuple[int, int]]:
+    from kio.schema.produce.v12.response import ProduceResponse
+
+    response = decode(ProduceResponse, answer, 9)[0]
+    return [
+        (int(partition.error_code), int(partition.base_offset))
+        for partition in response.responses[0].partition_responses
+    ]
+
+
+def test_wide_produce_with_wrong_acks_is_refused_for_each_partition(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(produce_request(*range(PARTITIONS), acks=7))
+        errors = {int(one.error_code) for one in answer.responses[0].partition_responses}
+        assert errors == {INVALID_REQUIRED_ACKS}
+
+    run(scenario, tmp_path)
+
+
+def test_wide_produce_ends_with_its_connection(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        parts = broker.running.parts
+        _, writer = await asyncio.open_connection("127.0.0.1", parts.node.port)
+        writer.writelines(encode_request(1, "test", produce_request(*range(PARTITIONS))))
+        while len(parts.slices) == 0:
+            await asyncio.sleep(0)
+        writer.close()
+        while len(parts.slices) or parts.late_requests.waiting:
+            await asyncio.sleep(0)
+        assert (await broker.produce("wide", 0, encode_batch([SimpleRecord(b"k", b"v", 0)])))[
+            0
+        ] == 0
+
+    run(scenario, tmp_path)
+
+
+def test_wide_commit_is_written_in_pieces_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        coordinator = broker.running.parts.consumer_group_coordinator
+        sizes: list[int] = []
+        commit = type(coordinator).commit
+
+        def noting(self: Any, committer: Any, offsets: Any) -> Any:
+            sizes.append(len(offsets))
+            return commit(self, committer, offsets)
+
+        monkeypatch.setattr(type(coordinator), "commit", noting)
+        wide = send(broker, commit_request(*range(PARTITIONS + 1), offset=7))
+        behind = send(broker, commit_request(0, offset=8))
+        assert isinstance(wide, asyncio.Future)
+        assert isinstance(behind, asyncio.Future)
+        await asyncio.gather(wide, behind)
+        assert sum(sizes) == PARTITIONS + 1
+        assert max(sizes) <= offset_commit_handler.PIECE_OFFSETS
+        group = coordinator.offsets("g")
+        offsets = {
+            partition: committed.offset for (_, partition), committed in _flat(group).items()
+        }
+        assert offsets == {0: 8} | dict.fromkeys(range(1, PARTITIONS), 7)
+
+    run(scenario, tmp_path)
+
+
+def _flat(group: Any) -> dict[tuple[str, int], Any]:
+    return {
+        (topic, partition): committed
+        for topic, partitions in group.items()
+        for partition, committed in partitions.items()
+    }
+
+
+def test_wide_commit_answers_each_partition(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        answer = await broker.ask(commit_request(*range(PARTITIONS + 1), offset=7))
+        errors = [int(one.error_code) for one in answer.topics[0].partitions]
+        assert errors == [0] * PARTITIONS + [UNKNOWN_PARTITION]
+        answer = await broker.ask(commit_request(*range(PARTITIONS + 1), offset=7, generation=5))
+        errors = [int(one.error_code) for one in answer.topics[0].partitions]
+        assert set(errors[:-1]) - {0}
+        assert errors[-1] == UNKNOWN_PARTITION
+        assert isinstance(
+            send(
+                broker,
+                ApiVersionsRequest(client_software_name="test", client_software_version="1"),
+            ),
+            list,
+        )
+
+    run(scenario, tmp_path)
+
+
+def fetch_request(
+    *partitions: int, wait_ms: int = 0, min_bytes: int = 1, session: tuple[int, int] = (0, -1)
+) -> fetch.FetchRequest:
+    wanted = tuple(
+        fetch.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
+        for index in partitions
+    )
+    return fetch.FetchRequest(
+        replica_id=-1,
+        max_wait=timedelta(milliseconds=wait_ms),
+        min_bytes=min_bytes,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=(fetch.FetchTopic(topic="wide", partitions=wanted),) if wanted else (),
+        forgotten_topics_data=(),
+    )
+
+
+def fetched(reply: list[Any]) -> tuple[int, dict[int, int]]:
+    """The session's id and the bytes of records by partition."""
+    response = decode(FetchResponse, b"".join(reply), 9)[0]
+    partitions = response.responses[0].partitions if response.responses else ()
+    return response.session_id, {
+        int(partition.partition_index): len(partition.records or b"") for partition in partitions
+    }
+
+
+def test_wide_fetch_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        most = longest_between_turns(monkeypatch, Topics, "named")
+        reply = await send(broker, fetch_request(*range(PARTITIONS)))  # type: ignore[misc]
+        assert len(fetched(reply)[1]) == PARTITIONS
+        assert most() <= 5 * 16
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100])
+def test_wide_fetch_waits_for_records_of_any_partition(tmp_path: Path, min_bytes: int) -> None:
+    async def scenario(broker: Broker) -> None:
+        parts = broker.running.parts
+        request = fetch_request(*range(PARTITIONS), wait_ms=300_000, min_bytes=min_bytes)
+        waiting = send(broker, request)
+        assert isinstance(waiting, asyncio.Future)
+        while len(parts.waiting) == 0 or len(parts.slices):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await broker.produce(
+            "wide", PARTITIONS - 1, encode_batch([SimpleRecord(b"k", b"v" * 90, 0)])
+        )
+        found = fetched(await waiting)[1]
+        assert [index for index, size in found.items() if size] == [PARTITIONS - 1]
+        assert len(parts.waiting) == 0
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100])
+def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path, min_bytes: int) -> None:
+    async def scenario(broker: Broker) -> None:
+        parts = broker.running.parts
+        request = fetch_request(*range(PARTITIONS), wait_ms=300_000, min_bytes=min_bytes)
+        waiting = send(broker, request)
+        assert isinstance(waiting, asyncio.Future)
+        while len(parts.waiting) == 0:
+            await asyncio.sleep(0)
+        assert len(parts.slices)  # It does not watch all partitions yet.
+        batch = encode_batch([SimpleRecord(b"k", b"v" * 90, 0)])
+        for partition in (0, PARTITIONS - 1):
+            await broker.produce("wide", partition, batch)
+        found = fetched(await waiting)[1]
+        assert sum(size > 0 for size in found.values()) >= 1
+
+    run(scenario, tmp_path)
+
+
+def test_wide_fetch_is_answered_when_its_time_is_up(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        session, found = fetched(
+            await send(broker, fetch_request(*range(PARTITIONS), session=(0, 0)))  # type: ignore[misc]
+        )
+        assert (len(found), session > 0) == (PARTITIONS, True)
+        # A small request in a session of many partitions.
+        waiting = send(broker, fetch_request(wait_ms=300_000, session=(session, 1)))
+        assert isinstance(waiting, asyncio.Future)
+        while len(broker.running.parts.waiting) == 0:
+            await asyncio.sleep(0)
+        broker.clock.advance(301)
+        assert fetched(await waiting) == (session, {})
+
+    run(scenario, tmp_path)
+
+
+def test_wide_fetch_ends_with_its_connection(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        parts = broker.running.parts
+        for waits in (False, True):
+            _, writer = await asyncio.open_connection("127.0.0.1", parts.node.port)
+            request = fetch_request(*range(PARTITIONS), wait_ms=300_000, session=(0, 0))
+            writer.writelines(encode_request(1, "test", request))
+            while len(parts.waiting if waits else parts.slices) == 0:
+                await asyncio.sleep(0)
+            writer.close()
+            while len(parts.slices) or len(parts.waiting) or len(parts.fetch_sessions):
+                await asyncio.sleep(0)
+
+    run(scenario, tmp_path)

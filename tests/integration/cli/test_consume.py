@@ -1,0 +1,270 @@
+"""``sharegroup consume`` against a broker: what is written, and what becomes of the record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sharegroup.testing import run_broker
+from tests.integration.cli.piping import PATIENT, Piped, at, sharegroup
+from tests.support.unreadable import cut_off, produce_batches, untrue
+
+Prepare = Callable[..., None]
+
+
+@pytest.fixture
+def prepare(bootstrap: str) -> Prepare:
+    """Make a topic with one partition and records, and a group that begins with the first."""
+
+    def prepared(topic: str, group: str, *values: bytes, options: tuple[str, ...] = ()) -> None:
+        sharegroup(*at(bootstrap, f"topics create {topic} --partitions 1"))
+        earliest = f"configs alter --group {group} --set share.auto.offset.reset=earliest"
+        assert sharegroup(*at(bootstrap, earliest)).code == 0
+        text = b"\n".join(values)
+        assert sharegroup(*at(bootstrap, f"produce {topic}"), *options, stdin=text).code == 0
+
+    return prepared
+
+
+def consume(bootstrap: str, topic: str, group: str, *more: str) -> Piped:
+    """It waits long for a number of records that is asked for, and little for nothing more."""
+    timeout = PATIENT if "--max-messages" in more else "--timeout-ms 400"
+    return sharegroup(*at(bootstrap, f"consume {topic} --group {group} {timeout}"), *more)
+
+
+def process(bootstrap: str, topic: str, group: str, *more: str) -> subprocess.Popen[bytes]:
+    """The same as a process of its own, with pipes."""
+    words = at(bootstrap, f"consume {topic} --group {group}")
+    command = [sys.executable, "-m", "sharegroup", *words, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_values_are_written_one_on_a_line_and_accepted(bootstrap: str, prepare: Prepare) -> None:
+    prepare("plain", "plain", b"one", b"two", b"\xff")
+    first = consume(bootstrap, "plain", "plain", "--max-messages", "3")
+    assert (first.code, first.out) == (0, b"one\ntwo\n\xff\n")
+    assert first.err == "sharegroup: processed 3 records\n"
+    assert consume(bootstrap, "plain", "plain").out == b""
+
+
+def test_format_json_and_kafkas_properties_write_the_same_record(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("forms", "forms", b"h:1\tk=v", options=("--headers", "--key-separator", "="))
+    release = ("--release", "--max-messages", "1")
+    by_format = consume(
+        bootstrap, "forms", "forms", *release, "--format", r"%t/%p/%o %h{%k=%v }%k %v %c %i\n"
+    )
+    assert by_format.out == b"forms/0/0 h=1 k v 1 1\n"
+    (document,) = consume(bootstrap, "forms", "forms", *release, "--json").documents
+    assert document["headers"] == [{"name": "h", "value": "1"}]
+    assert (document["key"], document["delivery_count"]) == ("k", 2)
+    assert document["deadline"] > document["timestamp"]
+    properties = ("--property", "print.key=true", "--property", "key.separator= ")
+    assert consume(bootstrap, "forms", "forms", "--max-messages", "1", *properties).out == b"k v\n"
+
+
+def test_max_messages_takes_no_more_than_it_says(bootstrap: str, prepare: Prepare) -> None:
+    prepare("few", "few", *(b"%d" % number for number in range(10)))
+    assert consume(bootstrap, "few", "few", "--max-messages", "3").out == b"0\n1\n2\n"
+    rest = consume(bootstrap, "few", "few", "--max-messages", "7", "--format", r"%v,%c ")
+    assert rest.out == b"3,1 4,1 5,1 6,1 7,1 8,1 9,1 ", "none was delivered for nothing"
+
+
+def test_released_records_come_again_and_rejected_ones_never(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("outcomes", "outcomes", b"a", b"b")
+    options = ("--max-messages", "2")
+    assert consume(bootstrap, "outcomes", "outcomes", "--release", *options).out == b"a\nb\n"
+    assert consume(bootstrap, "outcomes", "outcomes", "--reject", *options).out == b"a\nb\n"
+    assert consume(bootstrap, "outcomes", "outcomes").out == b""
+
+
+def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("poison", "poison", b"1", b"no json", b"2")
+    options = ("--max-messages", "3", "--format", r"%v{json}\n")
+    stopped = consume(bootstrap, "poison", "poison", *options)
+    assert (stopped.code, stopped.out) == (1, b"1\n")
+    assert "Error: topic 'poison' partition 0 offset 1: no JSON document: " in stopped.err
+    assert "--reject-on-error rejects it" in stopped.err
+    again = consume(bootstrap, "poison", "poison", "--max-messages", "2")
+    assert again.out == b"no json\n2\n"
+
+
+def test_batches_that_cannot_be_read_are_told_and_do_not_end_the_run(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("damaged", "damaged", b"1")
+    produce_batches(bootstrap, "damaged", cut_off(), untrue())
+    sharegroup(*at(bootstrap, "produce damaged"), stdin=b"2")
+    done = consume(bootstrap, "damaged", "damaged", "--max-messages", "2")
+    assert (done.code, done.out) == (0, b"1\n2\n")
+    assert done.err.count("sharegroup: rejected: topic 'damaged' partition 0: batch") == 2
+    assert done.err.endswith("processed 2 records; 2 batches could not be read\n")
+
+
+def test_record_that_can_not_be_written_is_rejected_if_told_so(
+    bootstrap: str, prepare: Prepare
+) -> None:
+    prepare("reject", "reject", b"1", b"no json", b"2")
+    options = ("--reject-on-error", "--max-messages", "3", "--format", r"%v{json}\n")
+    done = consume(bootstrap, "reject", "reject", *options)
+    assert (done.code, done.out) == (0, b"1\n2\n")
+    assert "sharegroup: rejected: topic 'reject' partition 0 offset 1: no JSON" in done.err
+    assert done.err.endswith("processed 3 records, 1 of them rejected\n")
+    assert consume(bootstrap, "reject", "reject").out == b""
+
+
+def test_several_topics_are_consumed_together(bootstrap: str, prepare: Prepare) -> None:
+    prepare("both-a", "both", b"a")
+    prepare("both-b", "both", b"b")
+    done = consume(bootstrap, "both-a", "both", "--topic", "both-b", "--max-messages", "2")
+    assert sorted(done.lines) == [b"a", b"b"]
+
+
+def test_group_of_the_properties_is_the_group(bootstrap: str, prepare: Prepare) -> None:
+    prepare("by-property", "said-by-property", b"one")
+    words = (
+        f"consume by-property --max-messages 1 {PATIENT}"
+        f" --command-property bootstrap.servers={bootstrap}"
+    )
+    done = sharegroup(*words.split(), "--command-property", "group.id=said-by-property")
+    assert done.out == b"one\n"
+    both = sharegroup(*words.split(), "--group", "a", "--command-property", "group.id=b")
+    assert both.code == 2
+    assert "--group 'a' and the property group.id='b' differ" in both.err
+
+
+def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> None:
+    properties = ("--command-property", "max.poll.records=10")
+    done = consume(bootstrap, "mistyped", "waits", *properties)
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == (
+        "sharegroup: topic 'mistyped' does not exist yet (sharegroup topics list)\n"
+        "sharegroup: processed 0 records\n"
+    )
+
+
+def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
+    done = sharegroup("consume", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200")
+    assert done.code == 1
+    assert done.err.startswith("Error: no answer from 127.0.0.1:1: ")
+
+
+def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
+    """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
+    prepare("gone", "gone", b"x" * 500_000)
+    with process(bootstrap, "gone", "gone") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.read(10) == b"x" * 10
+        child.stdout.close()
+        err = child.stderr.read()
+    assert child.returncode == 1
+    assert b"sharegroup: processed 0 records" in err
+    assert b"records that were not written go back to the group" in err
+    again = consume(bootstrap, "gone", "gone", "--max-messages", "1", "--format", "%V %c")
+    assert again.out == b"500000 2"
+
+
+def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
+    """Locks of one second; the reader comes back when another consumer has waited for two."""
+    settings = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with run_broker(settings) as broker:
+        where = broker.bootstrap_servers
+        sharegroup(*at(where, "topics create slow --partitions 1"))
+        sharegroup(*at(where, "configs alter --group slow --set share.auto.offset.reset=earliest"))
+        sharegroup(*at(where, "produce slow"), stdin=b"x" * 500_000)
+        with process(where, "slow", "slow", "--format", r"%v\n") as child:
+            assert child.stdout is not None
+            assert child.stdout.read(10) == b"x" * 10
+            other = sharegroup(*at(where, "consume slow --group slow --timeout-ms 2000"))
+            assert other.out == b""
+            assert child.stdout.readline() == b"x" * 499_990 + b"\n"
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=20)
+        assert (child.returncode, err) == (0, b"sharegroup: processed 1 records\n")
+        assert sharegroup(*at(where, "consume slow --group slow --timeout-ms 400")).out == b""
+
+
+def test_group_that_forbids_renewal_is_consumed_without_it() -> None:
+    """The reader comes back when the lock has ended and another consumer has the record."""
+    settings = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with run_broker(settings) as broker:
+        where = broker.bootstrap_servers
+        sharegroup(*at(where, "topics create late --partitions 1"))
+        for setting in ("share.auto.offset.reset=earliest", "share.renew.acknowledge.enable=false"):
+            assert sharegroup(*at(where, f"configs alter --group late --set {setting}")).code == 0
+        sharegroup(*at(where, "produce late"), stdin=b"x" * 500_000)
+        with process(where, "late", "late", "--format", r"%c%v\n") as child:
+            assert child.stdout is not None
+            assert child.stdout.read(2) == b"1x"
+            other = sharegroup(*at(where, "consume late --group late --max-messages 1 --format %c"))
+            assert other.out == b"2"
+            assert len(child.stdout.readline()) == 500_000
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=20)
+        assert b"sharegroup: auto_renew is off from now on: " in err
+        assert err.endswith(b"sharegroup: processed 1 records\n")
+
+
+def test_full_disk_accepts_nothing(bootstrap: str, prepare: Prepare) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    prepare("full", "full", b"kept")
+    words = at(bootstrap, "consume full --group full --max-messages 1")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sharegroup", *words], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+    assert consume(bootstrap, "full", "full", "--max-messages", "1").out == b"kept\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_it_cleanly_with_all_accepted(
+    bootstrap: str, prepare: Prepare, number: signal.Signals
+) -> None:
+    name = number.name.lower()
+    prepare(name, name, b"a", b"b")
+    with process(bootstrap, name, name) as child:
+        assert child.stdout is not None
+        assert os.read(child.stdout.fileno(), 100) == b"a\nb\n"
+        child.send_signal(number)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (0, b"", b"sharegroup: processed 2 records\n")
+    assert consume(bootstrap, name, name).out == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("consume", "name at least one topic"),
+        ("consume t --release --reject", "exclude each other"),
+        ("consume t --json --format %v", "exclude each other"),
+        ("consume t --format %q", "%q is none of"),
+        ("consume t --property a=b", "there is no formatter property a"),
+        ("consume t --max-messages 0", "0 is not in the range"),
+        ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),
+    ],
+)
+def test_options_that_mean_nothing_are_a_misuse(bootstrap: str, words: str, problem: str) -> None:
+    refused = sharegroup(*at(bootstrap, words))
+    assert refused.code == 2
+    assert problem in refused.err.replace("\n", " ")

@@ -1,0 +1,252 @@
+"""``sharegroup data check`` and ``repair``: they see what the broker does, and help it to start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sharegroup.client import (
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+    Producer,
+    TopicDescription,
+    TopicPartition,
+)
+from sharegroup.errors import KafkaStorageError
+from sharegroup.testing import run_broker
+from tests.integration.cli.piping import Piped, sharegroup
+
+JOURNAL = "catalog.journal"
+RECORDS = 3
+
+
+async def fill(bootstrap: str, topic: str, partitions: int) -> None:
+    async with AdminClient(bootstrap_servers=bootstrap) as admin:
+        await admin.create_topics([NewTopic(topic, num_partitions=partitions)])
+    async with Producer(bootstrap_servers=bootstrap) as producer:
+        for partition in range(partitions):
+            for number in range(RECORDS):
+                await producer.send(topic, b"%d" % number, partition=partition)
+        await producer.flush()
+
+
+def make(data: Path, topic: str = "orders", partitions: int = 2) -> None:
+    with run_broker(data=str(data)) as broker:
+        asyncio.run(fill(broker.bootstrap_servers, topic, partitions))
+
+
+def ends(data: Path) -> dict[str, list[int]]:
+    """A broker starts here; the end offsets of the partitions of users' topics."""
+
+    async def ask(bootstrap: str) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            for topic in sorted(await admin.list_topics()):
+                described = (await admin.describe_topics([topic]))[topic]
+                assert isinstance(described, TopicDescription)
+                wanted = [TopicPartition(topic, one.partition) for one in described.partitions]
+                offsets = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
+                found[topic] = [offsets[key].offset for key in wanted]
+        return found
+
+    with run_broker(data=str(data)) as broker:
+        return asyncio.run(ask(broker.bootstrap_servers))
+
+
+def check(data: Path) -> list[dict[str, str]]:
+    printed = sharegroup("data", "check", "--data", str(data), "--json")
+    found: list[dict[str, str]] = json.loads(printed.out)
+    assert printed.code == (1 if found else 0)
+    return found
+
+
+def repair(data: Path, *options: str) -> Piped:
+    return sharegroup("data", "repair", "--data", str(data), *options)
+
+
+def files(data: Path) -> dict[str, bytes]:
+    """All but the lock, which says who had it last."""
+    paths = [path for path in data.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(data)): path.read_bytes() for path in paths}
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip_first(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[30] ^= 1
+    path.write_bytes(data)
+
+
+def flip_last(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def tear_first(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def test_a_sound_directory_has_no_findings_and_needs_no_repair(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = files(tmp_path)
+    assert check(tmp_path) == []
+    assert repair(tmp_path, "--execute").out == b"There is nothing to repair.\n"
+    assert files(tmp_path) == before
+
+
+def test_a_running_broker_is_named(tmp_path: Path) -> None:
+    with run_broker(data=str(tmp_path)):
+        printed = sharegroup("data", "check", "--data", str(tmp_path))
+    assert printed.code == 1
+    assert "a broker runs on" in printed.err
+    assert "stop it first" in printed.err
+
+
+@pytest.mark.parametrize("damage", [remove, empty, flip_first, tear_first])
+def test_a_lost_or_damaged_catalog_is_made_from_the_folders(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    make(tmp_path)
+    damage(tmp_path / JOURNAL)
+    before = files(tmp_path)
+    assert "refuses to start" in [finding["at_start"] for finding in check(tmp_path)]
+    with pytest.raises(KafkaStorageError, match="sharegroup data check --data"):
+        ends(tmp_path)
+    planned = repair(tmp_path, "--dry-run")
+    assert planned.code == 0
+    assert files(tmp_path) == before, "neither a check, nor a refused start, nor a plan changes it"
+    done = repair(tmp_path, "--execute", "--json")
+    assert [row["change"] for row in json.loads(done.out)]
+    after = files(tmp_path)
+    kept = [content for name, content in after.items() if name.startswith("set-aside/")]
+    assert before.get(JOURNAL) in (None, b"", *kept)
+    assert {name: after[name] for name in before if "/" in name} == {
+        name: content for name, content in before.items() if "/" in name
+    }
+    assert check(tmp_path) == []
+    assert ends(tmp_path) == {"orders": [RECORDS, RECORDS]}
+
+
+def test_an_older_catalog_gets_the_missing_topics_and_partitions(tmp_path: Path) -> None:
+    async def grow(bootstrap: str) -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.create_partitions({"orders": 3})
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send("orders", b"0", partition=2)
+
+    make(tmp_path)
+    older = (tmp_path / JOURNAL).read_bytes()
+    make(tmp_path, "payments", 1)
+    with run_broker(data=str(tmp_path)) as broker:
+        asyncio.run(grow(broker.bootstrap_servers))
+    (tmp_path / JOURNAL).write_bytes(older)
+    assert {finding["repair"] for finding in check(tmp_path)} == {
+        "adds it to the catalog",
+        "uses the present file",
+    }
+    assert repair(tmp_path, "--execute").code == 0
+    assert ends(tmp_path) == {"orders": [RECORDS, RECORDS, 1], "payments": [RECORDS]}
+
+
+def test_topics_that_were_restored_keep_their_records(tmp_path: Path) -> None:
+    """Their own settings are lost; the broker's retention must not delete anything."""
+    make(tmp_path)
+    (tmp_path / JOURNAL).unlink()
+    assert repair(tmp_path, "--execute").code == 0
+    with run_broker(data=str(tmp_path)) as broker:
+        printed = sharegroup(
+            "configs",
+            "describe",
+            "--topic",
+            "orders",
+            "--bootstrap",
+            broker.bootstrap_servers,
+            "--json",
+        )
+    values = {row["name"]: row["value"] for row in json.loads(printed.out)}
+    assert (values["retention.ms"], values["retention.bytes"]) == ("-1", "-1")
+    assert values["cleanup.policy"] == "delete"
+
+
+def test_a_folder_without_metadata_gets_a_name_from_its_id(tmp_path: Path) -> None:
+    make(tmp_path, partitions=1)
+    [metadata] = [
+        path for path in tmp_path.glob("*-0/partition.metadata") if "orders" in path.read_text()
+    ]
+    metadata.unlink()
+    (tmp_path / JOURNAL).unlink()
+    assert repair(tmp_path, "--execute").code == 0
+    topic_id = metadata.parent.name.removesuffix("-0")
+    assert ends(tmp_path) == {f"recovered-{topic_id}": [RECORDS]}
+
+
+@pytest.mark.parametrize("file", [JOURNAL, "meta.properties"])
+def test_the_file_of_another_broker_is_moved_aside(tmp_path: Path, file: str) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make(ours)
+    make(theirs, "payments")
+    shutil.copy(theirs / file, ours / file)
+    foreign = (ours / file).read_bytes()
+    assert "refuses to start" in [finding["at_start"] for finding in check(ours)]
+    assert repair(ours, "--execute").code == 0
+    assert foreign in [path.read_bytes() for path in ours.glob("set-aside/*/*")]
+    assert ends(ours) == {"orders": [RECORDS, RECORDS]}
+
+
+def test_a_folder_of_another_topic_is_moved_aside_and_can_be_put_back(tmp_path: Path) -> None:
+    make(tmp_path, partitions=1)
+    make(tmp_path, "payments", 1)
+    folders = [path.parent for path in tmp_path.glob("*-0/partition.metadata")]
+    orders, payments = (
+        next(path for path in folders if topic in (path / "partition.metadata").read_text())
+        for topic in ("orders", "payments")
+    )
+    shutil.move(orders, tmp_path / "saved")
+    shutil.copytree(payments, orders)
+    assert repair(tmp_path, "--execute").code == 0
+    assert ends(tmp_path) == {"orders": [RECORDS], "payments": [RECORDS]}, "no offset twice"
+    [entry] = tmp_path.glob("set-aside/*-repair")
+    assert (entry / orders.name / "partition.metadata").exists()
+    shutil.move(tmp_path / "saved", entry / "of-an-operator" / orders.name)
+    refused = repair(tmp_path, "--put-back", str(tmp_path / "saved"), "--execute")
+    assert (refused.code, "is no partition folder below" in refused.err) == (1, True)
+    back = entry / "of-an-operator" / orders.name
+    assert repair(tmp_path, "--put-back", str(back), "--dry-run").code == 0
+    assert repair(tmp_path, "--put-back", str(back), "--execute").code == 0
+    again = repair(tmp_path, "--put-back", str(entry / orders.name), "--execute")
+    assert (again.code, "its offsets are in use" in again.err) == (1, True)
+    assert ends(tmp_path) == {"orders": [RECORDS], "payments": [RECORDS]}
+
+
+def test_damaged_records_are_found_with_what_the_broker_does(tmp_path: Path) -> None:
+    make(tmp_path, partitions=1)
+    [path] = [
+        path
+        for path in tmp_path.glob("*-0/*.log")
+        if "orders" in (path.parent / "partition.metadata").read_text()
+    ]
+    flip_last(path)
+    [finding] = check(tmp_path)
+    assert finding["file"] == f"{path.parent.name}/{path.name}"
+    assert finding["at_start"].startswith("answers CORRUPT_MESSAGE for offset")
+    printed = sharegroup("data", "check", "--data", str(tmp_path), "--skip-records")
+    assert (printed.code, printed.out) == (0, b"Nothing is wrong.\n")
+
+
+def test_what_to_do_must_be_said(tmp_path: Path) -> None:
+    assert repair(tmp_path).code == 2
+    assert repair(tmp_path, "--dry-run", "--execute").code == 2

@@ -1,0 +1,121 @@
+"""``sharegroup groups`` against a broker, with a member that comes and goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.cli.conftest import Run, member
+
+
+def test_group_without_members_is_listed_as_empty(consumed: str, run: Run) -> None:
+    row = {"group": consumed, "type": "share", "protocol": "share", "state": "Empty"}
+    assert row in run("groups list --json").rows
+    assert row in run("groups list --json --state empty,stable --type share").rows
+    assert row not in run("groups list --json --state stable").rows
+    assert row not in run("groups list --json --type consumer").rows
+    assert [consumed, "share", "share", "Empty"] in run("groups --list --state").lines
+
+
+def test_consumed_group_stands_at_the_end_without_lag(consumed: str, run: Run) -> None:
+    assert run(f"groups describe {consumed}").lines == [
+        ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"],
+        [consumed, consumed, "0", "4", "0"],
+    ]
+
+
+def test_members_are_described_with_their_partitions(
+    consumed: str, run: Run, bootstrap: str
+) -> None:
+    with member(bootstrap, consumed, consumed):
+        (row,) = run(f"groups describe {consumed} --members --json").rows
+        (state,) = run(f"groups describe {consumed} --state --json").rows
+        lines = run(f"groups --describe --group {consumed} --members --verbose").lines
+    assert (row["client_id"], row["host"]) == ("resident", "/127.0.0.1")
+    assert (row["partitions"], row["assignment"]) == (1, {consumed: [0]})
+    assert (state["state"], state["members"]) == ("Stable", 1)
+    assert state["coordinator"] == f"{bootstrap} (1)"
+    epoch = str(row["member_epoch"])
+    assert lines == [
+        "GROUP CONSUMER-ID HOST CLIENT-ID #PARTITIONS MEMBER-EPOCH ASSIGNMENT".split(),
+        [consumed, row["consumer_id"], "/127.0.0.1", "resident", "1", epoch, f"{consumed}:0"],
+    ]
+
+
+def test_group_with_members_is_refused_with_who_they_are(
+    consumed: str, run: Run, bootstrap: str
+) -> None:
+    says = (
+        f"Error: NonEmptyGroup: group '{consumed}' has the members resident@/127.0.0.1; "
+        "stop them and try again\n"
+    )
+    with member(bootstrap, consumed, consumed):
+        for words in (
+            f"delete {consumed}",
+            f"delete-offsets {consumed} --topic {consumed}",
+            f"reset-offsets {consumed} --topic {consumed} --to-earliest --execute",
+            f"reset-offsets {consumed} --topic {consumed} --to-earliest --dry-run",
+        ):
+            refused = run(f"groups {words}")
+            assert (refused.code, refused.err) == (1, says), words
+
+
+def test_forgotten_topic_is_no_longer_described(consumed: str, run: Run) -> None:
+    assert run(f"groups delete-offsets {consumed} --topic {consumed}").lines == [
+        ["TOPIC", "STATUS"],
+        [consumed, "Successful"],
+    ]
+    assert run(f"groups describe {consumed} --json").rows == []
+
+
+def test_deleted_group_is_gone(consumed: str, run: Run) -> None:
+    assert run(f"groups delete {consumed}").out == f"deleted group {consumed}\n"
+    assert consumed not in run("groups list").out
+    refused = run(f"groups describe {consumed}")
+    assert refused.code == 1
+    assert refused.err.startswith("Error: GroupIdNotFound: there is no group")
+
+
+def test_groups_beside_an_unknown_one_are_described_all_the_same(consumed: str, run: Run) -> None:
+    described = run(f"groups describe nobody {consumed} --state")
+    assert described.code == 1
+    assert [line[0] for line in described.lines] == ["GROUP", consumed]
+    assert described.err.startswith("Error: GroupIdNotFound: there is no group 'nobody'")
+
+
+def test_group_with_a_line_break_in_its_id_stays_in_its_line(run: Run) -> None:
+    run("topics create broken-line --partitions 1")
+    words = "groups reset-offsets --topic broken-line --to-latest --execute --group"
+    assert run(words, "two\nlines").lines[1][0] == "two\\nlines"
+    assert "two\\nlines" in [line[0] for line in run("groups list").lines]
+    assert run("groups delete", "two\nlines").out == "deleted group two\\nlines\n"
+
+
+def test_all_groups_are_described(consumed: str, run: Run) -> None:
+    rows = run("groups --describe --all-groups --state --json").rows
+    assert consumed in [row["group"] for row in rows]
+
+
+def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run) -> None:
+    deleted = run(f"groups delete {consumed} nobody --json")
+    assert deleted.code == 1
+    assert deleted.rows == {
+        "deleted": [consumed],
+        "failed": {"nobody": "there is no group 'nobody'"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("delete", "name groups, or give --all-groups"),
+        ("delete-offsets --topic t", "name one group"),
+        ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
+        ("list --type queue", "'queue': expected share, consumer, classic, streams"),
+        ("describe", "name groups, or give --all-groups"),
+        ("describe g --all-groups", "name groups, or give --all-groups"),
+    ],
+)
+def test_misuse_is_told(words: str, says: str, run: Run) -> None:
+    refused = run(f"groups {words}")
+    assert refused.code == 2
+    assert says in refused.err

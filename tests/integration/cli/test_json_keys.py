@@ -1,0 +1,63 @@
+"""The keys that docs/cli.md promises are those that the verbs print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.docs.write_docs import JSON_KEYS
+from tests.integration.cli.conftest import Run, member
+
+WORDS = {
+    "groups list": "groups list",
+    "groups describe": "groups describe {name}",
+    "groups describe --members": "groups describe {name} --members",
+    "groups describe --state": "groups describe {name} --state",
+    "groups delete": "groups delete {name}",
+    "groups delete-offsets": "groups delete-offsets {name} --topic {name}",
+    "groups reset-offsets": "groups reset-offsets {name} --all-topics --to-latest --dry-run",
+    "topics list": "topics list",
+    "topics describe": "topics describe {name}",
+    "topics create": "topics create {name}.new",
+    "topics alter": "topics alter {name} --partitions 2",
+    "topics delete": "topics delete {name}",
+    "topics delete-records": "topics delete-records --topic {name} --before 0",
+    "configs describe": "configs describe --topic {name} --all",
+    "configs alter": "configs alter --topic {name} --set retention.ms=1000",
+    "dlq list": "dlq list {name}",
+    "dlq show": "dlq show {name}",
+    "dlq redrive": "dlq redrive {name}",
+    "dlq purge": "dlq purge {name} --all --dry-run",
+}
+
+ELSEWHERE = ("worker ",)
+"""Verbs that need more than a broker, and are held to the document where they are tested."""
+
+
+def keys_of(printed: Any) -> list[str]:
+    return list(printed[0] if isinstance(printed, list) else printed)
+
+
+def promised(verb: str) -> list[str]:
+    """The keys of a line in the document, without what is explained in brackets."""
+    outside = "".join(part.rpartition(")")[2] for part in JSON_KEYS[verb].split("("))
+    return outside.split()
+
+
+def test_every_verb_of_the_document_is_tried() -> None:
+    assert set(WORDS) == {verb for verb in JSON_KEYS if not verb.startswith(ELSEWHERE)}
+
+
+@pytest.mark.parametrize("verb", list(WORDS))
+def test_printed_keys_are_those_of_the_document(
+    verb: str, consumed: str, run: Run, bootstrap: str
+) -> None:
+    words = WORDS[verb].format(name=consumed) + " --json"
+    if "--members" in verb:
+        with member(bootstrap, consumed, consumed):
+            printed = run(words)
+    else:
+        printed = run(words)
+    assert printed.code == 0, printed.err
+    assert keys_of(printed.rows) == promised(verb)

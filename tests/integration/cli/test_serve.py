@@ -1,0 +1,95 @@
+"""``sharegroup serve``: what it takes from a server.properties, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sharegroup.cli.main import main
+
+STOP_SECONDS_MAX = 10.0
+
+
+def test_properties_are_read_as_kafka_reads_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All three ways to part key and value, a long line, and options that win over the file."""
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# of a Kafka that was here before\n"
+        "num.partitions: 3\n"
+        "listeners = \\\n    PLAINTEXT://127.0.0.1:1\n"
+        f"log.dirs {tmp_path}/elsewhere\n"
+        "group.share.record.lock.duration.ms=15000\n"
+    )
+    words = [sys.executable, "-m", "sharegroup", "serve", "--config", str(file)]
+    words += ["--port", "0", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as serve:
+        assert serve.stdout is not None
+        ready = re.match(r"ready bootstrap=(\S+) cluster=\S+ data=(.*)", serve.stdout.readline())
+        try:
+            assert ready is not None
+            with pytest.raises(SystemExit):
+                main(["configs", "describe", "--broker", "1", "--json", "--bootstrap", ready[1]])
+        finally:
+            serve.terminate()
+        assert serve.wait(STOP_SECONDS_MAX) == 0
+    assert ready[2] == str(tmp_path / "data")
+    values = {row["name"]: row["value"] for row in json.loads(capsys.readouterr().out)}
+    assert values["num.partitions"] == "3"
+    assert values["group.share.record.lock.duration.ms"] == "15000"
+
+
+def test_program_loads_neither_hypothesis_nor_the_client_of_aiokafka(tmp_path: Path) -> None:
+    """Both take most of the start's time; see ``cli.light_imports``."""
+    program = (
+        "import sys\n"
+        f"sys.argv = ['sharegroup', 'serve', '--data', {str(tmp_path)!r}, '--port', '0']\n"
+        "import sharegroup.cli.serve as serve\n"
+        "from sharegroup.cli.main import main\n"
+        "serve._run = lambda values, insecure: __import__('sharegroup.broker.app')\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = ('hypothesis', 'aiokafka.consumer', 'importlib.metadata')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_call_inside_a_users_process_imports_nothing_lightly(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions: many")
+    program = (
+        "import sys\n"
+        "from sharegroup.cli.main import main\n"
+        f"try:\n    main(['serve', '--config', {str(file)!r}])\nexcept SystemExit:\n    pass\n"
+        "from aiokafka.consumer import AIOKafkaConsumer\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("num.partitions: many", "num.partitions"),
+        ("num.partition=3", "num.partition"),
+    ],
+)
+def test_bad_property_is_a_misuse_that_names_it(
+    line: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(line)
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--config", str(file), "--data", str(tmp_path / "data")])
+    assert end.value.code == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,66 @@
+"""``sharegroup worker plan``, ``check`` and ``apply`` against a broker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sharegroup.cli.main import main
+from tests.docs.write_docs import JSON_KEYS
+from tests.integration.cli.conftest import Run
+
+APP = """
+from sharegroup.worker import App
+
+app = App("orders-service")
+
+@app.share_group("{group}", topics="{group}.orders")
+async def work(order: bytes) -> None: ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that a command is given in; what it imports is forgotten after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] in ("orders", "other", "broken"):
+            del sys.modules[name]
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_printed_keys_are_those_of_the_document(project: Path, run: Run) -> None:
+    write(project, "orders.py", APP.format(group="keys-of-a-plan"))
+    for verb, code in (("plan", 0), ("check", 2), ("apply", 0)):
+        printed = run(f"worker {verb} orders:app --json")
+        assert printed.code == code, printed.err
+        assert [" ".join(row) for row in printed.rows] == [JSON_KEYS[f"worker {verb}"]] * len(
+            printed.rows
+        )
+        assert printed.rows
+    assert run("worker plan orders:app").out == "Everything is as declared.\n"
+    assert run("worker plan orders:app --json").rows == []
+
+
+def test_a_broker_that_can_not_be_reached_is_one_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(project, "orders.py", APP.format(group="billing"))
+    write(project, "client.properties", "default.api.timeout.ms=100\n")
+    words = "worker check orders:app --bootstrap 127.0.0.1:1 --command-config client.properties"
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "127.0.0.1:1" in line

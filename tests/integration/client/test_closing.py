@@ -1,0 +1,27 @@
+"""A client that is closed ends soon, whatever it was about to try again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sharegroup.client import AdminClient, NewTopic, Producer
+from sharegroup.errors import NetworkException
+from sharegroup.testing import broker
+
+
+async def closed_at_once():
+    async with broker() as running:
+        async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic("orders", 1)])
+        producer = Producer(bootstrap_servers=running.bootstrap_servers)
+        future = await producer.send("orders", b"one apple")
+        async with asyncio.timeout(10):
+            await producer.close(timeout=0)
+        with pytest.raises(NetworkException):
+            await future
+
+
+def test_producer_closed_before_it_has_an_id_does_not_ask_for_one_again():
+    asyncio.run(closed_at_once())

@@ -1,0 +1,215 @@
+"""One connection against a peer that follows a script, on a real loopback socket."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse
+from kio.schema.metadata.v13.request import MetadataRequest
+from kio.schema.metadata.v13.response import MetadataResponse
+
+from sharegroup.client.metrics.client_metrics import ConnectionMetrics
+from sharegroup.client.metrics.metric_types import Metrics
+from sharegroup.client.net.connection import Connection, open_connection
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.errors import NetworkException, NoAnswer, UnsupportedVersion
+from sharegroup.wire.apis import request_class, response_class
+from sharegroup.wire.convert import downgrade
+from sharegroup.wire.encoder import encode_response
+
+Respond = Callable[[int, int, int], bytes]
+"""From key, version and correlation id to the bytes that the peer writes."""
+
+METADATA = 3
+METRICS = ConnectionMetrics(Metrics("test"), "test-metrics")
+CONFIG = ClientConfig(request_timeout_ms=5_000, response_bytes_max=100_000)
+
+
+def versions(correlation_id: int, version: int, *ranges: tuple[int, int, int]) -> bytes:
+    values: dict[str, Any] = {
+        "error_code": 0,
+        "api_keys": tuple(
+            ApiVersion(api_key=key, min_version=low, max_version=high)  # type: ignore[arg-type]
+            for key, low, high in ranges
+        ),
+        "throttle_time": timedelta(0),
+    }
+    newest = ApiVersionsResponse(**values)
+    return encode_response(correlation_id, downgrade(newest, response_class(18, version)))
+
+
+def metadata(correlation_id: int, version: int, cluster_id: str) -> bytes:
+    values: dict[str, Any] = {
+        "throttle_time": timedelta(0),
+        "brokers": (),
+        "cluster_id": cluster_id,
+        "topics": (),
+        "error_code": 0,
+    }
+    newest = MetadataResponse(**values)
+    return encode_response(correlation_id, downgrade(newest, response_class(METADATA, version)))
+
+
+def request() -> MetadataRequest:
+    return MetadataRequest(
+        topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
+    )
+
+
+def play(
+    respond: Respond,
+    scenario: Callable[[Connection], Awaitable[None]],
+    *,
+    ranges: tuple[tuple[int, int, int], ...] = ((18, 0, 4), (METADATA, 0, 13)),
+) -> list[tuple[int, int]]:
+    """Run a scenario against the peer; the (key, version) pairs that the peer saw."""
+    seen: list[tuple[int, int]] = []
+    hung_up = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                length = int.from_bytes(await reader.readexactly(4), "big")
+                frame = await reader.readexactly(length)
+                key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+                correlation_id = int.from_bytes(frame[4:8], "big")
+                seen.append((key, version))
+                if key == 18 and version <= ranges[0][2]:
+                    writer.write(versions(correlation_id, version, *ranges))
+                else:
+                    writer.write(respond(key, version, correlation_id))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+            hung_up.set()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            connection = await open_connection(("127.0.0.1", port), CONFIG, metrics=METRICS)
+            try:
+                await scenario(connection)
+            finally:
+                connection.close()
+                await hung_up.wait()
+
+    asyncio.run(run())
+    return seen
+
+
+def test_the_newest_common_version_is_spoken_both_ways() -> None:
+    async def scenario(connection: Connection) -> None:
+        answer = await connection.request(request())
+        assert type(answer) is MetadataResponse
+        assert answer.cluster_id == "c"
+
+    seen = play(
+        lambda key, version, correlation_id: metadata(correlation_id, version, "c"),
+        scenario,
+        ranges=((18, 0, 4), (METADATA, 0, 9)),
+    )
+    assert seen[-1] == (METADATA, 9)
+
+
+def test_answers_find_their_requests() -> None:
+    async def scenario(connection: Connection) -> None:
+        answers = await asyncio.gather(*(connection.request(request()) for _ in range(20)))
+        numbers = [int(answer.cluster_id) for answer in answers]
+        assert numbers == list(range(numbers[0], numbers[0] + 20))
+
+    play(lambda key, version, number: metadata(number, version, str(number)), scenario)
+
+
+def test_more_requests_than_slots_wait_their_turn() -> None:
+    async def scenario(connection: Connection) -> None:
+        answers = await asyncio.gather(*(connection.request(request()) for _ in range(200)))
+        assert len(answers) == 200
+
+    play(lambda key, version, number: metadata(number, version, ""), scenario)
+
+
+def test_an_api_that_is_not_served_is_named() -> None:
+    async def scenario(connection: Connection) -> None:
+        with pytest.raises(UnsupportedVersion, match=r"does not serve ShareFetch \(api key 78\)"):
+            connection.version_of(78)
+
+    play(lambda *_: b"", scenario)
+
+
+def test_versions_without_overlap_are_named() -> None:
+    async def scenario(connection: Connection) -> None:
+        with pytest.raises(UnsupportedVersion, match=r"serves Metadata versions 14 to 20"):
+            connection.version_of(METADATA)
+
+    play(lambda *_: b"", scenario, ranges=((18, 0, 4), (METADATA, 14, 20)))
+
+
+def test_a_broker_that_knows_only_the_first_api_versions_is_asked_again() -> None:
+    # It answers a newer request in version 0, with error 35 (KIP-511).
+    def respond(key: int, version: int, correlation_id: int) -> bytes:
+        assert key == 18
+        refused: dict[str, Any] = {"error_code": 35, "api_keys": ()}
+        return encode_response(correlation_id, response_class(18, 0)(**refused))
+
+    async def scenario(connection: Connection) -> None:
+        assert connection.version_of(18) == 0
+
+    seen = play(respond, scenario, ranges=((18, 0, 0), (METADATA, 0, 13)))
+    assert [version for _, version in seen][-1] == 0
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda number: b"\x7f\xff\xff\xff",
+        lambda number: b"\x00\x00\x00\x01x",
+        lambda number: metadata(number + 1, 13, ""),
+        lambda number: (9).to_bytes(4, "big") + number.to_bytes(4, "big") + b"\xff" * 5,
+        lambda number: (
+            (5 + len(metadata(number, 13, "")) - 4).to_bytes(4, "big")
+            + metadata(number, 13, "")[4:]
+            + b"extra"
+        ),
+    ],
+    ids=["length too large", "length too small", "unknown request", "garbage", "trailing bytes"],
+)
+def test_a_broker_that_lies_costs_its_connection_and_nothing_hangs(
+    lie: Callable[[int], bytes],
+) -> None:
+    async def scenario(connection: Connection) -> None:
+        with pytest.raises(NetworkException):
+            await connection.request(request())
+        assert not connection.is_open
+        with pytest.raises(NetworkException):
+            await connection.request(request())
+
+    play(lambda key, version, number: lie(number), scenario)
+
+
+def test_no_answer_in_time_ends_the_connection_for_everyone_on_it() -> None:
+    async def scenario(connection: Connection) -> None:
+        patient = asyncio.ensure_future(connection.request(request()))
+        with pytest.raises(NoAnswer, match="no answer to Metadata in 30 ms"):
+            await connection.request(request(), timeout_ms=30)
+        with pytest.raises(NetworkException, match="no answer to Metadata in 30 ms"):
+            await patient
+
+    play(lambda *_: b"", scenario)
+
+
+def test_nobody_listens() -> None:
+    async def run() -> None:
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        server.close()
+        await server.wait_closed()
+        with pytest.raises(NetworkException, match=f"broker 127.0.0.1:{port}"):
+            await open_connection(("127.0.0.1", port), CONFIG, metrics=METRICS)
+
+    asyncio.run(run())
+
+
+def test_the_request_class_of_version_0_needs_no_fields() -> None:
+    assert request_class(18, 0)() is not None

@@ -1,0 +1,44 @@
+"""A share consumer shows when it is idle: on a broker in the process."""
+
+import pytest
+
+from sharegroup.client import ShareConsumer
+from sharegroup.client.group import idleness as idleness_module
+from tests.integration.client.group_on_a_broker import POLL_SECONDS, Bench, play
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="sharegroup.client.group.idleness")
+
+
+def test_consumer_shows_partitions_and_idleness(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a broker: idle while its topic does not exist, and no longer when it does."""
+    monkeypatch.setattr(idleness_module, "IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(idleness_module, "LOOK_SECONDS", 0.01)
+
+    async def scenario(bench: Bench) -> None:
+        async with ShareConsumer(
+            "later",
+            bootstrap_servers=bench.bootstrap_servers,
+            group_id=bench.group,
+            share_acknowledgement_mode="explicit",
+            fetch_max_wait_ms=10,
+        ) as member:
+            assert await member.poll(0.2, 1) == []
+            shown = member.metrics()["consumer-share-coordinator-metrics"]
+            assert shown["assigned-partitions"] == 0
+            assert shown["idle-seconds"] > 0
+            assert [text.split()[0] for text in caplog.messages].count("member.idle") == 1
+            await bench.create_topic("later")
+            await bench.fill(b"v", topic="later")
+            (record,) = await member.poll(POLL_SECONDS)
+            record.accept()
+            await member.poll(0.1)
+            assert "member.resumed" in [text.split()[0] for text in caplog.messages]
+            shown = member.metrics()["consumer-share-coordinator-metrics"]
+            assert shown["assigned-partitions"] == 1
+
+    play(scenario, group={"share_heartbeat_interval_ms": "100"})

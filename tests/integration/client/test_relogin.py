@@ -1,0 +1,113 @@
+"""Logins that a broker limits in time (KIP-368): again on the same connection, before they end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sharegroup.client import AdminClient, Producer, TopicPartition
+from sharegroup.client.net import connection as connection_module
+from sharegroup.errors import SaslAuthenticationFailed
+from tests.faults.lying_broker import (
+    API_VERSIONS,
+    LIST_OFFSETS,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    LyingBroker,
+    Request,
+    honest_but,
+)
+
+SECONDS_MAX = 10.0
+LOGIN: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "billing",
+    "sasl_plain_password": "pencil",
+    "retry_backoff_ms": 10,
+    "retry_backoff_max_ms": 10,
+}
+WHERE = TopicPartition("t", 0)
+
+
+def lasts_20_ms(_: Request, honest: Any) -> Any:
+    return honest_but(honest, session_lifetime=timedelta(milliseconds=20))
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logins of milliseconds are taken at their word."""
+    monkeypatch.setattr(connection_module, "LOGIN_SECONDS_MIN", 0.001)
+
+
+def test_nothing_is_said_between_the_messages_of_a_second_login() -> None:
+    """Fifty requests at a time go on all the while; a broker takes none during a login."""
+
+    async def run() -> list[int]:
+        async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
+            broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
+            broker.trickle[SASL_AUTHENTICATE] = 0.0005  # A login takes a while.
+            async with AdminClient(bootstrap_servers=broker.bootstrap_servers, **LOGIN) as admin:
+                while broker.seen[SASL_HANDSHAKE] < 4:
+                    asked = [admin.list_offsets({WHERE: 0}) for _ in range(50)]
+                    for result in await asyncio.gather(*asked):
+                        assert result[WHERE].offset == 12  # type: ignore[union-attr]
+                assert broker.seen[API_VERSIONS] == 1
+                totals = admin.metrics()["admin-client-metrics"]
+                assert totals["successful-reauthentication-total"] >= 2
+            return broker.order
+
+    order = asyncio.run(run())
+    logins = [at for at, key in enumerate(order[:-1]) if key == SASL_HANDSHAKE]
+    assert len(logins) >= 3
+    assert {order[at + 1] for at in logins} == {SASL_AUTHENTICATE}
+
+
+async def ask_for_ever(admin: AdminClient) -> None:
+    while True:
+        await admin.list_offsets({WHERE: 0})
+
+
+def test_second_login_that_is_refused_ends_the_connection_and_is_told() -> None:
+    async def run() -> None:
+        async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
+            broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
+            async with AdminClient(bootstrap_servers=broker.bootstrap_servers, **LOGIN) as admin:
+                await admin.list_offsets({WHERE: 0})
+                broker.lies[SASL_AUTHENTICATE] = lambda _, honest: honest_but(
+                    honest, error_code=58, error_message="the user is gone"
+                )
+                with pytest.raises(SaslAuthenticationFailed, match="SASL PLAIN: the user is gone"):
+                    await ask_for_ever(admin)
+
+    asyncio.run(run())
+
+
+def test_records_that_need_no_answer_wait_for_a_login_to_end() -> None:
+    """With acks=0 nothing else would limit what piles up during a login without an end."""
+
+    async def run() -> None:
+        async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
+            broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
+            broker.lies[PRODUCE] = lambda *_: None  # As acks=0 has it.
+            options = {**LOGIN, "acks": 0, "idempotent": False, "linger_ms": 0}
+            async with Producer(bootstrap_servers=broker.bootstrap_servers, **options) as producer:
+                await producer.send("t", b"v")
+                await producer.flush()
+                broker.lies[SASL_AUTHENTICATE] = lambda *_: None
+                while broker.order[-1] != SASL_AUTHENTICATE or broker.seen[SASL_HANDSHAKE] < 4:
+                    await asyncio.sleep(0.001)  # Both connections are in a login now.
+                before = broker.seen[PRODUCE]
+                futures = [await producer.send("t", b"v") for _ in range(100)]
+                for _ in range(100):
+                    await asyncio.sleep(0)
+                assert not any(future.done() for future in futures)
+                assert broker.seen[PRODUCE] == before
+                assert broker.seen[LIST_OFFSETS] == 0
+                await producer.close(timeout=0)
+
+    asyncio.run(run())

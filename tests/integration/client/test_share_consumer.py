@@ -1,0 +1,388 @@
+"""The consumer's rules, on a broker in the same process."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sharegroup.client import (
+    AcknowledgementResult,
+    AcknowledgeType,
+    DeserializationError,
+    IllegalStateError,
+    ShareConsumer,
+)
+from sharegroup.errors import InvalidRecordState, UnsupportedVersion
+from sharegroup.testing import ManualClock
+from tests.integration.client.group_on_a_broker import (
+    LOCK_SECONDS,
+    POLL_SECONDS,
+    WHERE,
+    Bench,
+    play,
+    values,
+)
+
+
+def test_explicit_mode_wants_every_record_settled_before_the_next_poll() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            first, *others = await member.poll(POLL_SECONDS)
+            first.accept()
+            with pytest.raises(IllegalStateError, match="3 records of topic 't' partition 0"):
+                await member.poll(POLL_SECONDS)
+            for record in others:
+                member.acknowledge(record)
+            assert await member.commit() == {WHERE: None}
+            assert await member.commit() == {}
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_implicit_mode_accepts_with_the_next_poll_and_with_commit() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            assert values(await member.poll(POLL_SECONDS, max_records=3)) == [b"0", b"1", b"2"]
+            assert values(await member.poll(POLL_SECONDS)) == [b"3"]
+            await member.commit()
+            assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_implicit_mode_gives_back_what_an_exception_interrupted() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def interrupted() -> None:
+            async with bench.member("implicit") as member:
+                await member.poll(POLL_SECONDS)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await interrupted()
+        async with bench.member("implicit") as member:
+            assert [one.delivery_count for one in await member.poll(POLL_SECONDS)] == [2] * 4
+
+    play(scenario)
+
+
+def test_iteration_accepts_a_record_when_the_next_one_is_asked_for() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            async for record in member:
+                if record.value == b"2":
+                    await member.close(accept_open=False)
+                    break
+        assert await bench.lag() == 2
+
+    play(scenario)
+
+
+def test_released_records_come_back_and_rejected_ones_do_not() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                if record.value == b"1":
+                    record.release()
+                else:
+                    record.settle(AcknowledgeType.REJECT)
+            (again,) = await member.poll(POLL_SECONDS)
+            assert (again.value, again.delivery_count) == (b"1", 2)
+            again.accept()
+
+    play(scenario)
+
+
+def test_a_record_is_settled_by_its_position() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            await member.poll(POLL_SECONDS)
+            for offset in range(4):
+                member.acknowledge_offset("t", 0, offset, AcknowledgeType.ACCEPT)
+            with pytest.raises(IllegalStateError, match="offset 4 is not held"):
+                member.acknowledge_offset("t", 0, 4, AcknowledgeType.ACCEPT)
+            assert await member.commit() == {WHERE: None}
+
+    play(scenario)
+
+
+def test_the_callback_hears_of_everything_from_inside_the_next_call() -> None:
+    async def scenario(bench: Bench) -> None:
+        heard: list[AcknowledgementResult] = []
+        async with bench.member() as member:
+            member.set_acknowledgement_commit_callback(heard.append)
+            first, *others = await member.poll(POLL_SECONDS)
+            first.accept()
+            await member.commit(wait=False)
+            for record in others:
+                record.accept()
+            await member.commit()
+        assert sorted(offset for one in heard for offset in one.offsets) == [0, 1, 2, 3]
+        assert {one.error for one in heard} == {None}
+
+    play(scenario)
+
+
+def test_what_went_with_a_fetch_is_told_by_the_next_commit() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            # The acknowledgements leave with a fetch that finds nothing and stays parked.
+            assert await member.poll(0.01) == []
+            assert await member.commit() == {WHERE: None}
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_a_commit_tells_of_what_it_sent_and_logs_an_older_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first accepts fail with a fetch, for their locks are over; the second are durable."""
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+            again = await member.poll(POLL_SECONDS)
+            assert [record.delivery_count for record in again] == [2] * 4
+            for record in again:
+                record.accept()
+            assert await member.commit() == {WHERE: None}
+            assert await member.commit() == {}
+        assert await bench.lag() == 0
+
+    play(scenario, clock=clock)
+    (logged,) = failures(caplog)
+    assert "group=g" in logged
+    assert "topic=t partition=0 error=InvalidRecordState(" in logged
+
+
+def test_a_failure_with_a_fetch_is_told_by_a_commit_that_sends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+            await member.poll(POLL_SECONDS)
+            assert [type(error) for error in (await member.commit()).values()] == [
+                InvalidRecordState
+            ]
+
+    play(scenario, clock=clock)
+    assert failures(caplog) == []
+
+
+def test_a_failure_of_the_last_acknowledgements_is_logged_at_close(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            clock.advance(LOCK_SECONDS)
+        assert await bench.lag() == 4
+
+    play(scenario, clock=clock)
+    (logged,) = failures(caplog)
+    assert "topic=t partition=0 error=InvalidRecordState(" in logged
+
+
+def test_a_closed_consumer_says_so() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            records = await member.poll(POLL_SECONDS)
+        for record in records:
+            record.accept()
+        for late in (member.commit, member.unsubscribe, member.poll):
+            with pytest.raises(IllegalStateError, match="this consumer is closed"):
+                await late()
+        with pytest.raises(IllegalStateError, match="this consumer is closed"):
+            await member.commit(wait=False)
+
+    play(scenario)
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("acknowledgement.failed")
+    ]
+
+
+def test_a_value_that_cant_be_read_stops_a_poll_and_is_not_accepted() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.fill(b"four")
+        async with bench.member("implicit", value_deserializer=int) as member:
+            assert values(await member.poll(POLL_SECONDS)) == [0, 1, 2, 3]
+            with pytest.raises(DeserializationError, match="'t' partition 0 offset 4"):
+                await member.poll(POLL_SECONDS)
+            await member.commit()
+            assert await bench.lag() == 1
+
+    play(scenario)
+
+
+def test_one_poll_at_a_time() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            waiting = asyncio.create_task(member.poll(POLL_SECONDS))
+            await asyncio.sleep(0)
+            with pytest.raises(IllegalStateError, match="poll runs already"):
+                await member.poll()
+            await bench.fill(b"4")
+            (record,) = await waiting
+            record.accept()
+
+    play(scenario)
+
+
+def test_a_closed_consumer_ends_a_poll_that_waits() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            for record in await member.poll(POLL_SECONDS):
+                record.accept()
+            waiting = asyncio.create_task(member.poll(POLL_SECONDS))
+            await asyncio.sleep(0)
+            await member.close()
+            with pytest.raises(IllegalStateError, match="was closed during a poll"):
+                await waiting
+            with pytest.raises(IllegalStateError, match="is closed"):
+                await member.poll()
+        assert await bench.lag() == 0
+
+    play(scenario)
+
+
+def test_unsubscribe_gives_back_and_a_new_subscription_starts_over() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            given_up, *_ = await member.poll(POLL_SECONDS)
+            await member.unsubscribe()
+            with pytest.raises(IllegalStateError, match="offset 0 is not held"):
+                given_up.accept()
+            assert member.assignment == frozenset()
+            with pytest.raises(IllegalStateError, match="is not subscribed to any topics"):
+                await member.poll()
+            member.subscribe("t")
+            again = await member.poll(POLL_SECONDS)
+            assert [record.delivery_count for record in again] == [2] * 4
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("topics", [(), ([],)], ids=["no topics", "an empty list"])
+def test_subscribing_to_no_topics_leaves_the_group_and_gives_back(topics: tuple[Any, ...]) -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            given_up, *_ = await member.poll(POLL_SECONDS)
+            member.subscribe(*topics)
+            assert member.subscription == frozenset()
+            with pytest.raises(IllegalStateError, match="is not subscribed to any topics"):
+                await member.poll()
+            member.subscribe(["t"])
+            again = await member.poll(POLL_SECONDS)
+            assert [record.delivery_count for record in again] == [2] * 4
+            with pytest.raises(IllegalStateError, match="offset 0 is not held"):
+                given_up.accept()
+
+    play(scenario)
+
+
+def test_unsubscribing_leaves_the_group_again_after_an_earlier_end_that_nobody_waited_for() -> None:
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(POLL_SECONDS):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            await member.poll(POLL_SECONDS)
+            member.subscribe()
+            await until(lambda: not member.flow.is_joined)
+            member.subscribe("t")
+            await until(lambda: bool(member.assignment))
+            await member.unsubscribe()
+            assert (member.flow.is_joined, member.assignment) == (False, frozenset())
+
+    play(scenario)
+
+
+def test_close_after_subscribing_to_no_topics_leaves_the_group() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            await member.poll(POLL_SECONDS)
+            member.subscribe()
+        assert await bench.lag() == 0  # Implicit mode accepts the records, as unsubscribe does.
+
+    play(scenario)
+
+
+def test_a_consumer_that_never_subscribed_can_unsubscribe_and_not_poll() -> None:
+    async def scenario(bench: Bench) -> None:
+        consumer = ShareConsumer(bootstrap_servers=bench.bootstrap_servers, group_id="g")
+        async with consumer:
+            consumer.subscribe()
+            for poll in (consumer.poll, consumer.poll_arrow):
+                with pytest.raises(IllegalStateError, match="is not subscribed to any topics"):
+                    await poll()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topics", "error", "message"),
+    [
+        ((7,), TypeError, "topic 7: expected the name of a topic, found int"),
+        (("t", ["u"]), TypeError, r"topic \['u'\]: expected the name of a topic, found list"),
+        ((["t", None],), TypeError, "topic None: expected the name of a topic, found NoneType"),
+        ((b"t",), TypeError, "topic b't': expected the name of a topic, found bytes"),
+        ((" ",), ValueError, "topic ' ': expected the name of a topic, found blanks"),
+    ],
+)
+def test_subscribing_to_what_is_no_topic_is_refused(
+    topics: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as member:
+            with pytest.raises(error, match=message):
+                member.subscribe(*topics)
+            assert member.subscription == {"t"}
+
+    play(scenario)
+
+
+def test_two_members_share_one_partition() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as one, bench.member() as other:
+            mine = await one.poll(POLL_SECONDS, max_records=4)
+            await bench.fill(b"4")
+            (theirs,) = await other.poll(POLL_SECONDS)
+            assert (values(mine), theirs.value) == ([b"0", b"1", b"2", b"3"], b"4")
+            for record in (*mine, theirs):
+                record.accept()
+
+    play(scenario)
+
+
+def test_a_group_refused_by_the_broker_ends_the_poll() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member("implicit") as member:
+            member._member.group.heartbeats.failure = UnsupportedVersion("no share groups here")
+            with pytest.raises(UnsupportedVersion):
+                await member.poll(POLL_SECONDS)
+
+    play(scenario)

@@ -1,0 +1,270 @@
+"""Ranges held by a member of a share group, on a broker in the same process or on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from sharegroup.client import (
+    AdminClient,
+    AlterConfig,
+    ConfigResource,
+    NewTopic,
+    Producer,
+    ResourceType,
+)
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.client.share_ranges.share_ranges import Acquisition, ShareRanges
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
+from sharegroup.client.share_sessions.offset_set import OffsetSet
+from sharegroup.errors import RequestTimedOut
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.testing import ManualClock
+from tests.integration.client.group_on_a_broker import groups, kafka, stage
+
+ACCEPT, RELEASE, REJECT = 1, 2, 3
+WAIT_MS = 5_000
+LOCK_SECONDS = 30.0
+"""How long a broker locks records unless told otherwise."""
+
+
+class Bench:
+    """A broker with records in topic ``t``, and a group that reads them all."""
+
+    def __init__(self, bootstrap: str, partitions: int) -> None:
+        self.bootstrap_servers = bootstrap
+        self.group = f"g{next(groups)}"
+        self.partitions = partitions
+
+    async def fill(self, count: int) -> None:
+        async with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
+            for partition in range(self.partitions):
+                sent = [
+                    producer.send("t", b"%d" % index, partition=partition) for index in range(count)
+                ]
+                await asyncio.gather(*sent)
+
+    @asynccontextmanager
+    async def member(self, **options: str) -> AsyncIterator[ShareRanges]:
+        config = ClientConfig(bootstrap_servers=self.bootstrap_servers)
+        ranges = ShareRanges(config, group_id=self.group, topics=["t"], **options)
+        try:
+            yield ranges
+        finally:
+            async with asyncio.timeout(2):
+                await ranges.close()
+
+
+def play(
+    scenario: Callable[[Bench], Coroutine[Any, Any, None]],
+    *,
+    count: int = 10,
+    partitions: int = 1,
+    group: Mapping[str, str] | None = None,
+    clock: ManualClock | None = None,
+) -> None:
+    async def run() -> None:
+        async with stage(clock=clock) as bootstrap:
+            bench = Bench(bootstrap, partitions)
+            async with AdminClient(bootstrap_servers=bootstrap) as admin:
+                await admin.create_topics([NewTopic("t", partitions)])
+                configs = {"share.auto.offset.reset": "earliest", **(group or {})}
+                resource = ConfigResource(ResourceType.GROUP, bench.group)
+                changes = [AlterConfig(name, value) for name, value in configs.items()]
+                altered = await admin.incremental_alter_configs({resource: changes})
+                assert altered == {resource: None}
+            await bench.fill(count)
+            async with asyncio.timeout(30):
+                await scenario(bench)
+
+    asyncio.run(run())
+
+
+def range_of(acquired: AcquiredRecords) -> tuple[int, int, int]:
+    return acquired.first_offset, acquired.end_offset, acquired.delivery_count
+
+
+def plain(acquisition: Acquisition) -> dict[int, list[tuple[int, int, int]]]:
+    assert acquisition.failure is None
+    return {
+        key.partition: [range_of(one) for one in some] for key, some in acquisition.ranges.items()
+    }
+
+
+async def everything(ranges: ShareRanges, partitions: int) -> Acquisition:
+    """What there is in all partitions of a new group: Kafka hands out of each when it is loaded."""
+    found: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
+    async with asyncio.timeout(WAIT_MS / 1_000):
+        while len(found) < partitions:
+            found |= (await ranges.acquire(wait_ms=WAIT_MS)).ranges
+    return Acquisition(found)
+
+
+async def settle(
+    ranges: ShareRanges, acquisition: Acquisition, *parts: tuple[int, int, int]
+) -> dict[int, OffsetSet]:
+    """Acknowledge parts of every partition: first, end and type."""
+    runs = {key: [AckRun(*part) for part in parts] for key in acquisition.ranges}
+    left = await ranges.acknowledge(runs)
+    return {key.partition: offsets for key, offsets in left.items()}
+
+
+def test_acquired_ranges_are_accepted_and_gone() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            acquisition = await everything(ranges, 2)
+            assert plain(acquisition) == {0: [(0, 10, 1)], 1: [(0, 10, 1)]}
+            assert await settle(ranges, acquisition, (0, 10, ACCEPT)) == {}
+            assert ranges.held == {}
+            assert (await ranges.acquire(wait_ms=50)).ranges == {}
+            positions = await ranges.positions()
+            assert {key.partition: one.lag for key, one in positions.items()} == {0: 0, 1: 0}
+
+    play(scenario, partitions=2)
+
+
+def test_released_records_come_again_and_rejected_ones_do_not() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            first = await ranges.acquire(wait_ms=WAIT_MS)
+            parts = (0, 2, RELEASE), (2, 3, REJECT), (3, 8, ACCEPT), (8, 10, RELEASE)
+            assert await settle(ranges, first, *parts) == {}
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(0, 2, 2), (8, 10, 2)]}
+
+    play(scenario)
+
+
+def test_only_the_records_whose_lock_is_over_are_left() -> None:
+    """Two acquisitions at two times; the first one's locks end, and all is acknowledged as one."""
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            first = await ranges.acquire(wait_ms=WAIT_MS)
+            clock.advance(LOCK_SECONDS - 1)
+            await bench.fill(90)
+            second = await ranges.acquire(wait_ms=WAIT_MS)
+            assert plain(second) == {0: [(10, 100, 1)]}
+            clock.advance(2)
+            assert await settle(ranges, first, (0, 100, ACCEPT)) == {0: OffsetSet(((0, 10),))}
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(0, 10, 2)]}
+
+    play(scenario, clock=clock)
+
+
+def test_renewed_locks_outlive_their_time() -> None:
+    clock = ManualClock()
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            acquisition = await ranges.acquire(wait_ms=WAIT_MS)
+            for _ in range(3):
+                clock.advance(LOCK_SECONDS - 1)
+                await ranges.renew()
+            assert await settle(ranges, acquisition, (0, 10, ACCEPT)) == {}
+
+    play(scenario, clock=clock)
+
+
+def test_what_this_member_does_not_hold_is_left_and_not_asked_for() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges, bench.member() as other:
+            acquisition = await ranges.acquire(wait_ms=WAIT_MS)
+            assert await settle(other, acquisition, (0, 10, ACCEPT)) == {0: OffsetSet(((0, 10),))}
+            assert await settle(ranges, acquisition, (5, 20, ACCEPT)) == {0: OffsetSet(((10, 20),))}
+
+    play(scenario)
+
+
+def test_close_gives_back_what_is_held() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(0, 10, 1)]}
+        async with bench.member() as other:
+            assert plain(await other.acquire(wait_ms=WAIT_MS)) == {0: [(0, 10, 2)]}
+
+    play(scenario)
+
+
+def test_a_wanted_number_bounds_an_acquisition() -> None:
+    """The log's batches are larger than a record, and are not cut."""
+
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            first = await ranges.acquire(records_max=1, wait_ms=WAIT_MS)
+            assert plain(first) == {0: [(0, 10, 1)]}
+            await bench.fill(5)
+            assert plain(await ranges.acquire(wait_ms=WAIT_MS)) == {0: [(10, 15, 1)]}
+
+    play(scenario)
+
+
+def test_a_large_window_is_one_acquisition() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            # One of each partition on Kafka, which answers with the partitions that are ready.
+            acquisition = await (
+                everything(ranges, 2) if kafka else ranges.acquire(wait_ms=WAIT_MS)
+            )
+            assert plain(acquisition) == {0: [(0, 5_000, 1)], 1: [(0, 5_000, 1)]}
+            assert await settle(ranges, acquisition, (0, 5_000, ACCEPT)) == {}
+
+    play(scenario, count=5_000, partitions=2, group={"share.partition.max.record.locks": "10000"})
+
+
+def test_waiting_for_records_ends_in_time() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            assert plain(await ranges.acquire(wait_ms=50)) == {}
+
+    play(scenario, count=0)
+
+
+def test_broker_in_doubt_keeps_no_acquisition_waiting() -> None:
+    """An acquisition lasts as long as its slowest broker; a silent one is left out."""
+
+    class TwoBrokers:
+        def __init__(self) -> None:
+            self.attempts = 0
+            self.answer = asyncio.Event()
+
+        def is_doubtful(self, node_id: int) -> bool:
+            return node_id == 2
+
+        async def connection(self, node_id: int, purpose: object) -> None:
+            self.attempts += 1
+            await self.answer.wait()
+            raise RequestTimedOut(f"node {node_id}: silent")
+
+    async def run() -> None:
+        ranges = ShareRanges(ClientConfig(), group_id="g", topics=["t"])
+        brokers = TwoBrokers()
+        ranges._cluster = brokers  # type: ignore[assignment]
+        key = TopicIdPartition(TopicId(UUID(int=1)), 0)
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                assert ranges._answering({1: (key,), 2: (key,)}, tasks) == {1: (key,)}
+                await asyncio.sleep(0)
+            assert brokers.attempts == 1
+            brokers.answer.set()
+        assert isinstance(ranges._unreachable, RequestTimedOut)
+
+    asyncio.run(run())
+
+
+def test_broker_in_doubt_is_used_again_when_it_answers() -> None:
+    async def scenario(bench: Bench) -> None:
+        async with bench.member() as ranges:
+            assert plain(await ranges.acquire(records_max=1, wait_ms=WAIT_MS))
+            [node_id] = ranges._cluster.nodes
+            for connection in ranges._cluster._connections.values():
+                connection.fail(RequestTimedOut("silent"))
+            ranges._cluster.doubt(node_id)
+            assert (await ranges.acquire(wait_ms=WAIT_MS)).ranges
+            assert not ranges._cluster.is_doubtful(node_id)
+
+    play(scenario)

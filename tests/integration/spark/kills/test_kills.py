@@ -1,0 +1,81 @@
+"""A short trial for every run of the suite; `python -m
+tests.integration.spark.kills` makes long ones."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.integration.spark.kills.__main__ import running_broker
+from tests.integration.spark.kills.application import Victim
+from tests.integration.spark.kills.sink import Delivered, Place, Sink, problems
+from tests.integration.spark.kills.trial import Trial, victims
+from tests.support.chosen_broker import KAFKA, chosen
+
+SEED = 4
+KILLS = [Victim.WORKER, Victim.BROKER]
+"""The query lives on through both.  The demo's test kills a whole query, with driver and JVM."""
+ROWS_BETWEEN_KILLS = range(300, 1_000)
+
+
+def test_every_record_is_in_the_sink_once(tmp_path: Path) -> None:
+    with running_broker("kafka" if chosen() == KAFKA else "ours", tmp_path) as running:
+        folder = tmp_path / "query"
+        trial = Trial(running, folder, seed=SEED, rows_between_kills=ROWS_BETWEEN_KILLS)
+        report = trial.run(KILLS)
+    assert report.problems == [], report
+    assert report.in_the_sink == report.produced > 600, report
+
+
+def test_a_seed_says_who_is_killed_and_every_kind_has_its_turn() -> None:
+    assert victims(20, random.Random(7)) == victims(20, random.Random(7))
+    assert Counter(victims(20, random.Random(7))) == dict.fromkeys(Victim, 4)
+    assert len(set(victims(3, random.Random(7)))) == 3
+
+
+# The verdict itself: what finds nothing must be shown to be able to find something.
+
+PRODUCED: dict[Place, bytes] = {(0, 0): b"a", (0, 1): b"b"}
+GOOD = [Delivered(0, 0, 0, b"a"), Delivered(1, 0, 1, b"b")]
+
+
+def test_all_records_once_is_no_problem() -> None:
+    assert list(problems(PRODUCED, GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("delivered", "problem"),
+    [
+        (GOOD[:1], "missing: partition 0 offset 1 (1 in all)"),
+        (
+            [*GOOD, Delivered(2, 0, 1, b"b")],
+            "duplicate: partition 0 offset 1 in the batches [1, 2] (1 in all)",
+        ),
+        (
+            [GOOD[0], Delivered(1, 0, 1, b"x")],
+            "wrong: batch 1 partition 0 offset 1 b'x', produced b'b' (1 in all)",
+        ),
+        (
+            [*GOOD, Delivered(1, 7, 0, b"a")],
+            "wrong: batch 1 partition 7 offset 0 b'a', produced None (1 in all)",
+        ),
+    ],
+)
+def test_a_falsified_sink_has_a_problem(delivered: list[Delivered], problem: str) -> None:
+    assert list(problems(PRODUCED, delivered)) == [problem]
+
+
+def test_a_batch_that_is_written_again_replaces_itself(tmp_path: Path) -> None:
+    sink = Sink(tmp_path / "sink.sqlite")
+    sink.write(0, [(0, 0, b"a"), (0, 1, b"b")])
+    sink.write(1, [(0, 2, b"c")])
+    sink.write(0, [(0, 0, b"a"), (0, 1, b"b")])
+    assert sorted(sink.delivered()) == [
+        Delivered(0, 0, 0, b"a"),
+        Delivered(0, 0, 1, b"b"),
+        Delivered(1, 0, 2, b"c"),
+    ]
+    assert (sink.count(), sink.batches_written_again()) == (3, 1)

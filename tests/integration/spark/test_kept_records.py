@@ -1,0 +1,20 @@
+"""Records of a batch that is over are fetched from the broker again."""
+
+from __future__ import annotations
+
+import pytest
+
+from sharegroup.errors import KafkaError
+from sharegroup.spark.kept_records import Keeper
+from tests.unit.spark.test_kept_records import answer, batch, parts_of, read
+from tests.unit.spark.test_kept_records import keeper as keeper  # A fixture.
+
+
+def test_batch_that_is_over_is_fetched(keeper: Keeper) -> None:
+    keeper.keep(answer(batch(0, 3), acquired=[(0, 3)]))
+    parts = parts_of(keeper, (0, 3))
+    keeper.begin()
+    keeper.keep(answer(batch(7, 9), acquired=[(7, 9)]))
+    with pytest.raises(KafkaError):
+        read(*parts)
+    assert read(*parts_of(keeper, (7, 9))) == [7, 8]

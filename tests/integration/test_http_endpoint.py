@@ -1,0 +1,191 @@
+"""The HTTP endpoint that the broker's metrics and a worker's health share, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from sharegroup.http_endpoint import HttpEndpoint, HttpLimits, HttpResponse
+
+LIMITS = HttpLimits(
+    connections_max=2,
+    request_bytes_max=1_000,
+    request_seconds_max=5.0,
+    answer_seconds_max=5.0,
+    stall_seconds_max=5.0,
+)
+PIECE = b"x" * 1_000_000
+
+
+async def fine() -> HttpResponse:
+    return HttpResponse(200, b"fine\n")
+
+
+async def pieces() -> AsyncGenerator[bytes, None]:
+    yield b"first,"
+    yield b"second"
+
+
+async def in_pieces() -> HttpResponse:
+    return HttpResponse(200, pieces)
+
+
+@asynccontextmanager
+async def serving(limits: HttpLimits = LIMITS) -> AsyncIterator[HttpEndpoint]:
+    endpoint = HttpEndpoint({"/fine": fine, "/pieces": in_pieces}, limits)
+    await endpoint.listen("127.0.0.1", 0)
+    try:
+        yield endpoint
+    finally:
+        await endpoint.stop()
+
+
+async def answer(endpoint: HttpEndpoint, request: bytes) -> bytes:
+    """The bytes until the endpoint closes the connection; none if it is reset."""
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(request)
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+
+def run(scenario: Callable[[HttpEndpoint], Awaitable[None]], limits: HttpLimits = LIMITS) -> None:
+    async def main() -> None:
+        async with serving(limits) as endpoint:
+            await scenario(endpoint)
+
+    asyncio.run(main())
+
+
+def test_response_has_all_headers() -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        assert await answer(endpoint, b"GET /fine?x=1 HTTP/1.1\r\nHost: h\r\n\r\n") == (
+            b"HTTP/1.1 200 OK\r\n"
+            b"Content-Type: text/plain; charset=utf-8\r\n"
+            b"Content-Length: 5\r\n"
+            b"Cache-Control: no-store\r\n"
+            b"Connection: close\r\n\r\n"
+            b"fine\n"
+        )
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [(b"HTTP/1.1", b"6\r\nfirst,\r\n6\r\nsecond\r\n0\r\n\r\n"), (b"HTTP/1.0", b"first,second")],
+)
+def test_body_in_pieces_is_chunked_unless_the_client_is_old(version: bytes, body: bytes) -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        response = await answer(endpoint, b"GET /pieces " + version + b"\r\n\r\n")
+        assert response.partition(b"\r\n\r\n")[2] == body
+
+    run(scenario)
+
+
+def test_head_without_carriage_returns_is_understood() -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        assert (await answer(endpoint, b"GET /fine HTTP/1.0\n\n")).endswith(b"\r\n\r\nfine\n")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"HEAD /elsewhere HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"POST /fine HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody", b"405 Method Not Allowed"),
+        (b"GET /fine HTTP/2\r\n\r\n", b"400 Bad Request"),
+        (b"GET /fine HTTP/1.1\r\nX: " + b"x" * 2_000, b"431 Request Header Fields Too Large"),
+    ],
+)
+def test_other_requests_are_refused(request_: bytes, status: bytes) -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        response = await answer(endpoint, request_)
+        assert response.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert response.endswith(b"\r\n\r\n") == request_.startswith(b"HEAD")
+
+    run(scenario)
+
+
+def test_first_line_without_end_is_cut_off() -> None:
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        assert await answer(endpoint, b"x" * 1_001) == b""
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("limit", ["stall_seconds_max", "answer_seconds_max"])
+def test_client_that_takes_nothing_is_cut_off(limit: str) -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield PIECE
+        finally:
+            ended.set()
+
+    async def page() -> HttpResponse:
+        return HttpResponse(200, endless)
+
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        endpoint.add({"/endless": page})
+        _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(b"GET /endless HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(3):
+            await ended.wait()
+        writer.transport.abort()
+
+    run(scenario, replace(LIMITS, **{limit: 0.1}))
+
+
+def test_page_that_fails_in_its_body_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken() -> AsyncGenerator[bytes, None]:
+        yield b"begun"
+        raise RuntimeError("no page today")
+
+    async def page() -> HttpResponse:
+        return HttpResponse(200, broken)
+
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        endpoint.add({"/broken": page})
+        response = await answer(endpoint, b"GET /broken HTTP/1.1\r\n\r\n")
+        assert not response.endswith(b"0\r\n\r\n")  # The client knows that this is not all.
+        assert (await answer(endpoint, b"GET /fine HTTP/1.1\r\n\r\n")).endswith(b"fine\n")
+
+    run(scenario)
+    assert "event=page_failed path=/broken" in caplog.text
+
+
+def test_all_places_taken_by_answers_refuse_a_new_connection() -> None:
+    begun, waiting = asyncio.Semaphore(0), asyncio.Event()
+
+    async def page() -> HttpResponse:
+        begun.release()
+        await waiting.wait()
+        return HttpResponse(200, b"late\n")
+
+    async def scenario(endpoint: HttpEndpoint) -> None:
+        endpoint.add({"/late": page})
+        late = [
+            asyncio.ensure_future(answer(endpoint, b"GET /late HTTP/1.1\r\n\r\n"))
+            for _ in range(LIMITS.connections_max)
+        ]
+        for _ in late:
+            await begun.acquire()
+        assert await answer(endpoint, b"GET /fine HTTP/1.1\r\n\r\n") == b""
+        waiting.set()
+        assert [(await response)[-5:] for response in late] == [b"late\n", b"late\n"]
+
+    run(scenario)

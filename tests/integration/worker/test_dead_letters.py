@@ -1,0 +1,548 @@
+"""Dead letters from the burial to the way back, on either broker (`conftest`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sharegroup.cli.main import main
+from sharegroup.client import AdminClient, Producer, TopicPartition
+from sharegroup.client.fetch.offsets import OffsetSpec
+from sharegroup.client.fetch.record_reading import PartitionRange, read_records
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.settings.client_config import ClientConfig
+from sharegroup.worker.dead_letters.queue import DeadLetterQueue
+from sharegroup.worker.decisions.reasons import DeadLetterReason
+from sharegroup.worker.records.outcomes import Reject
+from sharegroup.worker.records.story import Attempt, RecordOrigin, Story
+from sharegroup.worker.records.story_headers import story_of
+from tests.integration.cli.conftest import Printed
+from tests.integration.worker.dead import (
+    Given,
+    NoAnswer,
+    bury,
+    failed,
+    lying_in,
+    make_topics,
+    reject_all,
+    set_group,
+    until_there,
+)
+from tests.support.kafka_peer import BROKER_WRITES_LETTERS, KAFKA_VERSION
+
+IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+Run = Callable[..., Printed]
+
+HEADERS = (("trace", b"\xff\x00"), ("tag", b"one"), ("tag", b"two"), ("none", None))
+ATTEMPT = Attempt(1, 1_700_000_100_000, "builtins.TimeoutError", "no answer", "member-1")
+
+
+@pytest.fixture
+def run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``sharegroup dlq WORDS...`` in this process."""
+
+    def run_words(words: str, *more: str) -> Printed:
+        with pytest.raises(SystemExit) as end:
+            main(["dlq", *words.split(), *more, "--bootstrap-server", bootstrap])
+        printed = capsys.readouterr()
+        return Printed(int(end.value.code or 0), printed.out, printed.err)
+
+    return run_words
+
+
+def set_up(bootstrap: str, group: str, *, letters: int = 0, partitions: int = 1) -> str:
+    """The topics of a group with so many letters, of offsets 0, 1, ...: the dead-letter topic."""
+    dead = f"{group}.dead"
+    asyncio.run(make_topics(bootstrap, dead, f"{group}.retry", partitions=partitions))
+    burials = [
+        (Given("orders", offset=number, value=b'{"total":%d}' % number), failed(NoAnswer("late")))
+        for number in range(letters)
+    ]
+    asyncio.run(bury(bootstrap, dead, group, *burials))
+    return dead
+
+
+def values(bootstrap: str, topic: str) -> list[bytes | None]:
+    return [record.value for record in asyncio.run(lying_in(bootstrap, topic))]
+
+
+def test_letter_keeps_every_byte_and_says_what_happened(bootstrap: str, group: str) -> None:
+    dead = set_up(bootstrap, group)
+    given = Given(
+        "orders", offset=7, partition=2, key=b"\x00key", value=b"\xfe\xff", headers=HEADERS,
+        delivery_count=3,
+    )  # fmt: skip
+    story = Story(failures=1, attempts=(ATTEMPT,), redrives=1, redrive_id="earlier")
+
+    async def letters() -> list:
+        await bury(bootstrap, dead, group, (given, failed(NoAnswer("gone"), story)))
+        async with DeadLetterQueue(dead, bootstrap_servers=bootstrap) as queue:
+            return [one async for chunk in queue.chunks() for one in chunk.letters]
+
+    (letter,) = asyncio.run(letters())
+    assert (letter.key, letter.value, letter.headers) == (b"\x00key", b"\xfe\xff", HEADERS)
+    assert tuple(letter.all_headers[: len(HEADERS)]) == HEADERS
+    assert letter.story == Story(
+        origin=RecordOrigin("orders", 2, 7, 1_700_000_000_000), failures=1, attempts=(ATTEMPT,),
+        redrives=1, redrive_id="earlier",
+    )  # fmt: skip
+    death = letter.death
+    assert (death.reason, death.group, death.handler, death.member) == (
+        "attempts-exhausted", group, "bill", "member-1",
+    )  # fmt: skip
+    assert (death.error_class, death.error_message) == (
+        "tests.integration.worker.dead.NoAnswer",
+        "gone",
+    )
+    assert (death.delivery_count, death.by_broker) == (3, False)
+    assert letter.redrive_id == f"{group}/orders/2/7/1"
+
+
+def test_redriven_record_is_as_it_was_and_begins_anew(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group)
+    given = Given("orders", offset=7, key=b"k", value=b"v", headers=HEADERS)
+    story = Story(failures=5, attempts=(ATTEMPT,))
+    asyncio.run(bury(bootstrap, dead, group, (given, failed(NoAnswer("gone"), story))))
+    printed = run(f"redrive {dead}")
+    assert (printed.code, printed.out) == (0, f"sent 1 records back to {group}.retry\n")
+    (record,) = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
+    assert (record.key, record.value) == (b"k", b"v")
+    assert tuple(record.headers[: len(HEADERS)]) == HEADERS
+    assert {name.split(".")[0] for name, _ in record.headers[len(HEADERS) :]} == {"__sharegroup"}
+    assert story_of(record.headers) == Story(
+        origin=RecordOrigin("orders", 0, 7, 1_700_000_000_000), failures=0, attempts=(ATTEMPT,),
+        redrives=1, redrive_id=f"{group}/orders/0/7/0",
+    )  # fmt: skip
+
+
+def test_second_redrive_sends_only_what_came_since(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=3)
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 3}
+    again = run(f"redrive {dead}")
+    assert again.out == (
+        "sent nothing back\nleft 3: sent back before (--again sends them once more)\n"
+    )
+    asyncio.run(
+        bury(bootstrap, dead, group, (Given("orders", value=b"new"), failed(NoAnswer("x"))))
+    )
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    assert values(bootstrap, f"{group}.retry")[3:] == [b"new"]
+
+
+def test_redrive_with_a_filter_leaves_the_others_for_the_next(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    dead = set_up(bootstrap, group, letters=6)
+    printed = run(f"redrive {dead} --json --where", "total >= 2 and total < 4")
+    assert printed.rows["sent"] == {f"{group}.retry": 2}
+    printed = run(f"redrive {dead} --json")
+    assert (printed.rows["sent"], printed.rows["left"]) == (
+        {f"{group}.retry": 4}, {"redriven-before": 2},
+    )  # fmt: skip
+    assert values(bootstrap, f"{group}.retry") == [b'{"total":%d}' % n for n in (2, 3, 0, 1, 4, 5)]
+
+
+def test_again_sends_once_more_under_another_id(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=1)
+    run(f"redrive {dead}")
+    assert run(f"redrive {dead} --again --json").rows["sent"] == {f"{group}.retry": 1}
+    first, second = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
+    ids = [story_of(record.headers).redrive_id for record in (first, second)]
+    assert ids[0] == f"{group}/orders/0/0/0"
+    assert str(ids[1]).startswith(f"{ids[0]}@")
+
+
+def test_dry_run_changes_nothing(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    printed = run(f"redrive {dead} --dry-run")
+    assert printed.out == f"would send 2 records back to {group}.retry\n"
+    assert values(bootstrap, f"{group}.retry") == []
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 2}
+
+
+def test_what_was_sent_back_so_often_stays(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group)
+    burials = [
+        (Given("orders", offset=n, value=b"%d" % n), failed(NoAnswer("x"), Story(redrives=n)))
+        for n in range(4)
+    ]
+    asyncio.run(bury(bootstrap, dead, group, *burials))
+    printed = run(f"redrive {dead} --json --max-redrives 2")
+    assert (printed.rows["sent"], printed.rows["left"]) == (
+        {f"{group}.retry": 2}, {"redrives-exhausted": 2},
+    )  # fmt: skip
+    assert values(bootstrap, f"{group}.retry") == [b"0", b"1"]
+
+
+def test_limit_and_rate_are_kept(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=40)
+    began = time.monotonic()
+    printed = run(f"redrive {dead} --json --limit 30 --rate 50")
+    assert printed.rows["sent"] == {f"{group}.retry": 30}
+    assert time.monotonic() - began >= 0.5, "30 records at 50 in a second, the first 5 at once"
+    assert len(values(bootstrap, f"{group}.retry")) == 30
+
+
+def test_original_topic_gets_the_record_in_its_partition(
+    bootstrap: str, group: str, topic: str, run: Run
+) -> None:
+    dead = set_up(bootstrap, group)
+    asyncio.run(make_topics(bootstrap, topic, partitions=3))
+    # One key in two partitions: whoever wrote them chose otherwise than by its hash.
+    burials = [
+        (Given(topic, partition=number, key=b"k", value=b"%d" % number), failed(NoAnswer("x")))
+        for number in (2, 1)
+    ]
+    asyncio.run(bury(bootstrap, dead, group, *burials))
+    assert run(f"redrive {dead} --to original --json").rows["sent"] == {topic: 2}
+
+    async def ends() -> list[int]:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            where = [TopicPartition(topic, number) for number in range(3)]
+            listed = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.LATEST))
+            return [listed[one].offset for one in where]
+
+    assert asyncio.run(ends()) == [0, 1, 1]
+
+
+def test_group_without_a_topic_of_its_own_is_named(bootstrap: str, group: str, run: Run) -> None:
+    dead = f"{group}.dead"
+    asyncio.run(make_topics(bootstrap, dead))
+    asyncio.run(bury(bootstrap, dead, group, (Given("orders"), failed(NoAnswer("x")))))
+    printed = run(f"redrive {dead}")
+    assert printed.code == 1
+    assert f"topic '{group}.retry' does not exist, so no worker of this group" in printed.out
+    assert run(f"list {dead} --json").rows[0]["redriven"] == 0
+
+
+def test_topic_that_was_made_again_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    run(f"redrive {dead}")
+
+    async def make_again() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            assert await admin.delete_topics([dead]) == {dead: None}
+            async with asyncio.timeout(20):
+                while dead in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+        await make_topics(bootstrap, dead)
+        await bury(bootstrap, dead, group, (Given("orders", value=b"new"), failed(NoAnswer("x"))))
+
+    asyncio.run(make_again())
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    # What it said of the topic before is gone by now; the last record is this redrive's.
+    assert len(values(bootstrap, f"{dead}.redriven")) == 1
+
+
+def test_ledger_forgets_letters_that_are_gone(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=3)
+    run(f"redrive {dead} --limit 1")
+    run(f"redrive {dead} --limit 1")
+    asyncio.run(until_there(bootstrap, f"{dead}.redriven", 2))
+    run(f"purge {dead} --redriven --execute")
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+    (left,) = asyncio.run(lying_in(bootstrap, f"{dead}.redriven"))
+    assert json.loads(left.value or b"")["ranges"] == [[2, 3]]
+
+
+def test_single_letters_are_read_out_of_the_middle_of_a_batch(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    async def read_some() -> list[bytes | None]:
+        await make_topics(bootstrap, topic)
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=200) as producer:
+            some = [await producer.send(topic, b"%d" % number) for number in range(10)]
+            for one in some:
+                await one
+        cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
+        try:
+            span = PartitionRange(TopicPartition(topic, 0), 3, 6)
+            return [one.value async for records in read_records(cluster, span) for one in records]
+        finally:
+            cluster.close()
+
+    assert asyncio.run(read_some()) == [b"3", b"4", b"5"]
+
+
+def test_letters_are_found_by_the_time_of_their_burial(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    dead = f"{group}.dead"
+    now_ms = time.time_ns() // 1_000_000
+    hours_ago = (5, 3, 1)
+
+    async def write() -> None:
+        await make_topics(bootstrap, dead)
+        headers = [("__dlq.errors.group", group.encode()), ("__dlq.errors.topic", b"orders")]
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for hours in hours_ago:
+                at_ms = now_ms - hours * 3_600_000
+                await producer.send_and_wait(dead, b"{}", headers=headers, timestamp_ms=at_ms)
+
+    asyncio.run(write())
+
+    def count(*words: str) -> int:
+        return sum(row["letters"] for row in run(f"list {dead} --json", *words).rows)
+
+    assert [count("--since", since) for since in ("6h", "4h", "2h", "30m")] == [3, 2, 1, 0]
+    assert [count("--until", until) for until in ("6h", "4h", "2h", "30m")] == [0, 1, 2, 3]
+    assert count("--since", "4h", "--until", "2h") == 1
+    moment = datetime.fromtimestamp((now_ms - 2 * 3_600_000) / 1000, UTC)
+    assert count("--since", moment.isoformat()) == 1
+
+
+def test_list_counts_by_what_went_wrong(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    burials = (
+        Given("orders", offset=2),
+        failed(Reject("negative total"), reason=DeadLetterReason.REJECTED),
+    )
+    asyncio.run(bury(bootstrap, dead, group, burials, handler="refund"))
+    run(f"redrive {dead} --at 0:1")
+    rows = run(f"list {dead} --json").rows
+    assert [
+        (row["handler"], row["reason"], row["error_class"], row["letters"], row["redriven"])
+        for row in rows
+    ] == [
+        ("bill", "attempts-exhausted", "tests.integration.worker.dead.NoAnswer", 2, 1),
+        ("refund", "rejected", "sharegroup.worker.Reject", 1, 0),
+    ]
+    assert rows[1]["last_message"] == "negative total"
+    assert run(f"list {dead} --json --error-class NoAnswer --not-redriven").rows[0]["letters"] == 1
+
+
+def test_show_prints_all_there_is_to_know(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group)
+    try:
+        raise NoAnswer("no answer in 3 s")  # noqa: TRY301  For its traceback.
+    except NoAnswer as error:
+        step = failed(error, Story(failures=1, attempts=(ATTEMPT,)))
+    given = Given("orders", offset=9, key=b"c-7", value=b'{"total":3}', headers=[("tag", b"x")])
+    asyncio.run(bury(bootstrap, dead, group, (given, step)))
+    printed = run(f"show {dead}")
+    lines = printed.out.splitlines()
+    assert printed.code == 0
+    assert lines[1].startswith("reason    attempts-exhausted: The record failed as often")
+    assert "error     tests.integration.worker.dead.NoAnswer: no answer in 3 s" in lines
+    assert "record    orders 0:9  2023-11-14T22:13:20.000Z" in lines
+    assert "          1.  2023-11-14T22:15:00.000Z  builtins.TimeoutError: no answer" in lines
+    assert 'value     {"total":3}' in lines
+    assert "header    tag=x" in lines
+    assert any(line.startswith("    raise NoAnswer(") for line in lines)
+    (row,) = run(f"show {dead} --json").rows
+    assert row["traceback"].endswith("NoAnswer: no answer in 3 s\n")
+    assert run(f"show {dead} --key nobody").code == 1
+
+
+def test_export_is_read_back_byte_for_byte(
+    bootstrap: str, group: str, run: Run, tmp_path: Path
+) -> None:
+    dead = set_up(bootstrap, group)
+    given = Given("orders", offset=7, key=b"\xff", value=b"\x00\xfe", headers=HEADERS)
+    asyncio.run(bury(bootstrap, dead, group, (given, failed(NoAnswer("x")))))
+    file = tmp_path / "letters.jsonl"
+    assert run(f"export {dead} --output {file}").code == 0
+    assert json.loads(file.read_text())["dead"]["reason"] == "attempts-exhausted"
+    asyncio.run(make_topics(bootstrap, f"{dead}.copy"))
+    words = ["produce", f"{dead}.copy", "--json", str(file), "--bootstrap-server", bootstrap]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert not end.value.code
+    (letter,) = asyncio.run(lying_in(bootstrap, dead))
+    (copy,) = asyncio.run(lying_in(bootstrap, f"{dead}.copy"))
+    assert (copy.key, copy.value, copy.headers) == (letter.key, letter.value, letter.headers)
+
+
+def test_purge_deletes_up_to_the_first_that_is_not_meant(
+    bootstrap: str, group: str, run: Run
+) -> None:
+    dead = set_up(bootstrap, group, letters=6)
+    (row,) = run(f"purge {dead} --json --dry-run --where", "total in [0, 1, 3, 5]").rows
+    assert row == {
+        "topic": dead, "partition": 0, "deleted": 2, "before_offset": 2, "behind": 2,
+    }  # fmt: skip
+    assert len(values(bootstrap, dead)) == 6
+    printed = run(f"purge {dead} --execute --where", "total in [0, 1, 3, 5]")
+    assert "2 letters that match are not deleted, because they lie behind letters" in printed.err
+    assert values(bootstrap, dead) == [b'{"total":%d}' % number for number in (2, 3, 4, 5)]
+    run(f"purge {dead} --all --execute")
+    assert values(bootstrap, dead) == []
+    assert run(f"list {dead}").out == "There are no dead letters.\n"
+
+
+def test_purge_of_what_was_sent_back(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=4)
+    run(f"redrive {dead} --limit 3")
+    assert run(f"purge {dead} --redriven --execute --json").rows[0]["deleted"] == 3
+    assert run(f"redrive {dead} --json").rows["sent"] == {f"{group}.retry": 1}
+
+
+def brokers_letters(bootstrap: str, topic: str, group: str, *, copies: bool) -> str:
+    """Two records that a group rejected, and whose letters the broker wrote."""
+    if IS_KAFKA and not BROKER_WRITES_LETTERS:
+        pytest.skip(f"Apache Kafka {KAFKA_VERSION} writes no dead letters")
+    dead = f"dlq.{group}"
+
+    async def set_up_and_reject() -> None:
+        await make_topics(bootstrap, topic, f"{group}.retry")
+        await make_topics(bootstrap, dead, errors_deadletterqueue_group_enable="true")
+        await set_group(
+            bootstrap, group, share_auto_offset_reset="earliest",
+            errors_deadletterqueue_topic_name=dead,
+            errors_deadletterqueue_copy_record_enable=str(copies).lower(),
+        )  # fmt: skip
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for number in range(2):
+                await producer.send_and_wait(
+                    topic, b'{"total":%d}' % number, key=b"k%d" % number, headers=HEADERS
+                )
+        await reject_all(bootstrap, group, topic, 2)
+        await until_there(bootstrap, dead, 2)
+
+    asyncio.run(set_up_and_reject())
+    return dead
+
+
+@pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
+def test_brokers_letters_go_back_whole(
+    bootstrap: str, topic: str, group: str, run: Run, copies: bool
+) -> None:
+    dead = brokers_letters(bootstrap, topic, group, copies=copies)
+    (row,) = run(f"list {dead} --json --where", "total >= 0").rows
+    assert (row["group"], row["reason"], row["letters"]) == (group, "rejected", 2)
+    (shown,) = run(f"show {dead} --json --at 0:1").rows
+    assert (shown["value"], shown["by_broker"]) == ('{"total":1}', True)
+    printed = run(f"redrive {dead} --json")
+    assert (printed.rows["sent"], printed.rows["without_headers"]) == ({f"{group}.retry": 2}, 0)
+    records = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
+    assert [(one.key, one.value) for one in records] == [
+        (b"k0", b'{"total":0}'), (b"k1", b'{"total":1}'),
+    ]  # fmt: skip
+    assert [tuple(one.headers[: len(HEADERS)]) for one in records] == [HEADERS] * 2
+    told = story_of(records[1].headers)
+    assert told.origin is not None
+    assert told.origin[:3] == (topic, 0, 1)
+    assert (told.failures, told.redrives, told.redrive_id) == (0, 1, f"{dead}/0/1")
+    assert run(f"redrive {dead} --json").rows["left"] == {"redriven-before": 2}
+
+
+@pytest.mark.parametrize("copies", [True, False], ids=["copied", "not-copied"])
+def test_records_that_are_gone_are_said_to_be(
+    bootstrap: str, topic: str, group: str, run: Run, copies: bool
+) -> None:
+    dead = brokers_letters(bootstrap, topic, group, copies=copies)
+
+    async def delete() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_records({TopicPartition(topic, 0): 1})
+
+    asyncio.run(delete())
+    printed = run(f"redrive {dead} --json")
+    sent = {f"{group}.retry": 2 if copies else 1}
+    left = {} if copies else {"record-gone": 1}
+    assert (printed.rows["sent"], printed.rows["left"]) == (sent, left)
+    if copies:
+        # Ours copied the headers, Kafka's did not.
+        assert printed.rows["without_headers"] == (1 if IS_KAFKA else 0)
+    else:
+        assert "value     not in the letter, and gone" in run(f"show {dead} --at 0:0").out
+
+
+@pytest.mark.parametrize(
+    ("copies", "timestamp_ms"), [(True, 1), (False, None)], ids=["copied", "not-copied"]
+)
+def test_record_of_a_topic_that_was_made_again_is_not_the_letters(
+    bootstrap: str, topic: str, group: str, run: Run, copies: bool, timestamp_ms: int | None
+) -> None:
+    dead = brokers_letters(bootstrap, topic, group, copies=copies)
+
+    async def make_again() -> None:
+        async with AdminClient(bootstrap_servers=bootstrap) as admin:
+            await admin.delete_topics([topic])
+            async with asyncio.timeout(20):
+                while topic in await admin.list_topics():
+                    await asyncio.sleep(0.05)
+        await make_topics(bootstrap, topic)
+        async with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+            for _ in range(2):
+                await producer.send_and_wait(topic, b"another", timestamp_ms=timestamp_ms)
+
+    asyncio.run(make_again())
+    printed = run(f"redrive {dead} --json")
+    if copies:
+        assert values(bootstrap, f"{group}.retry") == [b'{"total":0}', b'{"total":1}']
+        assert printed.rows["without_headers"] == (2 if IS_KAFKA else 0)
+    else:
+        assert (printed.rows["sent"], printed.rows["left"]) == ({}, {"record-gone": 2})
+
+
+def test_what_is_no_letter_is_left(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=1)
+
+    async def produce() -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait(dead, b"anything", headers=[("__dlq.errors.offset", b"x")])
+
+    asyncio.run(produce())
+    printed = run(f"redrive {dead} --json")
+    assert (printed.rows["sent"], printed.rows["left"]) == (
+        {f"{group}.retry": 1}, {"no-dead-letter": 1},
+    )  # fmt: skip
+    assert run(f"list {dead} --json --reason unknown").rows[0]["letters"] == 1
+
+
+def test_ledger_that_somebody_else_wrote_to_is_named(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    run(f"redrive {dead} --limit 1")
+
+    async def produce() -> None:
+        async with Producer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait(f"{dead}.redriven", b"anything")
+
+    asyncio.run(produce())
+    printed = run(f"redrive {dead}")
+    assert printed.code == 1
+    assert f"InvalidRecord: topic '{dead}.redriven' offset 1: expected an entry of the redrive" in (
+        printed.err
+    )
+    assert len(values(bootstrap, f"{group}.retry")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("purge t --all", "say one of --dry-run and --execute"),
+        ("purge t --execute", "say which letters, or --all"),
+        ("purge t --all --reason rejected --execute", "say which letters, or --all"),
+        ("list t --since yesterday", "expected YYYY-MM-DDThh:mm:ss[.sss][Z], or how long ago"),
+        ("list t --where total.__class__()", "is not supported: only fields"),
+        ("show t --at 7", "expected PARTITION:OFFSET"),
+        ("list", "name one topic"),
+    ],
+)
+def test_misuse_is_named(run: Run, words: str, said: str) -> None:
+    printed = run(words)
+    assert printed.code == 2
+    assert said in printed.err
+
+
+def test_topic_that_does_not_exist_is_named(run: Run) -> None:
+    printed = run("list no-such-topic")
+    assert printed.code == 1
+    assert "topic 'no-such-topic' does not exist" in printed.err
+
+
+def test_show_tells_that_there_is_more_than_it_shows(bootstrap: str, group: str, run: Run) -> None:
+    dead = set_up(bootstrap, group, letters=2)
+    one, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
+    assert one.out.count("attempts-exhausted") == 1
+    assert one.err == "More match than the 1 shown; see --limit.\n"
+    assert both.out.count("attempts-exhausted") == 2
+    assert both.err == ""

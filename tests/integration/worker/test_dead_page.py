@@ -1,0 +1,51 @@
+"""docs/retry-and-dead-letters.md: its examples run, and its commands are commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from sharegroup.cli.main import cli
+from sharegroup.worker import App, BrokerDeadLetter
+from sharegroup.worker.decisions.reasons import REASONS, DeadLetterReason
+
+PAGE = (Path(__file__).parents[3] / "docs" / "retry-and-dead-letters.md").read_text()
+COMMANDS = re.findall(r"^\$ sharegroup (.+)$", PAGE, re.MULTILINE)
+
+
+def test_examples_declare_what_they_say() -> None:
+    names: dict[str, object] = {}
+    for example in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(compile(example, "docs/retry-and-dead-letters.md", "exec"), names)
+    app = names["app"]
+    assert isinstance(app, App)
+    letters = {route.group: route.dead_letter for route in app.route_list}
+    assert letters["audit"] == BrokerDeadLetter("dlq.audit")
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 7
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_command_is_one(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rest = shlex.split(words)
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        found = command.get_command(context, rest[0])
+        assert found is not None, f"there is no {rest[0]}"
+        command, rest = found, rest[1:]
+    # Parsed and not run: what it prints is shown by the tests of each verb.
+    command.make_context(words, rest).close()
+
+
+def test_every_reason_of_a_worker_is_listed() -> None:
+    for reason in REASONS:
+        if reason not in (DeadLetterReason.DAMAGED, DeadLetterReason.UNKNOWN):
+            assert f"`{reason}`" in PAGE

@@ -1,0 +1,107 @@
+"""docs/worker.md: its examples run, its tables are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sharegroup.worker.declarations.foreign_options import ELSEWHERE
+from sharegroup.worker.declarations.options import RouteOptions
+from sharegroup.worker.records.record import Record
+from tests.integration.worker import test_running
+from tests.unit.worker import test_outcomes
+from tests.unit.worker.decisions import test_decide
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "worker.md").read_text()
+SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+EXAMPLES = [
+    (section.splitlines()[0], blocks)
+    for section in SECTIONS
+    if (blocks := re.findall(r"```python\n(.*?)```", section, re.DOTALL))
+]
+ROWS_OF_A_REAL_WORKER = {
+    "18": "test_a_crash_of_the_interpreter_fails_its_record_and_no_other",
+    "20": "test_a_stop_finishes_what_fits_and_gives_back_the_rest",
+}
+"""Rows that virtual time has no use for, and their tests in `test_running`."""
+
+
+async def charge(order: object) -> None:
+    """What the examples call."""
+
+
+async def store(row: object) -> None:
+    """What the examples call."""
+
+
+@pytest.mark.parametrize(
+    "blocks", [blocks for _, blocks in EXAMPLES], ids=[name for name, _ in EXAMPLES]
+)
+def test_examples_of_a_section_run(blocks: list[str]) -> None:
+    names: dict[str, Any] = {
+        "asyncio": asyncio,
+        "dataclass": dataclass,
+        "charge": charge,
+        "store": store,
+    }
+    names["__name__"] = __name__
+    for block in blocks:
+        code = compile(block, "docs/worker.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if (running := eval(code, names)) is not None:
+            asyncio.run(running)
+
+
+def rows(section: str) -> list[list[str]]:
+    (found,) = (one for one in SECTIONS if one.startswith(section))
+    lines = [line for line in found.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_row_of_outcomes_has_a_test() -> None:
+    numbers = [row[0] for row in rows("What becomes of a record") if row[0].isdigit()]
+    assert numbers == [str(number) for number in range(1, 24)]
+    tests = " ".join(name for module in (test_decide, test_outcomes) for name in vars(module))
+    untested = {number for number in numbers if f"test_row_{number}_" not in tests}
+    assert untested == ROWS_OF_A_REAL_WORKER.keys()
+    assert [
+        name for name in ROWS_OF_A_REAL_WORKER.values() if not hasattr(test_running, name)
+    ] == []
+
+
+def test_rows_beside_the_rules_are_those_of_the_page() -> None:
+    from sharegroup.worker.decisions import decide
+
+    noted = {
+        int(n)
+        for note in re.findall(r"# ([\d, ]+)\n", inspect.getsource(decide))
+        for n in note.split(", ")
+    }
+    assert noted == set(range(1, 14))
+
+
+def test_options_of_other_worlds_are_those_of_the_code() -> None:
+    assert [tuple(row) for row in rows("Options that a share group")[1:]] == [
+        (f"`{name}`", text) for name, text in ELSEWHERE.items()
+    ]
+
+
+def test_every_public_name_of_a_record_is_on_the_page() -> None:
+    public = {name for name in vars(Record) if not name.startswith("_")} - {
+        "delivery",
+        "story",
+        "decision",
+        "origin",
+    }
+    assert {name for name in public if not re.search(rf"`{name}[`(]", PAGE)} == set()
+
+
+def test_every_option_is_on_the_page() -> None:
+    listed = {row[0] for row in rows("Options\n")[1:]}
+    assert listed == {f"`{name}`" for name in RouteOptions.__annotations__}

@@ -1,0 +1,105 @@
+"""Handlers in processes: none of them outlives its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from sharegroup.worker import SomeFailed
+from sharegroup.worker.declarations.handler import shape_of
+from sharegroup.worker.running.process_main import RemoteError, serve
+from sharegroup.worker.running.processes import SPAWN, HandlerProcesses
+from sharegroup.worker.running.shared_lock import SharedLock
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def touch(path: str) -> None:
+    Path(path).touch()
+
+
+class Odd(Exception):
+    """Can't be made again of its ``args``."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what)
+
+
+def load(rows: list[str]) -> list[BaseException | None]:
+    if rows == ["raises"]:
+        raise SomeFailed({2: Odd("the third", "")})
+    return [None, Odd("the second", ""), ValueError("the third")]
+
+
+def test_a_process_that_began_while_the_worker_stopped_is_ended() -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(double), 1)
+        starting = asyncio.ensure_future(processes.start())
+        while not multiprocessing.active_children():
+            await asyncio.sleep(0.001)  # Its thread is about to begin it.
+        await processes.close()
+        await starting
+
+    asyncio.run(test())
+    assert multiprocessing.active_children() == []
+
+
+def test_processes_answer_until_they_are_closed() -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(double), 2)
+        await processes.start()
+        answers = await asyncio.gather(*(processes.call(number) for number in range(4)))
+        assert answers == [0, 2, 4, 6]
+        await processes.close()
+
+    asyncio.run(test())
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_whose_worker_was_killed_ends_without_an_error() -> None:
+    ours, theirs = SPAWN.Pipe()
+    lock = SharedLock(SPAWN)
+    process = SPAWN.Process(target=serve, args=(theirs, lock, double.__module__, double.__name__))
+    ours.close()
+    process.start()
+    theirs.close()
+    process.join(30)
+    assert process.exitcode == 0
+
+
+def test_a_call_that_is_over_before_its_process_has_it_is_not_made(tmp_path: Path) -> None:
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(touch), 1)
+        await processes.start()
+        call = asyncio.ensure_future(processes.call(str(tmp_path / "called")))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await processes.call(str(tmp_path / "called after it"))
+        await processes.close()
+
+    asyncio.run(test())
+    assert [one.name for one in tmp_path.iterdir()] == ["called after it"]
+
+
+def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are() -> None:
+    """What can't be sent from process to process was taken for a batch that is done."""
+
+    async def test() -> None:
+        processes = HandlerProcesses(shape_of(load), 1)
+        await processes.start()
+        done, second, third = await processes.call(["returns"])
+        assert (done, type(second), type(third)) == (None, RemoteError, ValueError)
+        assert str(second).endswith("test_processes.Odd: the second (not picklable: TypeError)")
+        with pytest.raises(SomeFailed) as raised:
+            await processes.call(["raises"])
+        assert {index: type(one) for index, one in raised.value.errors.items()} == {2: RemoteError}
+        await processes.close()
+
+    asyncio.run(test())

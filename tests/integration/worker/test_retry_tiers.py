@@ -1,0 +1,259 @@
+"""Records that wait in retry topics: in time, by one owner, over crashes; on either broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.fetch import FetchRequest
+
+from sharegroup.client import Producer
+from sharegroup.errors import NotLeaderOrFollower
+from sharegroup.wire.records import DecodedRecord
+from sharegroup.worker.records.story import RecordOrigin
+from sharegroup.worker.records.story_headers import story_of
+from tests.integration.worker.conftest import SETTINGS
+from tests.integration.worker.dead import lying_in, make_topics, until_there
+from tests.integration.worker.scheduling import (
+    SESSION_MS,
+    WallClock,
+    make_tiers,
+    postponing,
+    process,
+    scheduling,
+)
+from tests.support.kafka_peer import KafkaPeer
+from tests.support.processes import ServeProcess
+
+IS_KAFKA = os.environ.get("SHAREGROUP_INTEROP") == "kafka"
+
+
+def late_ms(record: DecodedRecord) -> int:
+    """How long after its time it was written, by the broker's clock, which is ours here."""
+    due_ms = story_of(record.headers).due_ms
+    assert due_ms is not None
+    return int(record.timestamp) - due_ms
+
+
+def allowed_ms(delay_ms: int) -> int:
+    """What is promised: 10 % or 100 ms.  The rest is this machine's, when others use it too."""
+    return max(delay_ms // 10, 100) + 150
+
+
+async def send(bootstrap: str, group: str, *delays_ms: int, key: bool = False) -> None:
+    """Records that say in their value what their delay is."""
+    async with postponing(bootstrap, group) as postponer:
+        now_ms = WallClock().wall_ms()
+        writes = [
+            postponer.send_later(
+                "orders",
+                b"%d" % delay_ms,
+                key=b"%d" % number if key else None,
+                due_ms=now_ms + delay_ms,
+            )
+            for number, delay_ms in enumerate(delays_ms)
+        ]
+        for write in writes:
+            await write
+
+
+def own_broker(folder: Path) -> KafkaPeer | ServeProcess:
+    """One that may be killed."""
+    if IS_KAFKA:
+        return KafkaPeer(folder, SETTINGS)
+    return ServeProcess(folder / "data", settings=SETTINGS)
+
+
+async def leaders_elected(bootstrap: str, topic: str) -> None:
+    """Kafka's port is open before its partitions have leaders."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await lying_in(bootstrap, topic)
+            except NotLeaderOrFollower:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+def test_delays_are_kept(bootstrap: str, group: str) -> None:
+    delays_ms = [50, 150, 200, 450, 1_000, 1_300, 2_500, 3_000]
+
+    async def run() -> None:
+        await make_tiers(bootstrap, group)
+        async with scheduling(bootstrap, group):
+            await send(bootstrap, group, 10)  # The first record waits for metadata.
+            await until_there(bootstrap, f"{group}.retry", 1)
+            await send(bootstrap, group, *delays_ms)
+            records = await until_there(bootstrap, f"{group}.retry", 1 + len(delays_ms))
+        late = {int(one.value or b""): late_ms(one) for one in records if one.value != b"10"}
+        assert sorted(late) == delays_ms
+        assert all(0 <= late[delay] <= allowed_ms(delay) for delay in late), late
+
+    asyncio.run(run())
+
+
+def test_odd_delay_walks_down_three_tiers_and_arrives_with_its_story(
+    bootstrap: str, group: str
+) -> None:
+    async def run() -> None:
+        await make_tiers(bootstrap, group)
+        async with scheduling(bootstrap, group):
+            await send(bootstrap, group, 4_330)
+            (record,) = await until_there(bootstrap, f"{group}.retry", 1)
+        for tier, count in {"3s": 1, "1s": 1, "200ms": 1, "due": 1}.items():
+            assert len(await lying_in(bootstrap, f"{group}.retry.{tier}")) == count, tier
+        assert 0 <= late_ms(record) <= allowed_ms(4_330)
+        origin = story_of(record.headers).origin
+        assert origin is not None
+        assert origin == RecordOrigin("orders", -1, -1, origin.timestamp_ms)
+
+    asyncio.run(run())
+
+
+def test_two_groups_of_one_topic_do_not_see_each_others_retries(
+    bootstrap: str, group: str, topic: str
+) -> None:
+    async def run() -> None:
+        one, other = f"{group}.one", f"{group}.other"
+        await make_topics(bootstrap, topic)
+        await make_tiers(bootstrap, one, other)
+        async with scheduling(bootstrap, one), scheduling(bootstrap, other):
+            async with Producer(bootstrap_servers=bootstrap) as producer:
+                await producer.send_and_wait(topic, b"original")
+            await send(bootstrap, one, 300)
+            await send(bootstrap, other, 250)
+            (first,) = await until_there(bootstrap, f"{one}.retry", 1)
+            (second,) = await until_there(bootstrap, f"{other}.retry", 1)
+        assert (first.value, second.value) == (b"300", b"250")
+        assert [record.value for record in await lying_in(bootstrap, topic)] == [b"original"]
+
+    asyncio.run(run())
+
+
+def test_members_that_come_and_go_double_nothing_and_delay_little(
+    bootstrap: str, group: str
+) -> None:
+    delays_ms = list(range(500, 3_500, 10))
+
+    async def run() -> None:
+        await make_tiers(bootstrap, group)
+        async with scheduling(bootstrap, group):
+            await send(bootstrap, group, *delays_ms, key=True)
+            async with scheduling(bootstrap, group):
+                await asyncio.sleep(0)
+            records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+            await asyncio.sleep(0.3)
+            records = await lying_in(bootstrap, f"{group}.retry")
+        assert Counter(one.value for one in records).most_common(1)[0][1] == 1
+        assert len(records) == len(delays_ms)
+        assert min(map(late_ms, records)) >= 0
+        assert max(map(late_ms, records)) <= 3_000, "twice a heartbeat and an exchange, at most"
+
+    asyncio.run(run())
+
+
+def test_what_a_killed_process_owned_is_moved_within_the_session_timeout(
+    bootstrap: str, group: str
+) -> None:
+    delays_ms = [1_000 + number for number in range(40)]
+
+    async def run() -> None:
+        await make_tiers(bootstrap, group)
+        with process(bootstrap, group) as victim:
+            async with scheduling(bootstrap, group) as scheduler:
+                async with asyncio.timeout(20):
+                    while len(scheduler.snapshot()) != 4:  # It has half of them.
+                        await asyncio.sleep(0.02)
+                await send(bootstrap, group, *delays_ms, key=True)
+                victim.kill()
+                records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
+        counts = Counter(int(one.value or b"") for one in records)
+        assert sorted(counts) == delays_ms
+        assert max(map(late_ms, records)) <= SESSION_MS + 3_000
+
+    asyncio.run(run())
+
+
+def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group: str) -> None:
+    broker = own_broker(tmp_path)
+    delays_ms = [1_500, 3_000, 4_000]
+
+    async def before() -> None:
+        await make_tiers(broker.bootstrap_servers, group)
+        with process(broker.bootstrap_servers, group) as victim:
+            await send(broker.bootstrap_servers, group, *delays_ms)
+            await until_there(broker.bootstrap_servers, f"{group}.retry.3s", 2)
+            victim.kill()
+
+    async def after() -> None:
+        async with scheduling(broker.bootstrap_servers, group):
+            records = await until_there(broker.bootstrap_servers, f"{group}.retry", len(delays_ms))
+        assert sorted(int(one.value or b"") for one in records) == delays_ms
+        assert min(map(late_ms, records)) >= 0
+
+    with broker:
+        asyncio.run(before())
+        broker.kill() if isinstance(broker, KafkaPeer) else broker.kill9()
+        broker.start()
+        asyncio.run(after())
+
+
+def test_broker_that_goes_and_comes_back_is_found_again(tmp_path: Path, group: str) -> None:
+    broker = own_broker(tmp_path)
+
+    async def run() -> None:
+        await make_tiers(broker.bootstrap_servers, group)
+        async with scheduling(broker.bootstrap_servers, group):
+            await send(broker.bootstrap_servers, group, 1_000, 4_000)
+            broker.kill() if isinstance(broker, KafkaPeer) else broker.kill9()
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(broker.start)
+            await leaders_elected(broker.bootstrap_servers, f"{group}.retry")
+            await until_there(broker.bootstrap_servers, f"{group}.retry", 2)
+
+    with broker:
+        asyncio.run(run())
+
+
+def test_fetching_that_dies_is_begun_again(
+    bootstrap: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop raises this where asyncio's own loop says nothing: the connection closes just now."""
+    send_request, dying = AIOKafkaClient.send, asyncio.Event()
+
+    async def send_or_die(client: AIOKafkaClient, node_id: int, request: Any, **more: Any) -> Any:
+        if isinstance(request, FetchRequest) and dying.is_set():
+            dying.clear()
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        return await send_request(client, node_id, request, **more)
+
+    monkeypatch.setattr(AIOKafkaClient, "send", send_or_die)
+
+    async def run() -> None:
+        await make_tiers(bootstrap, group)
+        async with scheduling(bootstrap, group):
+            dying.set()
+            while dying.is_set():
+                await asyncio.sleep(0.01)
+            await send(bootstrap, group, 200)
+            await until_there(bootstrap, f"{group}.retry", 1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(IS_KAFKA, reason="the same code, and a topic less is the same there")
+def test_tiers_that_are_made_later_are_found(bootstrap: str, group: str) -> None:
+    async def run() -> None:
+        await make_topics(bootstrap, f"{group}.retry", f"{group}.retry.due")
+        async with scheduling(bootstrap, group):
+            await make_tiers(bootstrap, group)
+            await send(bootstrap, group, 1_000)
+            await until_there(bootstrap, f"{group}.retry", 1)
+
+    asyncio.run(run())

@@ -1,0 +1,47 @@
+"""Handlers in threads, in a process of its own under a profiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+TRACED = """
+import asyncio, sys, threading, time
+from sharegroup.worker.running.threads import HandlerThreads
+
+def traced():
+    sys.setprofile(lambda frame, event, argument: None)
+    (lambda: None)()
+    sys.setprofile(None)
+
+async def main():
+    threads = HandlerThreads(2)
+    await threads.call(lambda: None)
+    traced()
+    began, go_on = threading.Event(), threading.Event()
+    def blocked_in_c():
+        began.set()
+        go_on.wait()
+        while True:
+            pass
+    call = asyncio.ensure_future(threads.call(blocked_in_c))
+    await asyncio.to_thread(began.wait)
+    call.cancel()
+    await asyncio.sleep(0.2)
+    traced()  # The thread still hangs.
+    go_on.set()
+    await asyncio.wait({call})
+    assert call.cancelled()
+    traced()
+    print("traced")
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_under_a_profiler_goes_on_whatever_becomes_of_its_threads() -> None:
+    """CPython 3.11: while an exception waits for some thread, a traced call never begins."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr) == ("traced\n", "")

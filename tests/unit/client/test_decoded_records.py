@@ -1,0 +1,280 @@
+"""What of an answer is handed out, what is settled at once, and what is given back."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import pytest
+
+from sharegroup.client.records import TopicPartition
+from sharegroup.client.settings.consumer_config import ShareConsumerConfig
+from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
+from sharegroup.client.share.held_records import HeldRecords
+from sharegroup.client.share.inbox import Inbox, Parcel
+from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.record import DeserializationError, UnreadableRecord
+from sharegroup.client.share_sessions.acknowledgements import AckRun
+from sharegroup.errors import CorruptMessage, UnreadableBatch
+from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.wire.batches import stamp
+from sharegroup.wire.records import encode_batch
+
+LOCK_DEADLINE = 100.0
+
+
+def table(*, explicit: bool = True) -> HeldRecords:
+    key = TopicIdPartition(TopicId(UUID(int=1)), 0)
+    return HeldRecords(key, TopicPartition("t", 0), explicit=explicit)
+
+
+def batch(first: int, *values: bytes) -> bytes:
+    """A log batch with one record for each value, from offset ``first`` on."""
+    made = encode_batch([(None, value, 1_000, ()) for value in values])
+    stamp(made, 0, base_offset=first, leader_epoch=0)
+    return bytes(made)
+
+
+def locks(held: HeldRecords, *acquired: tuple[int, int]) -> list[AcquisitionLock]:
+    made = [
+        AcquisitionLock(
+            held, first, end, 1, acquired_at=70.0, deadline=LOCK_DEADLINE, record_bytes=10.0
+        )
+        for first, end in acquired
+    ]
+    for lock in made:
+        held.acquired(lock)
+    return made
+
+
+def read(
+    held: HeldRecords,
+    records: bytes,
+    *acquired: tuple[int, int],
+    config: ShareConsumerConfig | None = None,
+) -> list[DecodedRecords]:
+    settings = config or ShareConsumerConfig(group_id="g")
+    return list(decode_records(held, records, locks(held, *acquired), settings))
+
+
+def filled(
+    held: HeldRecords,
+    records: bytes,
+    *acquired: tuple[int, int],
+    config: ShareConsumerConfig | None = None,
+) -> Inbox:
+    inbox = Inbox(config or ShareConsumerConfig(group_id="g"))
+    inbox.add([Parcel(held, records, locks(held, *acquired))])
+    return inbox
+
+
+def offsets(decoded: Sequence[DecodedRecords]) -> list[int]:
+    return [record.offset for one in decoded for record in one.records]
+
+
+def settled(held: HeldRecords) -> tuple[AckRun, ...]:
+    return tuple(sorted(run for taken in held.take() for run in taken.runs))
+
+
+def test_only_acquired_records_are_delivered() -> None:
+    held = table()
+    decoded = read(held, batch(10, b"a", b"b", b"c", b"d", b"e"), (11, 13), (14, 15))
+    assert offsets(decoded) == [11, 12, 14]
+    assert settled(held) == ()
+
+
+def test_acquired_records_may_span_batches() -> None:
+    records = batch(10, b"a", b"b") + batch(12, b"c", b"d")
+    assert offsets(read(table(), records, (11, 14))) == [11, 12, 13]
+
+
+def test_each_record_of_a_batch_is_under_the_lock_that_covers_it() -> None:
+    held = table()
+    batches = batch(10, b"a", b"b", b"c", b"d") + batch(14, b"e")
+    under = locks(held, (10, 11), (11, 13), (13, 15))
+    settings = ShareConsumerConfig(group_id="g")
+    found = list(decode_records(held, batches, under, settings))
+    assert [one.lock for one in found] == under
+    covers = [[(one.offset, under.index(one._lock)) for one in some.records] for some in found]
+    assert covers == [[(10, 0)], [(11, 1), (12, 1)], [(13, 2), (14, 2)]]
+
+
+def test_a_record_carries_what_is_known_of_its_delivery() -> None:
+    (delivery,) = read(table(), batch(10, b"a"), (10, 11))
+    (record,) = delivery.records
+    assert (record.topic, record.partition, record.offset) == ("t", 0, 10)
+    assert (record.value, record.key, record.timestamp_ms) == (b"a", None, 1_000)
+    assert (record.delivery_count, record.deadline) == (1, 100.0)
+
+
+def test_offsets_without_a_record_are_gaps() -> None:
+    # Compaction took 12 to 14: they lie below the end of the last batch, so nobody has them.
+    held = table()
+    records = batch(10, b"a", b"b") + batch(15, b"c")
+    assert offsets(read(held, records, (10, 16))) == [10, 11, 15]
+    assert settled(held) == (AckRun(12, 15, 0),)
+
+
+def test_a_gap_may_begin_and_end_an_acquired_range() -> None:
+    held = table()
+    records = batch(12, b"a") + batch(20, b"z")
+    assert offsets(read(held, records, (10, 15))) == [12]
+    assert settled(held) == (AckRun(10, 12, 0), AckRun(13, 15, 0))
+
+
+def test_what_lies_behind_a_batch_that_was_cut_off_is_given_back() -> None:
+    # A gap there would archive records that nobody has seen.
+    held = table()
+    records = batch(10, b"a", b"b") + batch(12, b"c", b"d")[:-5]
+    assert offsets(read(held, records, (10, 14))) == [10, 11]
+    assert settled(held) == (AckRun(12, 14, 2),)
+
+
+def test_an_answer_without_records_gives_everything_back() -> None:
+    held = table()
+    assert read(held, b"", (10, 14)) == []
+    assert settled(held) == (AckRun(10, 14, 2),)
+
+
+def test_a_corrupt_batch_is_rejected_and_reported_and_the_others_are_read() -> None:
+    held = table()
+    bad = bytearray(batch(11, b"b", b"c"))
+    bad[-1] ^= 1
+    records = batch(10, b"a") + bytes(bad) + batch(13, b"d")
+    decoded = read(held, records, (10, 14))
+    assert offsets(decoded) == [10, 13]
+    failures = [one.failure for one in decoded if one.failure is not None]
+    assert [type(failure) for failure in failures] == [UnreadableBatch]
+    assert "topic 't' partition 0: batch at offset 11" in str(failures[0])
+    assert settled(held) == (AckRun(11, 13, 3),)
+
+
+def test_a_batch_that_comes_in_pieces_is_reported_once() -> None:
+    held = table()
+    bad = bytearray(batch(11, b"b", b"c", b"d"))
+    bad[-1] ^= 1
+    first = read(held, bytes(bad), (11, 12), (12, 13))
+    assert [type(one.failure) for one in first] == [UnreadableBatch]
+    assert read(held, bytes(bad), (13, 14)) == []
+    assert settled(held) == (AckRun(11, 12, 3), AckRun(12, 13, 3), AckRun(13, 14, 3))
+    other = bytearray(batch(14, b"e"))
+    other[-1] ^= 1
+    assert [type(one.failure) for one in read(held, bytes(other), (14, 15))] == [UnreadableBatch]
+
+
+def test_after_what_is_no_batch_at_all_the_rest_is_given_back_and_reported() -> None:
+    held = table()
+    decoded = read(held, batch(10, b"a") + b"\xff" * 100, (10, 13))
+    assert offsets(decoded) == [10]
+    assert [type(one.failure) for one in decoded] == [type(None), CorruptMessage]
+    assert settled(held) == (AckRun(11, 13, 2),)
+
+
+def test_a_huge_acquired_range_costs_no_memory() -> None:
+    held = table()
+    records = batch(10, b"a") + batch(2**40, b"z")
+    assert offsets(read(held, records, (10, 2**40 + 1))) == [10, 2**40]
+    assert settled(held) == (AckRun(11, 2**40, 0),)
+
+
+def decimal_values(**options: str) -> ShareConsumerConfig:
+    return ShareConsumerConfig(group_id="g", value_deserializer=int, **options)  # type: ignore[arg-type]
+
+
+def test_values_are_deserialized() -> None:
+    decoded = read(table(), batch(10, b"1", b"2"), (10, 12), config=decimal_values())
+    assert [record.value for one in decoded for record in one.records] == [1, 2]
+
+
+def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> None:
+    held = table(explicit=False)
+    inbox = filled(held, batch(10, b"1", b"x", b"3"), (10, 13), config=decimal_values())
+    assert [record.value for record in inbox.take(500, now=0.0)] == [1]
+    with pytest.raises(DeserializationError, match="offset 11: the value can't") as caught:
+        inbox.take(500, now=0.0)
+    assert caught.value.record.value == b"x"
+    assert [record.value for record in inbox.take(500, now=0.0)] == [3]
+    held.accept_open()
+    assert settled(held) == (AckRun(10, 11, 1), AckRun(11, 12, 2), AckRun(12, 13, 1))
+
+
+def test_explicit_mode_may_reject_what_cant_be_read() -> None:
+    held = table()
+    inbox = filled(held, batch(10, b"x"), (10, 11), config=decimal_values())
+    with pytest.raises(DeserializationError) as caught:
+        inbox.take(500, now=0.0)
+    caught.value.record.reject()
+    assert settled(held) == (AckRun(10, 11, 3),)
+
+
+def test_what_cant_be_read_is_rejected_and_logged_when_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held = table(explicit=False)
+    config = decimal_values(on_deserialization_error="reject")
+    inbox = filled(held, batch(10, b"1", b"x", b"3"), (10, 13), config=config)
+    assert [record.value for record in inbox.take(500, now=0.0)] == [1, 3]
+    held.accept_open()
+    assert settled(held) == (AckRun(10, 11, 1), AckRun(11, 12, 3), AckRun(12, 13, 1))
+    assert "topic 't' partition 0 offset 11: the value can't be deserialized" in caplog.text
+
+
+def test_what_cant_be_read_is_handed_out_as_bytes_when_told_so() -> None:
+    held = table()
+    config = ShareConsumerConfig(
+        group_id="g",
+        share_acknowledgement_mode="explicit",
+        value_deserializer=int,
+        on_deserialization_error="raw",
+    )
+    good, bad = filled(held, batch(10, b"1", b"x"), (10, 12), config=config).take(5, now=0.0)
+    assert (good.value, bad.value) == (1, b"x")
+    assert isinstance(bad, UnreadableRecord)
+    assert "offset 11: the value can't be deserialized" in str(bad.error)
+    bad.reject()
+    assert settled(held) == (AckRun(11, 12, 3),)
+
+
+def test_the_inbox_hands_out_as_many_as_asked_for_in_order() -> None:
+    held = table()
+    inbox = filled(held, batch(10, b"a", b"b", b"c"), (10, 12), (12, 13))
+    assert inbox.waiting == 3
+    assert [record.offset for record in inbox.take(1, now=0.0)] == [10]
+    assert (held.open_count, inbox.waiting) == (1, 2)
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [11, 12]
+    assert inbox.take(5, now=0.0) == []
+    assert (held.open_count, inbox.waiting) == (3, 0)
+
+
+def test_the_inbox_hands_out_nothing_whose_lock_has_ended() -> None:
+    held = table()
+    inbox = filled(held, batch(10, b"a"), (10, 11))
+    assert inbox.take(5, now=LOCK_DEADLINE) == []
+    assert (held.open_count, inbox.waiting) == (0, 0)
+
+
+def test_of_two_locks_the_one_that_stands_is_handed_out() -> None:
+    held = table()
+    first, second = locks(held, (10, 11), (11, 12))
+    second.renewed(None, LOCK_DEADLINE + 1)
+    inbox = Inbox(ShareConsumerConfig(group_id="g"))
+    inbox.add([Parcel(held, batch(10, b"a", b"b"), [first, second])])
+    assert [record.offset for record in inbox.take(5, now=LOCK_DEADLINE)] == [11]
+    assert inbox.waiting == 0
+
+
+def test_a_failure_waits_until_the_records_before_it_are_handed_out() -> None:
+    held = table()
+    bad = bytearray(batch(11, b"b"))
+    bad[-1] ^= 1
+    inbox = filled(held, batch(10, b"a") + bytes(bad), (10, 12))
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [10]
+    with pytest.raises(CorruptMessage, match="batch at offset 11"):
+        inbox.take(5, now=0.0)
+    assert inbox.take(5, now=0.0) == []
+
+
+def test_the_inbox_drops_what_a_lost_session_brought() -> None:
+    kept, lost = table(), table()
+    inbox = filled(kept, batch(10, b"a"), (10, 11))
+    inbox.add([Parcel(lost, batch(20, b"b", b"c"), locks(lost, (20, 22)))])
+    assert inbox.drop([lost]) == 2
+    assert [record.offset for record in inbox.take(5, now=0.0)] == [10]

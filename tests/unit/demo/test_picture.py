@@ -1,0 +1,49 @@
+"""The picture: which figures are in it, and that it is one."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from sharegroup.demo.picture import by_departures, carrier_names, draw, hours_of, means
+from sharegroup.demo.query_account import Delays
+
+DELAYS = [
+    Delays("AA", 6, flights=30, departed=30, minutes=-15, late=1, longest=20),
+    Delays("UA", 5, flights=101, departed=100, minutes=1_250, late=30, longest=300),
+    Delays("UA", 7, flights=20, departed=19, minutes=190, late=2, longest=40),
+    Delays("YV", 7, flights=3, departed=0, minutes=0, late=0, longest=None),
+]
+
+
+def test_carrier_with_most_departures_comes_first() -> None:
+    assert by_departures(DELAYS) == ["UA", "AA", "YV"]
+
+
+def test_mean_is_blank_where_fewer_than_twenty_departed() -> None:
+    assert means(DELAYS, ["UA", "AA", "YV"], range(5, 8)) == [
+        [12.5, None, None],
+        [None, -0.5, None],
+        [None, None, None],
+    ]
+
+
+def test_hours_reach_as_far_as_there_are_means() -> None:
+    assert hours_of(DELAYS) == range(5, 7)
+    assert hours_of(DELAYS[2:]) == range(7, 8)
+
+
+def test_carriers_are_named_without_their_legal_form() -> None:
+    names = carrier_names()
+    assert (names["UA"], names["WN"], names["B6"]) == (
+        "United Air Lines",
+        "Southwest Airlines",
+        "JetBlue Airways",
+    )
+
+
+def test_picture_is_a_png_of_the_promised_size(tmp_path: Path) -> None:
+    draw(DELAYS, tmp_path / "delays.png")
+    head = (tmp_path / "delays.png").read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", head[16:24]) == (1800, 1050)

@@ -1,0 +1,65 @@
+"""Records of one key run one after the other, in the order of their offsets."""
+
+from __future__ import annotations
+
+from sharegroup.worker.running.key_order import KeyOrder
+from tests.unit.worker.running.hand import in_hand, offsets
+
+
+def test_a_key_admits_one_and_others_go_on() -> None:
+    keys = KeyOrder()
+    some = [in_hand(n, key=key) for n, key in enumerate([b"a", b"b", b"a", b"a", b"c"])]
+    assert [keys.admit(one) for one in some] == [True, True, False, False, True]
+    assert keys.waiting == 2
+
+
+def test_who_waits_comes_in_the_order_of_the_offsets() -> None:
+    keys = KeyOrder()
+    first, *others = [in_hand(n, key=b"a") for n in (0, 5, 2, 9)]
+    keys.admit(first)
+    for one in others:
+        keys.admit(one)
+    order, one = [], keys.done(first)
+    while one is not None:
+        order.append(one)
+        one = keys.done(one)
+    assert offsets(order) == [2, 5, 9]
+    assert (keys.waiting, keys.admit(in_hand(10, key=b"a"))) == (0, True)
+
+
+def test_a_record_without_a_key_waits_for_nobody() -> None:
+    keys = KeyOrder()
+    first, second = in_hand(0), in_hand(1)
+    assert keys.admit(first)
+    assert keys.admit(second)
+    assert keys.done(first) is None
+
+
+def test_what_waits_can_be_looked_at() -> None:
+    keys = KeyOrder()
+    for n in range(3):
+        keys.admit(in_hand(n, key=b"a"))
+    assert offsets(keys) == [1, 2]
+
+
+def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
+    keys = KeyOrder()
+    runs, waits, is_lost = (in_hand(n, key=b"a") for n in range(3))
+    for one in (runs, waits, is_lost):
+        keys.admit(one)
+    assert keys.done(is_lost) is None
+    assert (offsets(keys), keys.waiting) == ([1], 1)
+    assert keys.done(runs) is waits
+    assert keys.done(waits) is None
+    assert keys.admit(in_hand(3, key=b"a"))
+
+
+def test_what_is_taken_from_behind_a_key_was_delivered_seldom_enough() -> None:
+    keys = KeyOrder()
+    runs = in_hand(0, key=b"a")
+    for one in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):
+        keys.admit(one)
+    assert offsets(keys.take(delivered_below=4)) == [2]
+    following = keys.done(runs)
+    assert following is not None
+    assert (following.delivery.offset, keys.waiting) == (1, 0)

@@ -1,0 +1,200 @@
+"""Nothing is settled before its write is acknowledged, whatever happens to the write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+
+import pytest
+
+from sharegroup.errors import KafkaError, MessageTooLarge, NotLeaderOrFollower
+from sharegroup.testing import virtual_time
+from sharegroup.worker.running.pending_writes import PendingWrite, PendingWrites, TopicGate
+from sharegroup.worker.running.taken_record import TakenRecord
+from tests.unit.worker.running.hand import in_hand
+from tests.unit.worker.running.loop_clock import LoopClock
+
+Told = list[tuple[float, str, bool]]
+
+
+class World:
+    """A topic that fails until a moment, and who is told of it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.told: Told = []
+        self.gate = TopicGate("orders.dead", self._tell)
+        self.writing = PendingWrites()
+        self.attempts: list[tuple[float, int, bool]] = []
+        self.settled: list[tuple[float, int]] = []
+        self.works_from = 0.0
+        self.error: KafkaError = NotLeaderOrFollower("no leader")
+
+    def begin(
+        self, one: TakenRecord, write: Callable[[bool], Awaitable[None]] | None = None
+    ) -> None:
+        async def attempt(*, shrunk: bool) -> None:
+            self.attempts.append((round(self.loop.time(), 6), one.delivery.offset, shrunk))
+            if write is not None:
+                await write(shrunk)
+            elif self.loop.time() < self.works_from:
+                raise self.error
+
+        async def settle(pending: PendingWrite) -> None:
+            if await pending.acknowledged():
+                self.settled.append((round(self.loop.time(), 6), one.delivery.offset))
+
+        pending = PendingWrite(one, self.gate, attempt, LoopClock())
+        self.writing.begin(pending, settle(pending))
+
+    def _tell(self, name: str, error: KafkaError | None, one: TakenRecord) -> None:
+        self.told.append((round(self.loop.time(), 6), name, error is None))
+
+
+def run(test: Callable[[World], Awaitable[None]]) -> None:
+    async def runs() -> None:
+        await test(World())
+
+    virtual_time.run(runs())
+
+
+def test_a_write_that_is_acknowledged_settles() -> None:
+    async def test(world: World) -> None:
+        world.begin(in_hand(1))
+        await world.writing.finish()
+        assert (world.settled, world.told, len(world.writing)) == ([(0.0, 1)], [], 0)
+
+    run(test)
+
+
+def test_one_goes_on_trying_ever_more_slowly_while_the_others_wait() -> None:
+    async def test(world: World) -> None:
+        world.works_from = 5.0
+        for offset in range(100):
+            world.begin(in_hand(offset))
+        await asyncio.sleep(1)
+        assert world.writing.blocked == 100
+        await world.writing.finish()
+        at_once = [one for one in world.attempts if one[0] == 0.0]
+        retried = [one for one in world.attempts if 0.0 < one[0] < 6.3]
+        assert len(at_once) <= 100
+        assert [time for time, _, _ in retried] == [0.1, 0.3, 0.7, 1.5, 3.1]
+        assert {time for time, _ in world.settled} == {6.3}
+        assert sorted(offset for _, offset in world.settled) == list(range(100))
+        assert world.told == [(0.0, "orders.dead", False), (6.3, "orders.dead", True)]
+
+    run(test)
+
+
+def test_the_pause_between_attempts_is_thirty_seconds_at_most() -> None:
+    async def test(world: World) -> None:
+        world.works_from = 600.0
+        world.begin(in_hand(1))
+        await world.writing.finish()
+        times = [time for time, _, _ in world.attempts]
+        assert round(max(after - before for before, after in pairwise(times)), 3) == 30.0
+
+    run(test)
+
+
+def test_a_record_that_is_too_large_is_tried_without_its_history() -> None:
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            if not shrunk:
+                raise MessageTooLarge("1 MiB")
+
+        world.begin(in_hand(1), write)
+        await world.writing.finish()
+        assert world.attempts == [(0.0, 1, False), (0.0, 1, True)]
+        assert (world.settled, world.told) == ([(0.0, 1)], [])
+
+    run(test)
+
+
+def test_a_record_that_can_never_be_written_is_held_and_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            raise MessageTooLarge("1 MiB")
+
+        world.begin(in_hand(1), write)
+        await asyncio.sleep(1)
+        world.begin(in_hand(2))
+        await asyncio.sleep(100)
+        assert world.settled == [(1.0, 2)]
+        assert len(world.writing) == 1
+        await world.writing.cancel()
+
+    run(test)
+    assert "topic=orders partition=2 offset=1" in caplog.text
+
+
+def test_a_record_whose_lock_is_lost_is_not_tried_again_and_another_one_is() -> None:
+    async def test(world: World) -> None:
+        world.works_from = 1.0
+        first, second = in_hand(1), in_hand(2)
+        world.begin(first)
+        world.begin(second)
+        await asyncio.sleep(0.25)
+        first.is_done = True
+        await world.writing.finish()
+        assert [offset for _, offset in world.settled] == [2]
+
+    run(test)
+
+
+def test_a_write_that_neither_succeeds_nor_fails_counts_as_blocked() -> None:
+    async def test(world: World) -> None:
+        async def write(shrunk: bool) -> None:
+            await asyncio.sleep(20)
+
+        world.begin(in_hand(1), write)
+        await asyncio.sleep(6)
+        world.writing.look(6.0)
+        world.writing.look(6.5)
+        assert world.told == [(6.0, "orders.dead", False)]
+        assert world.writing.blocked == 1
+        await world.writing.finish()
+        assert world.told[1:] == [(20.0, "orders.dead", True)]
+
+    run(test)
+
+
+def test_a_record_whose_lock_is_lost_does_not_wait_for_a_topic_that_can_not_be_written() -> None:
+    """Each time that it is delivered again it would wait once more."""
+
+    async def test(world: World) -> None:
+        world.works_from = 1_000.0
+        tries, waits, pauses = (in_hand(offset) for offset in range(3))
+        for one in (tries, waits):
+            world.begin(one)
+        await asyncio.sleep(0.05)
+        waits.is_done = True
+        world.writing.look(0.05)
+        await asyncio.sleep(0.001)
+        assert (world.writing.records(), world.writing.blocked) == ([tries], 1)
+        tries.is_done = True
+        world.writing.look(0.06)
+        world.begin(pauses)
+        await asyncio.sleep(0.01)
+        assert world.writing.records() == [pauses]
+        assert world.attempts[-1][1] == 2  # It is its turn to try.
+        await world.writing.cancel()
+
+    run(test)
+
+
+def test_so_many_records_may_be_on_their_way() -> None:
+    async def test(world: World) -> None:
+        world.works_from = 1.0
+        for offset in range(9_999):
+            world.begin(in_hand(offset))
+        assert not world.writing.is_full
+        world.begin(in_hand(9_999))
+        assert world.writing.is_full
+        await world.writing.finish()
+        assert not world.writing.is_full
+
+    run(test)
