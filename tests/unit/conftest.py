@@ -3,13 +3,15 @@
 The interpreter's audit events tell of sockets and processes wherever they are made; every broker
 listens on a socket.  Waiting is counted in `time.sleep`, and in the event loop's selector when the
 loop had nothing to do but wait for a timer: a busy machine does not add to it.  A thread that
-waits for another one is not counted.
+waits for another one is not counted.  Threads that other tests left behind in this process, and
+those of their libraries, are not watched: `make test` runs all tests in a few processes.
 """
 
 from __future__ import annotations
 
 import selectors
 import sys
+import threading
 import time
 from collections.abc import Generator
 from multiprocessing.process import BaseProcess
@@ -50,14 +52,20 @@ class Watch:
         self.is_on = False
         self.broken: list[str] = []
         self.waited_seconds = 0.0
+        self.other_threads: frozenset[threading.Thread] = frozenset()
 
     def start(self) -> None:
+        self.other_threads = frozenset(threading.enumerate()) - {threading.current_thread()}
         self.is_on = True
         self.broken = []
         self.waited_seconds = 0.0
 
+    def concerns(self, thread: threading.Thread) -> bool:
+        """Whether ``thread`` runs the test of now, or was started by it."""
+        return self.is_on and thread not in self.other_threads
+
     def refuse(self, what: str) -> None:
-        if self.is_on:
+        if self.concerns(threading.current_thread()):
             self.broken.append(what)
             raise NotUnit(f"this test {what}. {WHERE}")
 
@@ -65,9 +73,13 @@ class Watch:
         if self.is_on and event in FORBIDDEN:
             self.refuse(FORBIDDEN[event])
 
+    def waited(self, seconds: float) -> None:
+        if self.concerns(threading.current_thread()):
+            self.waited_seconds += seconds
+
     def sleep(self, seconds: float) -> None:
         """Stands for `time.sleep`, which has an audit event only since Python 3.13."""
-        self.waited_seconds += seconds
+        self.waited(seconds)
         sleep(seconds)
 
     def problem(self) -> str | None:
@@ -92,7 +104,7 @@ class WatchedSelector(selectors.DefaultSelector):
         before = time.monotonic()
         ready = super().select(timeout)
         if not ready:
-            watch.waited_seconds += min(timeout, time.monotonic() - before)
+            watch.waited(min(timeout, time.monotonic() - before))
         return ready
 
 
