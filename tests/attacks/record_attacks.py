@@ -139,7 +139,7 @@ def many_lying_counts(target: Target) -> Iterator[None]:
         topic_data=(produce.TopicProduceData(name="lies", partition_data=partitions),),
     )
     answer = target.ask(request).responses[0].partition_responses
-    target.note(accepted=sum(int(one.error_code) == 0 for one in answer))
+    target.note(accepted=sum(int(partition.error_code) == 0 for partition in answer))
     yield
 
 

@@ -112,7 +112,7 @@ def _named(message: Any, topic_id: UUID | None) -> Any:
         value = getattr(message, field.name)
         if field.entity is not None:
             inner = value if field.is_array else (value,)
-            found = tuple(_named(one, topic_id) for one in inner)
+            found = tuple(_named(name, topic_id) for name in inner)
             changed[field.name] = found if field.is_array else found[0]
         elif field.name in NAMES and not field.is_array:
             changed[field.name] = "wide"

@@ -31,7 +31,7 @@ from tests.bench.peers.run import measure
 from tests.bench.peers.workloads import WORKLOADS
 
 FOLDER = ROOT / "build" / "bench"
-NAMES = [each.name for each in WORKLOADS if FSYNC in each.peers]
+NAMES = [workload.name for workload in WORKLOADS if FSYNC in workload.peers]
 Pairs = list[tuple[Measured, Measured]]
 
 
@@ -130,7 +130,7 @@ def _say(line: Line, pairs: Pairs) -> bool:
 def _cpu(pairs: Pairs) -> str:
     """What the broker computed for it; a busy machine spoils that less than it does times."""
     before, now = ([pair[side].broker_cpu_s for pair in pairs] for side in (0, 1))
-    known = [[one for one in side if one is not None] for side in (before, now)]
+    known = [[result for result in side if result is not None] for side in (before, now)]
     if not all(known):
         return ""
     return f"broker CPU {median(known[0]):.3g} -> {median(known[1]):.3g} s  "

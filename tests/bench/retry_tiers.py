@@ -115,7 +115,7 @@ async def taken_over(bootstrap: str, group: str, what: str) -> list[int]:
             await asyncio.sleep(0.5)
         assert other is not None
         other.__exit__(None, None, None)
-    return [int(one.timestamp) - (story_of(one.headers).due_ms or 0) for one in records]
+    return [int(record.timestamp) - (story_of(record.headers).due_ms or 0) for record in records]
 
 
 async def fill(bootstrap: str, group: str, tier: str, count: int, *, due_in_ms: int) -> None:

@@ -142,7 +142,7 @@ def taken(state: SharePartition, chance: random.Random) -> list[int]:
     batch = LogBatches(first, [first], [first + IN_FLIGHT])
     wanted = AcquireRequest(records_max=IN_FLIGHT, batch_records=IN_FLIGHT)
     acquired = state.acquire(MEMBER, batch, request=wanted, limits=SharePartitionLimits(), now_ms=0)
-    offsets = [offset for one in acquired.ranges for offset in range(one.first, one.end)]
+    offsets = [offset for range_ in acquired.ranges for offset in range(range_.first, range_.end)]
     chance.shuffle(offsets)
     return offsets
 

@@ -17,7 +17,7 @@ def test_the_measurements_work() -> None:
         *long_polls.measure(members=2, seconds=1.0),
         *wide_join.measure(members=2, partitions=4),
     ]
-    assert [one.unit for one in found] == [
+    assert [result.unit for result in found] == [
         "accepts/s of CPU time",
         "B per run",
         "% of a core",
@@ -26,7 +26,7 @@ def test_the_measurements_work() -> None:
         "s",
         "s of broker CPU",
     ]
-    assert all(one.value >= 0 for one in found)
+    assert all(result.value >= 0 for result in found)
 
 
 def test_a_figure_keeps_its_limits_or_does_not() -> None:
@@ -45,7 +45,7 @@ def test_the_report_says_what_was_reached() -> None:
         ]
         for value in (1, 9, 2)
     ]
-    figures = [asdict(one) for one in medians(rounds)]
+    figures = [asdict(median) for median in medians(rounds)]
     kept = {"commit": "c", "date": "d", "rounds": 3, "figures": figures}
     text = report({"w": kept})
     assert "| a | s | **2** | ≤ 2 | 3 | c, d |\n| b | 1/s | 2 ✗ | ≥ 5 | 3 | c, d |" in text

@@ -76,7 +76,7 @@ def test_names_of_workloads_and_lines_are_unique() -> None:
 def test_a_rival_is_a_peer_and_a_line_of_the_same_workload() -> None:
     for workload in WORKLOADS:
         names = {line.what for line in workload.lines}
-        for against in (each for line in workload.lines for each in line.against):
+        for against in (peer for line in workload.lines for peer in line.against):
             assert {against.ours, against.rival} <= set(workload.peers), workload.name
             assert against.line is None or against.line in names, workload.name
 

@@ -132,7 +132,7 @@ def test_a_broker_that_is_slowed_down_shows_as_slower(tmp_path: Path) -> None:
     (said,) = found["comparisons"]
     assert (said["ours_is"], said["peer_is"], said["reached"]) == (SLOWED, OS, False)
     assert len(said["pairs"]) == 3
-    cost = {one["peer"]: one for one in found["costs"]}
+    cost = {cost["peer"]: cost for cost in found["costs"]}
     assert cost[OS]["broker_cpu_s"] > 0
     assert cost[OS]["client_cpu_s"] > 0
     assert cost[OS]["peak_pss_mib"] > 1
@@ -272,9 +272,9 @@ def test_a_part_of_the_document_is_replaced_and_nothing_else() -> None:
 
 
 def test_the_headline_is_what_runs_unless_more_is_asked_for() -> None:
-    names = [each.name for each in choose("", full=False)]
+    names = [workload.name for workload in choose("", full=False)]
     assert names == ["P1", "P2", "P6", "P7", "P9", "P12"]
-    assert [each.name for each in choose("P4,P1", full=False)] == ["P1", "P4"]
+    assert [workload.name for workload in choose("P4,P1", full=False)] == ["P1", "P4"]
     assert len(choose("", full=True)) >= 15
     with pytest.raises(Exception, match="got P99"):
         choose("P99", full=False)

@@ -233,7 +233,7 @@ def _say(what: str, some: list[dict[str, Any]]) -> None:
 
 
 def _median(some: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(one[name] for one in some)
+    return statistics.median(run_[name] for run_ in some)
 
 
 async def _fill(bootstrap: str, records: int) -> None:

@@ -93,11 +93,11 @@ def test_topics_with_fewer_replicas_are_told_of_and_left_alone(cluster: KafkaClu
             app = application(cluster, "careless")
             await prepare(app, admin)
             found = [
-                (str(one.kind), one.name, one.setting, one.now, one.wanted)
-                for one in await plan(app, admin)
-                if one.kind
+                (str(change.kind), change.name, change.setting, change.now, change.wanted)
+                for change in await plan(app, admin)
+                if change.kind
                 is not ChangeKind.DRIFT  # The retention of topics that were made by hand.
-                and one.kind is not ChangeKind.MISSING
+                and change.kind is not ChangeKind.MISSING
             ]
             assert found == [
                 ("warning", "careless.dead", "replication_factor", "1", "3"),
@@ -107,7 +107,7 @@ def test_topics_with_fewer_replicas_are_told_of_and_left_alone(cluster: KafkaClu
             declared = application(cluster, "careless", app={"min_insync_replicas": 2})
             await apply(admin, await plan(declared, admin))
             left = await plan(declared, admin)
-            assert [(one.name, one.setting) for one in left] == [
+            assert [(change.name, change.setting) for change in left] == [
                 ("careless.dead", "replication_factor")
             ]
             assert await replicas(admin, "careless.retry", "careless.orders") == {

@@ -103,7 +103,7 @@ class Report:
         }
         lines = self._journals["worker"]
         wanted: list[Sent] = [
-            one for one in records(max(confirmed) + 1, 0) if one.number in confirmed
+            record for record in records(max(confirmed) + 1, 0) if record.number in confirmed
         ]
         deaths = [*self._stage.deaths, *fault_windows(self._stage.faults, AFTERMATH_SECONDS)]
         topics = read_topics(self._stage.cluster.bootstrap_servers)

@@ -62,7 +62,7 @@ async def with_an_order(running: TestBroker, group_id: str) -> None:
 async def lag(running: TestBroker, group_id: str) -> int | None:
     async with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
         listed = await admin.list_share_group_offsets({group_id: None})
-    return sum(one.lag or 0 for one in listed[group_id].values()) if listed[group_id] else None
+    return sum(lag_.lag or 0 for lag_ in listed[group_id].values()) if listed[group_id] else None
 
 
 @pytest.mark.parametrize("name", list(EXAMPLES))
@@ -92,7 +92,7 @@ def test_session_in_a_docstring_goes_as_written(module: ModuleType) -> None:
 def test_there_are_examples_for_the_three_clients() -> None:
     text = "\n".join(EXAMPLES)
     assert {"AdminClient", "Producer", "ShareConsumer"} <= {
-        one.split(".")[1] for one in EXAMPLES
+        example.split(".")[1] for example in EXAMPLES
     }, text
 
 
@@ -106,10 +106,10 @@ def test_worker_of_the_readme_bills_an_order_and_buries_another(
 
     async def run() -> None:
         async with module.app.test() as t:
-            one = await t.send("orders", b'{"id": 1, "total": 30}')
+            sent = await t.send("orders", b'{"id": 1, "total": 30}')
             other = await t.send("orders", b'{"id": 2, "total": -1}')
             await t.settle()
-            assert (one.outcome, other.outcome) == ("accepted", "dead_lettered")
+            assert (sent.outcome, other.outcome) == ("accepted", "dead_lettered")
 
     asyncio.run(run())
     assert capsys.readouterr().out == "billed Order(id=1, total=30)\n"

@@ -51,7 +51,9 @@ MANIFESTS: dict[tuple[str, str], dict[str, Any]] = {
     for file in FILES
     for manifest in yaml.safe_load_all((FOLDER / file).read_text())
 }
-STRIMZI = [key for key, one in MANIFESTS.items() if one["apiVersion"].startswith("kafka.")]
+STRIMZI = [
+    key for key, manifest in MANIFESTS.items() if manifest["apiVersion"].startswith("kafka.")
+]
 KUBERNETES = [key for key in MANIFESTS if key not in STRIMZI]
 KAFKA = MANIFESTS["Kafka", "queue"]["spec"]["kafka"]
 DEPLOYMENT = MANIFESTS["Deployment", "billing"]["spec"]["template"]["spec"]
@@ -136,23 +138,23 @@ def rights_of(user: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 
 def test_what_one_manifest_names_is_in_another() -> None:
     clusters = {
-        one["metadata"]["labels"]["strimzi.io/cluster"]
-        for key, one in MANIFESTS.items()
+        manifest["metadata"]["labels"]["strimzi.io/cluster"]
+        for key, manifest in MANIFESTS.items()
         if key in STRIMZI and key[0] != "Kafka"
     }
     assert clusters == {"queue"}
     (listener,) = KAFKA["listeners"]
     for pod, container, user in ((DEPLOYMENT, WORKER, "billing"), (JOB, APPLY, "billing-operator")):
-        surroundings = {one["name"]: one for one in container["env"]}
+        surroundings = {variable["name"]: variable for variable in container["env"]}
         bootstrap = f"queue-kafka-bootstrap:{listener['port']}"
         assert surroundings["KAFKA_BOOTSTRAP"]["value"] == bootstrap
         assert surroundings["KAFKA_USER"]["value"] == user
         secret = surroundings["KAFKA_PASSWORD"]["valueFrom"]["secretKeyRef"]
         assert secret == {"name": user, "key": "password"}
         assert ("KafkaUser", user) in MANIFESTS
-        mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert surroundings["KAFKA_CA"]["value"] == f"{mounts['ca']}/ca.crt"
-        assert set(mounts) == {one["name"] for one in pod["volumes"]}
+        assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
         assert pod["volumes"][0]["secret"]["secretName"] == "queue-cluster-ca-cert"
     labels = MANIFESTS["Deployment", "billing"]["spec"]["template"]["metadata"]["labels"]
     assert MANIFESTS["PodDisruptionBudget", "billing"]["spec"]["selector"]["matchLabels"] == labels
@@ -202,7 +204,7 @@ def test_commands_of_the_containers_run_with_a_login(tmp_path: Path) -> None:
             "KAFKA_USER": USER,
             "KAFKA_PASSWORD": PASSWORD,
         }
-        assert set(login) == {one["name"] for one in WORKER["env"]}
+        assert set(login) == {variable["name"] for variable in WORKER["env"]}
         run_containers(tmp_path, login)
 
 

@@ -21,7 +21,11 @@ from sharegroup.worker.declarations.options import RouteOptions
 from sharegroup.worker.events import EVENTS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text()
-OURS = [one for one in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "sharegroup" in one]
+OURS = [
+    snippet
+    for snippet in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    if "sharegroup" in snippet
+]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in PAGE.splitlines()

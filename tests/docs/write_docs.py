@@ -323,10 +323,11 @@ def metrics() -> Iterator[str]:
         yield f"## {title}\n"
         yield "| metric | kind | unit | labels | what | Kafka's |"
         yield "|---|---|---|---|---|---|"
-        for one in families:
-            labels = ", ".join(f"`{label}`" for label in one.labels)
-            kafkas = ", ".join(f"`{name}`" for name in one.kafkas)
-            yield f"| `{one.name}` | {one.kind} | {one.unit} | {labels} | {one.text} | {kafkas} |"
+        for family in families:
+            labels = ", ".join(f"`{label}`" for label in family.labels)
+            kafkas = ", ".join(f"`{name}`" for name in family.kafkas)
+            cells = (f"`{family.name}`", family.kind, family.unit, labels, family.text, kafkas)
+            yield f"| {' | '.join(cells)} |"
         yield ""
     yield WORKER_METRICS
     yield "| metric | kind | unit | labels | what |"

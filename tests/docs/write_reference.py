@@ -93,7 +93,7 @@ def entry(module: str, name: str) -> Iterator[str]:
 
 
 def class_entry(node: ast.ClassDef) -> Iterator[str]:
-    made = next((one for one in functions(node) if one.name == "__init__"), None)
+    made = next((function for function in functions(node) if function.name == "__init__"), None)
     bases = ", ".join(ast.unparse(base) for base in node.bases)
     if node.name not in GIVEN:
         keywords = fields(node) if made is None else arguments(made)
@@ -112,18 +112,18 @@ def class_entry(node: ast.ClassDef) -> Iterator[str]:
 
 
 def methods(node: ast.ClassDef) -> Iterator[str]:
-    for one in functions(node):
-        if is_overload(one) or (one.name.startswith("_") and one.name != "__call__"):
+    for function in functions(node):
+        if is_overload(function) or (function.name.startswith("_") and function.name != "__call__"):
             continue
-        shown = one.name if "property" in decorators(one) else signature(one)
-        yield f"- `{shown}`: {in_line(ast.get_docstring(one))}"
+        shown = function.name if "property" in decorators(function) else signature(function)
+        yield f"- `{shown}`: {in_line(ast.get_docstring(function))}"
 
 
 def functions(node: ast.ClassDef) -> Iterator[Function]:
     """Of a class, also those that are only there for a type checker or only not."""
-    for one in node.body:
-        if isinstance(one, Function):
-            yield one
+    for statement in node.body:
+        if isinstance(statement, Function):
+            yield statement
 
 
 def attributes(body: list[ast.stmt]) -> Iterator[str]:
@@ -149,15 +149,15 @@ def enum_members(body: list[ast.stmt]) -> Iterator[str]:
 def fields(node: ast.ClassDef) -> str:
     """Of a dataclass or a NamedTuple, as arguments."""
     shown = []
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            value = "" if one.value is None else ast.unparse(one.value)
-            if "init=False" in value or one.target.id.startswith("_"):
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            value = "" if statement.value is None else ast.unparse(statement.value)
+            if "init=False" in value or statement.target.id.startswith("_"):
                 continue
             value = "..." if value.startswith("field(") else value
             end = f" = {value}" if value else ""
-            shown.append(f"{one.target.id}: {ast.unparse(one.annotation)}{end}")
-    only = "kw_only=True" in " ".join(ast.unparse(one) for one in node.decorator_list)
+            shown.append(f"{statement.target.id}: {ast.unparse(statement.annotation)}{end}")
+    only = "kw_only=True" in " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
     return ", ".join(["*", *shown] if only and shown else shown)
 
 
@@ -175,9 +175,9 @@ def arguments(node: Function) -> str:
     first = [*given.posonlyargs, *given.args]
     defaults: list[ast.expr | None] = [None] * (len(first) - len(given.defaults))
     shown = [
-        argument(one, default)
-        for one, default in zip(first, [*defaults, *given.defaults], strict=True)
-        if one.arg != "self"
+        argument(shown_argument, default)
+        for shown_argument, default in zip(first, [*defaults, *given.defaults], strict=True)
+        if shown_argument.arg != "self"
     ]
     if given.vararg is not None:
         shown.append(f"*{argument(given.vararg, None)}")
@@ -189,13 +189,13 @@ def arguments(node: Function) -> str:
     return ", ".join(shown)
 
 
-def argument(one: ast.arg, default: ast.expr | None) -> str:
-    kind = "" if one.annotation is None else f": {ast.unparse(one.annotation)}"
-    return f"{one.arg}{kind}" + ("" if default is None else f" = {ast.unparse(default)}")
+def argument(parameter: ast.arg, default: ast.expr | None) -> str:
+    kind = "" if parameter.annotation is None else f": {ast.unparse(parameter.annotation)}"
+    return f"{parameter.arg}{kind}" + ("" if default is None else f" = {ast.unparse(default)}")
 
 
 def decorators(node: Function) -> str:
-    return " ".join(ast.unparse(one) for one in node.decorator_list)
+    return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def is_overload(node: Function) -> bool:

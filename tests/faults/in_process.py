@@ -146,31 +146,35 @@ class Broker:
 
     async def produce(self, topic: str, partition: int, batch: bytearray) -> tuple[int, int]:
         """Error code and base offset; ``batch`` is not changed."""
-        one = produce.PartitionProduceData(index=partition, records=bytes(batch))
+        partition_entry = produce.PartitionProduceData(index=partition, records=bytes(batch))
         request = produce.ProduceRequest(
             transactional_id=None,
             acks=-1,
             timeout=SECOND,
-            topic_data=(produce.TopicProduceData(name=topic, partition_data=(one,)),),
+            topic_data=(produce.TopicProduceData(name=topic, partition_data=(partition_entry,)),),
         )
         answer = (await self.ask(request)).responses[0].partition_responses[0]
         return int(answer.error_code), answer.base_offset
 
     async def fetch(self, topic: str, partition: int, offset: int) -> tuple[int, dict[int, bytes]]:
         """Error code and the values by offset of one plain fetch."""
-        one = fetch.FetchPartition(
+        partition_entry = fetch.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
         )
         request = fetch.FetchRequest(
             replica_id=-1,
             max_wait=timedelta(0),
             min_bytes=0,
-            topics=(fetch.FetchTopic(topic=topic, partitions=(one,)),),
+            topics=(fetch.FetchTopic(topic=topic, partitions=(partition_entry,)),),
             forgotten_topics_data=(),
         )
         answer = (await self.ask(request)).responses[0].partitions[0]
         records = decode_records(answer.records or b"")
-        values = {one.offset: bytes(one.value or b"") for one in records if one.offset >= offset}
+        values = {
+            record.offset: bytes(record.value or b"")
+            for record in records
+            if record.offset >= offset
+        }
         return int(answer.error_code), values
 
     async def read_all(self, topic: str, partition: int) -> dict[int, bytes]:
@@ -190,12 +194,17 @@ class Broker:
         wanted = describe_offsets.DescribeShareGroupOffsetsRequestTopic(
             topic_name=topic, partitions=tuple(range(partitions))
         )
-        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+        group_entry = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
             group_id=group, topics=(wanted,)
         )
-        answer = await self.ask(describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,)))
+        answer = await self.ask(
+            describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group_entry,))
+        )
         assert int(answer.groups[0].error_code) == 0
-        return [(one.start_offset, one.lag) for one in answer.groups[0].topics[0].partitions]
+        return [
+            (partition.start_offset, partition.lag)
+            for partition in answer.groups[0].topics[0].partitions
+        ]
 
     async def stop(self) -> None:
         await self.running.stop()
@@ -265,10 +274,10 @@ class ShareMember:
             return [], dict.fromkeys(acks, int(answer.error_code))
         outcomes, taken = dict.fromkeys(acks, 0), []
         for topic in answer.responses:
-            for one in topic.partitions:
-                if one.partition_index in acks:
-                    outcomes[one.partition_index] = int(one.acknowledge_error_code)
-                taken += _taken(one)
+            for partition in topic.partitions:
+                if partition.partition_index in acks:
+                    outcomes[partition.partition_index] = int(partition.acknowledge_error_code)
+                taken += _taken(partition)
         return taken, outcomes
 
     async def acknowledge(self, broker: Asks, acks: Acks) -> dict[int, int]:
@@ -283,9 +292,9 @@ class ShareMember:
         if not self._went_on(answer.error_code):
             return dict.fromkeys(acks, int(answer.error_code))
         return {
-            one.partition_index: int(one.error_code)
+            partition.partition_index: int(partition.error_code)
             for topic in answer.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     def _went_on(self, error_code: int) -> bool:
@@ -312,17 +321,17 @@ class ShareMember:
         return (topic(topic_id=self.topic_id, partitions=partitions),) if partitions else ()
 
 
-def _taken(one: Any) -> list[Taken]:
-    if not one.acquired_records:
+def _taken(partition: Any) -> list[Taken]:
+    if not partition.acquired_records:
         return []
-    values = {record.offset: record.value for record in decode_records(one.records or b"")}
+    values = {record.offset: record.value for record in decode_records(partition.records or b"")}
     return [
         Taken(
-            one.partition_index,
+            partition.partition_index,
             offset,
             acquired.delivery_count,
             None if values[offset] is None else bytes(values[offset]),
         )
-        for acquired in one.acquired_records
+        for acquired in partition.acquired_records
         for offset in range(acquired.first_offset, acquired.last_offset + 1)
     ]

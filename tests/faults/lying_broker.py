@@ -219,7 +219,7 @@ class LyingBroker:
 
     def _coordinators(self, request: Request) -> Any:
         (key,) = request.message.coordinator_keys
-        one = made(
+        reply = made(
             FIND_COORDINATOR,
             "Coordinator",
             key=key,
@@ -229,7 +229,7 @@ class LyingBroker:
             error_code=0,
             error_message=None,
         )
-        return answer(FIND_COORDINATOR, coordinators=(one,))
+        return answer(FIND_COORDINATOR, coordinators=(reply,))
 
     def _heartbeat(self, request: Request) -> Any:
         part = made(HEARTBEAT, "TopicPartitions", topic_id=TOPIC_ID, partitions=(0,))

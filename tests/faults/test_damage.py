@@ -66,14 +66,14 @@ async def produce(broker: Broker, *values: bytes) -> None:
 
 
 async def joined(broker: Broker, number: int = 1) -> ShareMember:
-    one = member(number)
-    assert await one.heartbeat(broker) == 0
-    return one
+    joined_member = member(number)
+    assert await joined_member.heartbeat(broker) == 0
+    return joined_member
 
 
-async def offsets(one: ShareMember, broker: Broker, records_max: int = 100) -> list[int]:
+async def offsets(member: ShareMember, broker: Broker, records_max: int = 100) -> list[int]:
     """What a fetch acquires."""
-    taken, _ = await one.fetch(broker, records_max=records_max)
+    taken, _ = await member.fetch(broker, records_max=records_max)
     return [record.offset for record in taken]
 
 
@@ -99,10 +99,10 @@ async def five_batches(data: Path, *, checkpoint: bool) -> Path:
     """A broker writes five records, each a batch, and crashes; the file that they are in."""
     broker = await Broker.start(None, str(data), **SETTINGS)
     assert await broker.create_topic(TOPIC, 1) == 0
-    one = await joined(broker)
+    member = await joined(broker)
     await produce(broker, b"zero", b"one", b"two", b"three", b"four")
-    assert await offsets(one, broker) == [0, 1, 2, 3, 4]
-    assert await one.acknowledge(broker, accepting(4)) == {0: 0}
+    assert await offsets(member, broker) == [0, 1, 2, 3, 4]
+    assert await member.acknowledge(broker, accepting(4)) == {0: 0}
     if checkpoint:
         await broker.running.directory.checkpoint()
     topic_id = await broker.topic_id(TOPIC)
@@ -124,8 +124,8 @@ def test_a_torn_last_batch_is_cut_and_its_offset_inherits_no_acknowledgement(
         left = {0: b"zero", 1: b"one", 2: b"two", 3: b"three"}
         assert await broker.read_all(TOPIC, 0) == left
         await produce(broker, b"another four")
-        one = await joined(broker, 2)
-        taken, _ = await one.fetch(broker, records_max=100)
+        joined_members = await joined(broker, 2)
+        taken, _ = await joined_members.fetch(broker, records_max=100)
         assert {record.offset: record.value for record in taken} == {**left, 4: b"another four"}
         await broker.stop()
 
@@ -161,13 +161,13 @@ def test_a_share_group_goes_around_a_damaged_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         flip(await five_batches(tmp_path, checkpoint=True), batch_number=2)
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
-        one = await joined(broker, 2)
+        member = await joined(broker, 2)
         seen: list[int] = []
         for _ in range(5):
-            found = await offsets(one, broker)
+            found = await offsets(member, broker)
             seen += found
             if found:
-                assert await one.acknowledge(broker, accepting(*found)) == {0: 0}
+                assert await member.acknowledge(broker, accepting(*found)) == {0: 0}
         assert sorted(seen) == [0, 1, 3]
         assert await broker.group_offsets(GROUP, TOPIC, 1) == [(5, 0)]
         await broker.stop()
@@ -181,11 +181,11 @@ def test_a_damaged_state_log_keeps_the_broker_from_starting(tmp_path: Path) -> N
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
         assert await broker.create_topic(TOPIC, 1) == 0
-        one = await joined(broker)
+        member = await joined(broker)
         await produce(broker, b"zero", b"one", b"two")
         for offset in (0, 1, 2):
-            assert await offsets(one, broker, 1) == [offset]
-            assert await one.acknowledge(broker, accepting(offset)) == {0: 0}
+            assert await offsets(member, broker, 1) == [offset]
+            assert await member.acknowledge(broker, accepting(offset)) == {0: 0}
         state = await broker.topic_id("__share_group_state")
         assert state is not None
         await broker.stop()
@@ -218,9 +218,9 @@ def on_disk(scenario: Callable[[Broker, PowerLossDisk, ShareMember], Awaitable[N
         broker = await Broker.start(disk, **SETTINGS)
         try:
             assert await broker.create_topic(TOPIC, 1) == 0
-            one = await joined(broker)
+            joined_member = await joined(broker)
             await produce(broker, b"zero", b"one", b"two")
-            await scenario(broker, disk, one)
+            await scenario(broker, disk, joined_member)
         finally:
             await broker.crash()
 
@@ -228,12 +228,12 @@ def on_disk(scenario: Callable[[Broker, PowerLossDisk, ShareMember], Awaitable[N
 
 
 def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() -> None:
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         disk.fill_up(20)
         for _ in range(3):
             assert await broker.produce(TOPIC, 0, batch(b"no room")) == (KAFKA_STORAGE_ERROR, -1)
         assert await broker.read_all(TOPIC, 0) == {0: b"zero", 1: b"one", 2: b"two"}
-        assert await offsets(one, broker) == [0, 1, 2]
+        assert await offsets(member, broker) == [0, 1, 2]
         disk.make_room()
 
         async def goes_on() -> bool:
@@ -248,23 +248,23 @@ def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() ->
 def test_a_full_disk_refuses_acknowledgements_and_does_not_deliver_again_and_again() -> None:
     """What cannot be settled is not handed out: work would be done over and over."""
 
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
-        assert await offsets(one, broker) == [0, 1, 2]
-        assert await one.acknowledge(broker, accepting(0)) == {0: 0}
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
+        assert await offsets(member, broker) == [0, 1, 2]
+        assert await member.acknowledge(broker, accepting(0)) == {0: 0}
         disk.fill_up()
-        assert await one.acknowledge(broker, accepting(1, 2)) == {0: KAFKA_STORAGE_ERROR}
+        assert await member.acknowledge(broker, accepting(1, 2)) == {0: KAFKA_STORAGE_ERROR}
         for _ in range(20):
-            assert await offsets(one, broker) == []
+            assert await offsets(member, broker) == []
         disk.make_room()
         again: list[int] = []
 
         async def delivered() -> bool:
-            again.extend(await offsets(one, broker))
+            again.extend(await offsets(member, broker))
             return bool(again)
 
         await eventually(delivered)
         assert again == [1, 2]
-        assert await one.acknowledge(broker, accepting(1, 2)) == {0: 0}
+        assert await member.acknowledge(broker, accepting(1, 2)) == {0: 0}
         assert await broker.group_offsets(GROUP, TOPIC, 1) == [(3, 0)]
 
     on_disk(scenario)
@@ -274,7 +274,7 @@ def test_a_full_disk_refuses_acknowledgements_and_does_not_deliver_again_and_aga
 
 
 def test_a_failed_sync_refuses_the_records_and_heals() -> None:
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         disk.fail_next_sync()
         assert await broker.produce(TOPIC, 0, batch(b"lost")) == (KAFKA_STORAGE_ERROR, -1)
         assert await broker.read_all(TOPIC, 0) == {0: b"zero", 1: b"one", 2: b"two"}
@@ -289,20 +289,20 @@ def test_a_failed_sync_refuses_the_records_and_heals() -> None:
 
 
 def test_a_failed_sync_of_an_acknowledgement_delivers_the_records_once_more() -> None:
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
-        assert await offsets(one, broker) == [0, 1, 2]
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
+        assert await offsets(member, broker) == [0, 1, 2]
         disk.fail_next_sync()
-        assert await one.acknowledge(broker, accepting(0, 1, 2)) == {0: KAFKA_STORAGE_ERROR}
+        assert await member.acknowledge(broker, accepting(0, 1, 2)) == {0: KAFKA_STORAGE_ERROR}
         again: list[int] = []
 
         async def delivered() -> bool:
-            again.extend(await offsets(one, broker))
+            again.extend(await offsets(member, broker))
             return bool(again)
 
         await eventually(delivered)
         assert again == [0, 1, 2]
-        assert await one.acknowledge(broker, accepting(0, 1, 2)) == {0: 0}
-        assert await offsets(one, broker) == []
+        assert await member.acknowledge(broker, accepting(0, 1, 2)) == {0: 0}
+        assert await offsets(member, broker) == []
 
     on_disk(scenario)
 
@@ -311,13 +311,13 @@ def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
     """Its last session ends while an acknowledgement is under way, and somebody comes back: what
     is loaded for them has the acknowledgement in it, and must not write once that is lost."""
 
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
-        assert await offsets(one, broker) == [0, 1, 2]
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
+        assert await offsets(member, broker) == [0, 1, 2]
         share_partitions = broker.running.parts.share_partitions
         [live] = share_partitions
         disk.fail_next_sync()
         accepted = share_partitions.acknowledge(
-            live, MemberId(one.member_id), [AckBatch(0, 3, (ACCEPT,))]
+            live, MemberId(member.member_id), [AckBatch(0, 3, (ACCEPT,))]
         )
         share_partitions.unload(live.key)
         later = share_partitions.get(live.key)
@@ -334,15 +334,15 @@ def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durabl
     """The lock of one member ended, another archived the record: there is nothing to write for
     the first one's accept, but the archiving may still be lost."""
 
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         other = await joined(broker, 2)
-        assert await offsets(one, broker, 1) == [0]
+        assert await offsets(member, broker, 1) == [0]
         broker.clock.advance(LOCK_SECONDS + 1)
         assert await offsets(other, broker, 1) == [0]
         await broker.running.directory.drain()  # The sync that fails is that of the release.
         disk.fail_next_sync()
         archived, accepted = await asyncio.gather(
-            other.acknowledge(broker, {0: [(0, RELEASE)]}), one.acknowledge(broker, accepting(0))
+            other.acknowledge(broker, {0: [(0, RELEASE)]}), member.acknowledge(broker, accepting(0))
         )
         assert archived == {0: KAFKA_STORAGE_ERROR}
         assert accepted == {0: KAFKA_STORAGE_ERROR}
@@ -357,23 +357,23 @@ def test_a_state_log_that_cannot_be_read_again_stops_its_groups() -> None:
         disk = PowerLossDisk(seed=1)
         broker = await Broker.start(disk, **SETTINGS)
         assert await broker.create_topic(TOPIC, 1) == 0
-        one = await joined(broker)
+        member = await joined(broker)
         await produce(broker, b"zero", b"one", b"two", b"three")
         for offset in (0, 1, 2):
-            assert await offsets(one, broker, 1) == [offset]
-            assert await one.acknowledge(broker, accepting(offset)) == {0: 0}
+            assert await offsets(member, broker, 1) == [offset]
+            assert await member.acknowledge(broker, accepting(offset)) == {0: 0}
         state = await broker.topic_id("__share_group_state")
         assert state is not None
         await broker.stop()
         broker = await Broker.start(disk, **SETTINGS)
-        one.broker_restarted()
-        assert await offsets(one, broker) == [3]
+        member.broker_restarted()
+        assert await offsets(member, broker) == [3]
         path = str(log_file(Path(DATA), state))
         disk.flip_bit(path, disk.size(disk.open(path)) - 1)
         disk.fail_next_sync()
-        assert await one.acknowledge(broker, accepting(3)) == {0: KAFKA_STORAGE_ERROR}
+        assert await member.acknowledge(broker, accepting(3)) == {0: KAFKA_STORAGE_ERROR}
         for _ in range(50):
-            assert await offsets(one, broker) == []
+            assert await offsets(member, broker) == []
             await asyncio.sleep(0.001)
         await broker.crash()
 
@@ -396,8 +396,8 @@ def test_a_failed_sync_of_one_state_partition_forgets_nothing_of_another() -> No
         assert await broker.create_topic(TOPIC, 1) == 0
         failing, going_on = await members_apart(broker)
         await produce(broker, b"zero", b"one", b"two")
-        for one in (failing, going_on):
-            assert await offsets(one, broker) == [0, 1, 2]
+        for log in (failing, going_on):
+            assert await offsets(log, broker) == [0, 1, 2]
         disk.fail_next_sync()
         assert await failing.acknowledge(broker, accepting(1)) == {0: KAFKA_STORAGE_ERROR}
         on_its_way = asyncio.ensure_future(going_on.acknowledge(broker, accepting(1)))
@@ -424,13 +424,13 @@ async def members_apart(broker: Broker) -> tuple[ShareMember, ShareMember]:
         group = f"group-{number}"
         where = share_state_partition(SharePartitionKey(GroupId(group), TopicId(topic_id), 0), 2)
         found.setdefault(where, ShareMember(group, "member", TOPIC, 1, connection_id=number))
-    for one in found.values():
-        assert await one.heartbeat(broker) == 0
+    for record in found.values():
+        assert await record.heartbeat(broker) == 0
     return found[0], found[1]
 
 
 def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         disk.fail_next_sync()
         assert await broker.create_topic("returns", 2) == KAFKA_STORAGE_ERROR
         assert await broker.topic_id("returns") is None
@@ -445,13 +445,13 @@ def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
 
 
 def test_a_failed_sync_of_a_join_leaves_no_member_behind() -> None:
-    async def scenario(broker: Broker, disk: PowerLossDisk, one: ShareMember) -> None:
+    async def scenario(broker: Broker, disk: PowerLossDisk, share_member: ShareMember) -> None:
         other = member(2)
         disk.fail_next_sync()
         assert await other.heartbeat(broker) == NOT_COORDINATOR
 
         async def the_first_goes_on() -> bool:
-            return await one.heartbeat(broker) == 0
+            return await share_member.heartbeat(broker) == 0
 
         await eventually(the_first_goes_on)
         described = broker.running.parts.share_group_coordinator.describe(GROUP)
@@ -496,16 +496,16 @@ def test_a_broker_that_was_stopped_frees_no_lock_early_and_takes_no_late_acknowl
     with ServeProcess(tmp_path / "data", settings=settings) as broker, ServedBroker(broker) as asks:
 
         async def scenario() -> None:
-            one, other = member(1), member(2)
+            first, other = member(1), member(2)
             create_topic(broker.bootstrap_servers, TOPIC)
-            for each in (one, other):
-                assert await each.heartbeat(asks) == 0
+            for log in (first, other):
+                assert await log.heartbeat(asks) == 0
             produce_to(broker.bootstrap_servers, TOPIC, [b"zero"])
-            taken, _ = await one.fetch(asks, records_max=1)
+            taken, _ = await first.fetch(asks, records_max=1)
             assert [record.offset for record in taken] == [0]
             assert await other.fetch(asks, records_max=1) == ([], {})
             broker.pause()
-            late = asyncio.create_task(one.acknowledge(asks, accepting(0)))
+            late = asyncio.create_task(first.acknowledge(asks, accepting(0)))
             await asyncio.sleep(PAUSE_SECONDS)  # Another process's time: it can't be moved.
             broker.resume()
             assert await late == {0: INVALID_RECORD_STATE}

@@ -100,7 +100,9 @@ async def write(data: Path, name: str) -> None:
     member = ShareMember("billing", "member-1", "orders", 1, connection_id=101)
     assert await member.heartbeat(broker) == 0
     taken, _ = await member.fetch(broker, records_max=4)
-    assert await member.acknowledge(broker, {0: [(one.offset, ACCEPT) for one in taken]}) == {0: 0}
+    assert await member.acknowledge(broker, {0: [(record.offset, ACCEPT) for record in taken]}) == {
+        0: 0
+    }
     parts = broker.running.parts
     _, log = parts.topics.named("orders", 0)  # type: ignore[arg-type]
     await log.delete_before(4)
@@ -235,7 +237,11 @@ async def served(data: Path) -> set[Record]:
         await cleaning.retain()
         await cleaning.compact()
         await broker.running.directory.drain()
-        return {record for topic in TOPICS for record in [one async for one in read(broker, topic)]}
+        return {
+            record
+            for topic in TOPICS
+            for record in [record async for record in read(broker, topic)]
+        }
     finally:
         await broker.stop()
 

@@ -77,7 +77,9 @@ def test_records_deleted_on_a_full_disk_do_not_keep_a_waiting_fetch_busy(
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(main())
-    failed = [one for one in caplog.messages if one.startswith("event=state_write_failed")]
+    failed = [
+        message for message in caplog.messages if message.startswith("event=state_write_failed")
+    ]
     assert len(failed) <= 2
 
 

@@ -73,7 +73,9 @@ class Trial:
             except BaseException as error:  # noqa: BLE001  Raised by `wait_for`.
                 self.failures.append(error)
 
-        threads = [threading.Thread(target=run, args=(one,), name=str(one)) for one in targets]
+        threads = [
+            threading.Thread(target=run, args=(target,), name=str(target)) for target in targets
+        ]
         for thread in threads:
             thread.start()
         return threads
@@ -101,12 +103,12 @@ class Trial:
         self.events += records
 
     def settled(self, member: str, where: Iterable[tuple[int, int]]) -> None:
-        events = [Settled(member, *one) for one in where]
+        events = [Settled(member, *offset) for offset in where]
         self.events += events
         self.settled_count += len(events)
 
     def sent(self, member: str, where: Iterable[tuple[int, int]]) -> None:
-        self.events += [Sent(member, *one) for one in where]
+        self.events += [Sent(member, *offset) for offset in where]
 
     # Clients, each in a thread of its own.
 
@@ -160,9 +162,9 @@ class Trial:
                     polled = consumer.poll(0.1)
                 except KafkaException:
                     continue  # The broker is away; the next poll tries again.
-                messages = [one for one in polled if one.error() is None]
-                kept = {(one.partition(), one.offset()) for one in messages}
-                self.delivered(_from_confluent(name, one) for one in messages)
+                messages = [message for message in polled if message.error() is None]
+                kept = {(message.partition(), message.offset()) for message in messages}
+                self.delivered(_from_confluent(name, message) for message in messages)
                 if explicit:
                     kept -= self._acknowledge(consumer, messages, chance)
                 self.sent(name, kept)
@@ -180,11 +182,11 @@ class Trial:
     ) -> set[tuple[int, int]]:
         """Choose for each record; the released ones."""
         released = set()
-        for one in messages:
+        for message in messages:
             kind = chance.choices(list(AcknowledgeType), (80, 10, 10))[0]
-            consumer.acknowledge(one, kind)
+            consumer.acknowledge(message, kind)
             if kind == AcknowledgeType.RELEASE:
-                released.add((one.partition(), one.offset()))
+                released.add((message.partition(), message.offset()))
         return released
 
     def consume_with_ours(self) -> None:
@@ -204,24 +206,24 @@ class Trial:
                 except KafkaError:
                     continue  # The broker is away; the next poll tries again.
                 kept = set()
-                for one in records:
+                for record in records:
                     self.delivered(
                         [
                             Delivered(
                                 name,
-                                one.partition,
-                                one.offset,
-                                one.value or b"",
-                                one.delivery_count,
+                                record.partition,
+                                record.offset,
+                                record.value or b"",
+                                record.delivery_count,
                                 is_fresh=False,
                             )
                         ]
                     )
                     if chance.random() < 0.1:
-                        one.release()
+                        record.release()
                     else:
-                        one.accept()
-                        kept.add((one.partition, one.offset))
+                        record.accept()
+                        kept.add((record.partition, record.offset))
                 self.sent(name, kept)
                 try:
                     answers = await consumer.commit(5.0)
@@ -254,13 +256,15 @@ class Trial:
                 continue
             fresh = lives == self.lives and lives % 2 == 0
             self.delivered(
-                Delivered(name, *one[:2], one.value or b"", one.delivery_count, is_fresh=fresh)
-                for one in taken
+                Delivered(
+                    name, *record[:2], record.value or b"", record.delivery_count, is_fresh=fresh
+                )
+                for record in taken
             )
             acks: dict[int, list[tuple[int, int]]] = {}
-            for one in sorted(taken):
+            for record in sorted(taken):
                 kind = chance.choices((ACCEPT, RELEASE, REJECT), (80, 10, 10))[0]
-                acks.setdefault(one.partition, []).append((one.offset, kind))
+                acks.setdefault(record.partition, []).append((record.offset, kind))
             kept = [(p, o) for p, own in acks.items() for o, kind in own if kind != RELEASE]
             self.sent(name, kept)
             try:
@@ -276,14 +280,14 @@ class Trial:
         wanted = describe_offsets.DescribeShareGroupOffsetsRequestTopic(
             topic_name=TOPIC, partitions=tuple(range(PARTITIONS))
         )
-        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+        group = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
             group_id=GROUP, topics=(wanted,)
         )
         with RawConnection(self.broker.port) as connection:
             answer = connection.ask(
-                describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,))
+                describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group,))
             )
-        return sum(one.lag for one in answer.groups[0].topics[0].partitions)
+        return sum(partition.lag for partition in answer.groups[0].topics[0].partitions)
 
     def logs(self) -> dict[int, list[bytes]]:
         """Every value of every partition."""
@@ -399,6 +403,6 @@ def test_a_falsified_history_has_problems(
 ) -> None:
     logs = {0: [b"a", b"b"] if log is None else log}
     if problem == "is lost":
-        events = tuple(one for one in events if isinstance(one, Produced))
+        events = tuple(event for event in events if isinstance(event, Produced))
     found = list(problems(events, logs, lag))
     assert any(problem in line for line in found), found

@@ -120,7 +120,9 @@ def test_nothing_is_confirmed_after_the_directory_is_lost(
                 NOT_COORDINATOR,
             )
             await broker.running.directory.checkpoint()
-        lines = [one.getMessage() for one in caplog.records if one.levelno == logging.CRITICAL]
+        lines = [
+            record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL
+        ]
         assert len(lines) == 1
         assert "event=data_directory_lost" in lines[0]
         assert "stop it, put the directory back" in lines[0]

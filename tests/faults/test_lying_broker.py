@@ -115,9 +115,9 @@ def three_thousand_strangers(_: Request, honest: Any) -> Any:
 def partitions_anywhere(_: Request, honest: Any) -> Any:
     """Partitions with indexes that cannot be, one of them twice, and without the right one."""
     (topic,) = honest.topics
-    (one,) = topic.partitions
+    (partition,) = topic.partitions
     indexes = (-1, INT_MAX, INT_MAX, 7)
-    lies = tuple(honest_but(one, partition_index=index) for index in indexes)
+    lies = tuple(honest_but(partition, partition_index=index) for index in indexes)
     return honest_but(honest, topics=(honest_but(topic, partitions=lies),))
 
 
@@ -452,8 +452,8 @@ def produced_with(**values: Any) -> Lie:
 
     def lie(_: Request, honest: Any) -> Any:
         (topic,) = honest.responses
-        (one,) = topic.partition_responses
-        topic = honest_but(topic, partition_responses=(honest_but(one, **values),))
+        (partition,) = topic.partition_responses
+        topic = honest_but(topic, partition_responses=(honest_but(partition, **values),))
         return honest_but(honest, responses=(topic,))
 
     return lie

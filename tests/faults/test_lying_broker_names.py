@@ -38,7 +38,7 @@ def hostile_topics(_: Any, honest: Any) -> Any:
 def asked_topics(request: Any, honest: Any) -> Any:
     """Of the topics that are asked for there is only ``t``."""
     (topic,) = honest.topics
-    asked = [one.name for one in request.message.topics]
+    asked = [topic.name for topic in request.message.topics]
     answers = {"t": topic}
     unknown = {name: honest_but(topic, name=name, error_code=3, partitions=()) for name in asked}
     return honest_but(honest, topics=tuple({**unknown, **answers}[name] for name in asked))

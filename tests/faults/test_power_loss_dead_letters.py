@@ -81,11 +81,11 @@ class Life:
         taken, _ = await self.scene.member.fetch(self.broker, records_max=10)
         kinds = chance.choices((ACCEPT, RELEASE, REJECT, None), (3, 3, 3, 1), k=len(taken))
         acks = []
-        for one, kind in zip(taken, kinds, strict=True):
-            assert one.offset not in history.settled, f"{one} comes again"
-            assert one.value == value_of(one.offset)
+        for record, kind in zip(taken, kinds, strict=True):
+            assert record.offset not in history.settled, f"{record} comes again"
+            assert record.value == value_of(record.offset)
             if kind is not None:
-                acks.append((one.offset, kind))
+                acks.append((record.offset, kind))
         if acks:
             outcomes = await self.scene.member.acknowledge(self.broker, {0: acks})
             if outcomes == {0: 0}:

@@ -115,7 +115,9 @@ async def delete_records(
         for _ in range(chance.randrange(1, 20)):
             await asyncio.sleep(0)
         number = chance.randrange(LOGS)
-        offsets = [one for one in promised.batches[number] if one >= logs[number].start_offset]
+        offsets = [
+            batch for batch in promised.batches[number] if batch >= logs[number].start_offset
+        ]
         offsets.append(logs[number].high_watermark)
         try:
             promised.starts[number] = await logs[number].delete_before(chance.choice(offsets))

@@ -47,8 +47,8 @@ async def member_with_a_record(broker: ServedBroker) -> ShareMember:
     assert await member.heartbeat(broker) == 0
     assert await member.fetch(broker, records_max=10) == ([], {})
     batch = bytes(encode_batch([SimpleRecord(None, b"x", 1)]))
-    one = produce.PartitionProduceData(index=0, records=batch)
-    data = produce.TopicProduceData(name="orders", partition_data=(one,))
+    partition = produce.PartitionProduceData(index=0, records=batch)
+    data = produce.TopicProduceData(name="orders", partition_data=(partition,))
     message = produce.ProduceRequest(
         transactional_id=None, acks=-1, timeout=SECOND, topic_data=(data,)
     )
@@ -71,7 +71,7 @@ def test_acknowledgement_that_waited_for_a_stopped_broker_past_its_lock_is_refus
         assert await other.heartbeat(broker) == 0
         taken, _ = await member.fetch(broker, records_max=10)
         ends = time.monotonic() + 1.0
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
         os.kill(process.pid, signal.SIGSTOP)
         late = asyncio.create_task(member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]}))
         await until(ends + 0.1)
@@ -79,7 +79,7 @@ def test_acknowledgement_that_waited_for_a_stopped_broker_past_its_lock_is_refus
         os.kill(process.pid, signal.SIGCONT)
         assert await late == {0: 121}
         taken, _ = await other.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 2)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 2)]
 
     with broker_with_locks_of(tmp_path, 1_000) as process, ServedBroker(process) as broker:
         asyncio.run(scenario(process, broker))
@@ -104,7 +104,7 @@ def test_lock_that_outlives_the_stop_ends_at_its_own_time(tmp_path: Path) -> Non
         answer = await parked
         got = time.monotonic()
         [[partition]] = [topic.partitions for topic in answer.responses]
-        assert [one.first_offset for one in partition.acquired_records] == [0]
+        assert [record.first_offset for record in partition.acquired_records] == [0]
         assert got >= before + 1.5
         assert got <= after + 1.5 + LATE_SECONDS_MAX
 

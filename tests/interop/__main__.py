@@ -29,7 +29,7 @@ PAGE = "tests/docs/test_kafka_tools_page.py"
 def using(folder: str, *fixtures: str) -> list[str]:
     """The tests of a folder that speak of one of these; the others need no broker."""
     texts = {str(path): path.read_text() for path in sorted(Path(folder).glob("test_*.py"))}
-    return [path for path, text in texts.items() if any(one in text for one in fixtures)]
+    return [path for path, text in texts.items() if any(fixture in text for fixture in fixtures)]
 
 
 def our_clients() -> list[list[str]]:

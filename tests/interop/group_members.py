@@ -71,14 +71,16 @@ class ConfluentMember:
     def poll(self) -> list[Got]:
         messages = self._consumer.consume(100, POLL_MS / 1000)
         return [
-            Got(one.partition(), one.offset(), one.value()) for one in messages if not one.error()
+            Got(message.partition(), message.offset(), message.value())
+            for message in messages
+            if not message.error()
         ]
 
     def commit(self) -> None:
         self._consumer.commit(asynchronous=False)
 
     def partitions(self) -> set[int]:
-        return {one.partition for one in self._consumer.assignment()}
+        return {partition.partition for partition in self._consumer.assignment()}
 
     def close(self) -> None:
         if not self._is_closed:
@@ -111,8 +113,8 @@ class KafkaPythonMember:
         while self._goes_on:
             with contextlib.suppress(KafkaConnectionError):  # While the broker is down.
                 for batch in self._consumer.poll(timeout_ms=1_000).values():
-                    for one in batch:
-                        self._got.put(Got(one.partition, one.offset, one.value))
+                    for record in batch:
+                        self._got.put(Got(record.partition, record.offset, record.value))
             while not self._work.empty():
                 self._work.get()()
         self._consumer.close()
@@ -133,7 +135,7 @@ class KafkaPythonMember:
         assert done.wait(WAIT_SECONDS_MAX)
 
     def partitions(self) -> set[int]:
-        return {one.partition for one in self._consumer.assignment()}
+        return {partition.partition for partition in self._consumer.assignment()}
 
     def close(self) -> None:
         self._goes_on = False
@@ -170,14 +172,16 @@ class AiokafkaMember:
     def poll(self) -> list[Got]:
         found = self._do(self._consumer.getmany(timeout_ms=POLL_MS))
         return [
-            Got(one.partition, one.offset, one.value) for batch in found.values() for one in batch
+            Got(record.partition, record.offset, record.value)
+            for batch in found.values()
+            for record in batch
         ]
 
     def commit(self) -> None:
         self._do(self._consumer.commit())
 
     def partitions(self) -> set[int]:
-        return {one.partition for one in self._consumer.assignment()}
+        return {partition.partition for partition in self._consumer.assignment()}
 
     def close(self) -> None:
         if self._loop.is_closed():

@@ -133,5 +133,5 @@ def unsecured_token(*, seconds: float = 3600.0) -> str:
     """A token as Kafka's development mode takes it: claims that nobody signed."""
     now = time.time()
     claims = {"sub": USER, "iat": now - 60, "exp": now + seconds}
-    parts = (json.dumps(one).encode() for one in ({"alg": "none"}, claims))
+    parts = (json.dumps(section).encode() for section in ({"alg": "none"}, claims))
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts) + "."

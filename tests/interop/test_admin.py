@@ -177,8 +177,14 @@ def test_topic_is_described_with_its_replicas(bootstrap: str, topic: str) -> Non
         assert isinstance(described, TopicDescription)
         node = described.leaders[0]
         assert [
-            (one.partition, one.leader, one.replicas, one.in_sync_replicas, one.offline_replicas)
-            for one in described.partitions
+            (
+                partition.partition,
+                partition.leader,
+                partition.replicas,
+                partition.in_sync_replicas,
+                partition.offline_replicas,
+            )
+            for partition in described.partitions
         ] == [(0, node, (node,), (node,), ()), (1, node, (node,), (node,), ())]
 
     administer(bootstrap, scenario)
@@ -242,7 +248,7 @@ def test_consumer_group_is_described_and_moved(
 
     async def moved(admin: AdminClient) -> None:
         listed = await admin.list_groups(types_filter=[protocol])
-        assert [one.state for one in listed if one.group_id == group] == ["Empty"]
+        assert [listing.state for listing in listed if listing.group_id == group] == ["Empty"]
         # A share group's own delete leaves it alone.
         left = await admin.delete_share_groups([group])
         assert isinstance(left[group], GroupIdNotFound)

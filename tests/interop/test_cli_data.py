@@ -161,8 +161,8 @@ def test_logs_and_kafkas_formatters_print_the_same_records(cluster: Cluster) -> 
 
 def both_printed(cluster: Cluster, topic: str) -> tuple[list[Any], list[Any]]:
     """The records of the group ``cli.ours`` in an internal topic, by `logs` and by Kafka's tool."""
-    found = [one for one in logs(cluster, f"--records --topic {topic}") if "unknown" not in one]
-    ours = [one for one in found if one["key"]["data"].get("groupId") == "cli.ours"]
+    found = [log for log in logs(cluster, f"--records --topic {topic}") if "unknown" not in log]
+    ours = [entry for entry in found if entry["key"]["data"].get("groupId") == "cli.ours"]
     printed = kafka_tool(
         cluster,
         "consumer.ConsoleConsumer",
@@ -170,8 +170,10 @@ def both_printed(cluster: Cluster, topic: str) -> tuple[list[Any], list[Any]]:
         f"--max-messages {ours[-1]['offset'] + 1} --timeout-ms 30000 "
         f"--formatter {FORMATTERS[topic]}",
     )
-    theirs = [one for one in objects(printed) if one["key"]["data"].get("groupId") == "cli.ours"]
-    return [{"key": one["key"], "value": one["value"]} for one in ours], theirs
+    theirs = [
+        entry for entry in objects(printed) if entry["key"]["data"].get("groupId") == "cli.ours"
+    ]
+    return [{"key": entry["key"], "value": entry["value"]} for entry in ours], theirs
 
 
 @pytest.mark.usefixtures("consumed")
@@ -182,17 +184,19 @@ def test_logs_and_kafkas_dump_find_the_same_batches(cluster: Cluster) -> None:
     names = "baseOffset lastOffset count producerId producerEpoch baseSequence position size crc"
     pattern = re.compile(r"(\w+): (\S+)")
     theirs = [dict(pattern.findall(line)) for line in dumped.splitlines() if "baseOffset" in line]
-    assert [[one[name] for name in names.split()] + [one["compresscodec"]] for one in theirs] == [
+    assert [
+        [batch[name] for name in names.split()] + [batch["compresscodec"]] for batch in theirs
+    ] == [
         [
-            str(one[name])
+            str(batch[name])
             for name in (
                 *("base_offset", "last_offset", "records", "producer_id", "producer_epoch"),
                 *("base_sequence", "position", "bytes", "crc", "codec"),
             )
         ]
-        for one in ours
+        for batch in ours
     ]
-    assert [one["codec"] for one in ours] == list(CODECS)
+    assert [batch["codec"] for batch in ours] == list(CODECS)
 
 
 def test_both_perf_tools_print_the_same_columns(cluster: Cluster) -> None:
@@ -258,8 +262,8 @@ def objects(text: str) -> list[Any]:
     """JSON objects that stand one behind the other."""
     decoder, found, position = json.JSONDecoder(), [], text.index("{")
     while position < len(text):
-        one, position = decoder.raw_decode(text, position)
-        found.append(one)
+        parsed, position = decoder.raw_decode(text, position)
+        found.append(parsed)
         while position < len(text) and text[position] in " \r\n":
             position += 1
     return found

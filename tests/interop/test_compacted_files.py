@@ -79,7 +79,9 @@ def with_kafka_python(bootstrap: str, level: str) -> list[tuple[bytes, bytes]]:
         place = TopicPartition(TOPIC, 0)
         consumer.assign([place])
         consumer.seek(place, 0)
-        return [(one.key, one.value) for _, one in zip(range(KEYS + 1), consumer, strict=False)]
+        return [
+            (record.key, record.value) for _, record in zip(range(KEYS + 1), consumer, strict=False)
+        ]
     finally:
         consumer.close()
 
@@ -91,7 +93,7 @@ def with_confluent(bootstrap: str, level: str) -> list[tuple[bytes, bytes]]:
     try:
         consumer.assign([ConfluentPartition(TOPIC, 0, OFFSET_BEGINNING)])
         messages = consumer.consume(num_messages=KEYS + 1, timeout=SECONDS)
-        return [(one.key(), one.value()) for one in messages if one.error() is None]
+        return [(message.key(), message.value()) for message in messages if message.error() is None]
     finally:
         consumer.close()
 

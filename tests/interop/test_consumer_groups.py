@@ -71,7 +71,7 @@ def test_members_share_the_partitions_and_take_over(
     spread(bootstrap, topic, HUNDRED)
     first = make(bootstrap, topic, group)
     got = read(100, first)
-    assert sorted(one.value for one in got) == sorted(HUNDRED)
+    assert sorted(record.value for record in got) == sorted(HUNDRED)
     first.commit()
     second = make(bootstrap, topic, group)
     poll_until(lambda: len(first.partitions()) == len(second.partitions()) == 2, first, second)
@@ -79,17 +79,17 @@ def test_members_share_the_partitions_and_take_over(
     first.close()
     poll_until(lambda: second.partitions() == FOUR, second)
     spread(bootstrap, topic, [b"new"])
-    assert [one.value for one in read(1, second)] == [b"new"]
+    assert [record.value for record in read(1, second)] == [b"new"]
 
 
 def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
     create_topic(bootstrap, topic, partitions=4)
-    one, other = make(bootstrap, topic, group, "a"), make(bootstrap, topic, group, "b")
-    poll_until(lambda: len(one.partitions()) == len(other.partitions()) == 2, one, other)
-    before = one.partitions()
-    one.close()
+    first, other = make(bootstrap, topic, group, "a"), make(bootstrap, topic, group, "b")
+    poll_until(lambda: len(first.partitions()) == len(other.partitions()) == 2, first, other)
+    before = first.partitions()
+    first.close()
     again = make(bootstrap, topic, group, "a")
     poll_until(lambda: bool(again.partitions()), again, other)
     assert again.partitions() == before
@@ -119,7 +119,7 @@ def test_consumer_goes_on_where_it_was_after_kill_9(tmp_path: Path, make: Make) 
         member.close()
         again = make(broker.bootstrap_servers, "t", "g")
         spread(broker.bootstrap_servers, "t", [b"last"])
-        assert [one.value for one in read(1, again)] == [b"last"]
+        assert [record.value for record in read(1, again)] == [b"last"]
         again.close()
     admin.cache_clear()
 
@@ -136,14 +136,16 @@ def test_consumer_group_beside_a_share_group_on_one_topic(
         for message in take_shared(worker, 100):
             worker.acknowledge(message)
         worker.commit_sync()
-        assert sorted(one.value for one in read(100, reader)) == sorted(HUNDRED)
+        assert sorted(record.value for record in read(100, reader)) == sorted(HUNDRED)
     reader.commit()
     listed = admin(bootstrap).list_consumer_groups().result().valid
-    assert [one.type for one in listed if one.group_id == group] == [ConsumerGroupType.CLASSIC]
+    assert [listing.type for listing in listed if listing.group_id == group] == [
+        ConsumerGroupType.CLASSIC
+    ]
     where = TopicPartition(topic, 0)
     wanted = ConsumerGroupTopicPartitions(group, [where])
     offsets = admin(bootstrap).list_consumer_group_offsets([wanted])[group].result()
-    assert [one.offset for one in offsets.topic_partitions] == [100]
+    assert [partition.offset for partition in offsets.topic_partitions] == [100]
     reader.close()
 
 
@@ -181,7 +183,9 @@ class TestJava:
         member.commit()
         offsets = kept(bootstrap, "OffsetsMessageFormatter", group)
         (data,) = [
-            one["value"]["data"] for one in offsets if one["key"]["data"].get("topic") == topic
+            offset["value"]["data"]
+            for offset in offsets
+            if offset["key"]["data"].get("topic") == topic
         ]
         assert (data["offset"], data["metadata"]) == (100, "")
         groups = kept(bootstrap, "GroupMetadataMessageFormatter", group)
@@ -189,7 +193,7 @@ class TestJava:
         assert (data["protocolType"], data["generation"], data["protocol"]) == (
             "consumer", 1, "range",
         )  # fmt: skip
-        assert [one["sessionTimeout"] for one in data["members"]] == [6_000]
+        assert [member_["sessionTimeout"] for member_ in data["members"]] == [6_000]
         member.close()
 
     def test_java_consumer_goes_on_where_it_was_after_kill_9(self, tmp_path: Path) -> None:
@@ -238,7 +242,7 @@ def kept(bootstrap: str, formatter: str, group: str) -> list[dict[str, Any]]:
     """The group's records in ``__consumer_offsets`` as Kafka prints them."""
     partition = group_partition(GroupId(group), 50)
     records = formatted(bootstrap, "__consumer_offsets", formatter, partition=partition)
-    return [one for one in records if one["key"]["data"]["group"] == group]
+    return [record for record in records if record["key"]["data"]["group"] == group]
 
 
 def spread(bootstrap: str, topic: str, values: list[bytes]) -> None:

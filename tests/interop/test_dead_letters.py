@@ -100,7 +100,7 @@ def reject(_message: Message) -> AcknowledgeType:
 
 def about(letter: Message) -> list[tuple[str, bytes]]:
     """The headers that the broker adds, in their order."""
-    return [one for one in letter.headers() or [] if one[0].startswith(PREFIX)]
+    return [header for header in letter.headers() or [] if header[0].startswith(PREFIX)]
 
 
 def test_letter_has_key_and_value_and_says_where_and_why(queue: Queue) -> None:

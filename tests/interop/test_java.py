@@ -169,8 +169,8 @@ def test_kafkas_formatters_read_what_is_kept_of_a_share_group(
             *(group, bootstrap, "__share_group_state", STATE_FORMATTER),
             partition=state_partition(bootstrap, group, topic),
         )
-    assert {one["key"]["type"] for one in kept} == {10, 11, 12, 13, 14, 15}
-    (member,) = [one["value"]["data"] for one in kept if one["key"]["type"] == 10]
+    assert {entry["key"]["type"] for entry in kept} == {10, 11, 12, 13, 14, 15}
+    (member,) = [entry["value"]["data"] for entry in kept if entry["key"]["type"] == 10]
     assert member["subscribedTopicNames"] == [topic]
     assert member["clientHost"] == "/127.0.0.1"
     assert states[0]["key"]["type"] == 0, "a snapshot is the first of all"
@@ -181,13 +181,13 @@ def test_kafkas_formatters_read_what_is_kept_of_a_share_group(
     accepted = {"firstOffset": 0, "lastOffset": 49, "deliveryState": 2, "deliveryCount": 1}
     # Kafka writes the start offset of before the change; docs/differences.md.
     expected = (0, [accepted]) if IS_KAFKA else (50, [])
-    data = [one["value"]["data"] for one in states]
-    assert expected in [(one["startOffset"], one["stateBatches"]) for one in data]
+    data = [state["value"]["data"] for state in states]
+    assert expected in [(entry["startOffset"], entry["stateBatches"]) for entry in data]
 
 
 def of_group(group: str, *arguments: str, partition: int) -> list[dict[str, Any]]:
     records = formatted(*arguments, partition=partition)
-    return [one for one in records if one["key"]["data"]["groupId"] == group]
+    return [record for record in records if record["key"]["data"]["groupId"] == group]
 
 
 def state_partition(bootstrap: str, group: str, topic: str) -> int:

@@ -46,9 +46,9 @@ def test_kafka_features_lowers_and_switches_off(own_broker: str) -> None:
 
 
 def test_kafka_configs_shows_and_changes_what_a_group_sets(bootstrap: str, group: str) -> None:
-    one = ["--entity-type", "groups", "--entity-name", group]
+    entity = ["--entity-type", "groups", "--entity-name", group]
     added = "share.isolation.level=read_committed,share.delivery.count.limit=7"
-    configs(bootstrap, "--alter", *one, "--add-config", added)
+    configs(bootstrap, "--alter", *entity, "--add-config", added)
     listed = configs(bootstrap, "--describe", "--entity-type", "groups")
     [own] = [line for line in listed.splitlines() if "share.delivery.count.limit=7" in line]
     assert own.strip() == (

@@ -119,7 +119,7 @@ def test_records_are_accepted_and_the_group_is_described(there: RunningBroker) -
             assert group.members[0].member_id == member.member_id
             assert group.members[0].assignment == (where,)
             listed = await admin.list_share_groups(states_filter=["Stable"])
-            assert "g-accepted" in [one.group_id for one in listed]
+            assert "g-accepted" in [group.group_id for group in listed]
             await until(lambda: is_zero(admin, "g-accepted", where), "the lag stays above 0")
             refused = await admin.delete_share_groups(["g-accepted", "g-unknown"])
             assert isinstance(refused["g-accepted"], NonEmptyGroup)
@@ -148,7 +148,7 @@ def test_released_records_come_back_and_rejected_ones_do_not(there: RunningBroke
             again = await first(1, member, Record.accept)
             assert [(record.value, record.delivery_count) for record in again] == [(b"release", 2)]
             await member.commit()
-            assert [(list(one.offsets), one.error) for one in outcomes] == [
+            assert [(list(outcome.offsets), outcome.error) for outcome in outcomes] == [
                 ([0, 1, 2], None),  # It went with the fetch that brought the record back.
                 ([1], None),
             ]
@@ -246,7 +246,7 @@ def test_a_killed_broker_costs_neither_producer_nor_consumer_a_record(there: Run
             await asyncio.to_thread(there.kill)
             later = [await producer.send("killed", b"%d" % number) for number in range(50, 100)]
             await asyncio.to_thread(there.start)
-            assert [(await one).offset for one in later] == list(range(50, 100))
+            assert [(await sending).offset for sending in later] == list(range(50, 100))
             after = await first(50, member, Record.accept)
             assert [int(record.value) for record in (*before, *after)] == list(range(100))
 

@@ -180,8 +180,8 @@ def _errors(said: object) -> Iterator[KafkaError]:
     if isinstance(said, KafkaError):
         yield said
     elif isinstance(said, Mapping):
-        for one in said.values():
-            yield from _errors(one)
+        for answer in said.values():
+            yield from _errors(answer)
 
 
 def command(words: str, folder: Path) -> Way:

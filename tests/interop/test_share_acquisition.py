@@ -86,12 +86,12 @@ class Member:
         """What the next fetch acquires."""
         answer = self.fetch(**fields)
         assert int(answer.error_code) == 0, answer.error_message
-        partitions = [one for topic in answer.responses for one in topic.partitions]
-        assert [int(one.error_code) for one in partitions] in ([], [0])
+        partitions = [partition for topic in answer.responses for partition in topic.partitions]
+        assert [int(partition.error_code) for partition in partitions] in ([], [0])
         return [
-            Acquired(one.first_offset, one.last_offset, one.delivery_count)
+            Acquired(record.first_offset, record.last_offset, record.delivery_count)
             for partition in partitions
-            for one in partition.acquired_records
+            for record in partition.acquired_records
         ]
 
     def acknowledge(self, *acks: Acks, renewing: bool = False) -> int:
@@ -115,7 +115,7 @@ class Member:
         return int(answer.responses[0].partitions[0].error_code)
 
     def give_back(self, taken: list[Acquired]) -> None:
-        released = tuple((one.first, one.last, (RELEASE,)) for one in taken)
+        released = tuple((range_.first, range_.last, (RELEASE,)) for range_ in taken)
         assert self.acknowledge(*released) == 0
 
 
@@ -212,69 +212,72 @@ def test_renewed_lock_ends_its_whole_time_after_the_renewal(
 
     The pause is a fetch of the other member's that finds nothing for so long.
     """
-    with members(bootstrap, topic, group, "one", "two", sizes=(1,)) as (one, two):
-        assert one.take() == [Acquired(0, 0, 1)]
+    with members(bootstrap, topic, group, "one", "two", sizes=(1,)) as (member, two):
+        assert member.take() == [Acquired(0, 0, 1)]
         half = timedelta(seconds=LOCK_SECONDS / 2)
         assert two.take(max_wait=half) == []
         renewed = time.monotonic()
-        assert one.acknowledge((0, 0, (RENEW,)), renewing=True) == 0
+        assert member.acknowledge((0, 0, (RENEW,)), renewing=True) == 0
         assert two.take() == [Acquired(0, 0, 2)]
         assert time.monotonic() - renewed >= LOCK_SECONDS
 
 
 def test_fetch_that_renews_acquires_nothing(bootstrap: str, topic: str, group: str) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(1, 1)) as (one,):
-        assert one.take(max_records=1) == [Acquired(0, 0, 1)]
-        answer = one.fetch((0, 0, (RENEW,)), is_renew_ack=True, **NOTHING)
+    with members(bootstrap, topic, group, "one", sizes=(1, 1)) as (member,):
+        assert member.take(max_records=1) == [Acquired(0, 0, 1)]
+        answer = member.fetch((0, 0, (RENEW,)), is_renew_ack=True, **NOTHING)
         [partition] = answer.responses[0].partitions
         assert (int(answer.error_code), int(partition.acknowledge_error_code)) == (0, 0)
         assert partition.acquired_records == ()
-        assert one.take() == [Acquired(1, 1, 1)]
+        assert member.take() == [Acquired(1, 1, 1)]
 
 
 @pytest.mark.parametrize("field", ["max_bytes", "min_bytes", "max_records", "max_wait"])
 def test_fetch_that_renews_and_asks_for_something_is_refused(
     bootstrap: str, topic: str, group: str, field: str
 ) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(1,)) as (one,):
+    with members(bootstrap, topic, group, "one", sizes=(1,)) as (member,):
         something = timedelta(milliseconds=1) if field == "max_wait" else 1
-        answer = one.fetch(is_renew_ack=True, **(NOTHING | {field: something}))
+        answer = member.fetch(is_renew_ack=True, **(NOTHING | {field: something}))
         assert int(answer.error_code) == 42
-        assert one.take() == [Acquired(0, 0, 1)]
+        assert member.take() == [Acquired(0, 0, 1)]
 
 
 def test_renewal_in_a_request_that_does_not_say_so_is_refused(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(2,)) as (one,):
-        assert one.take() == [Acquired(0, 1, 1)]
-        assert one.acknowledge((0, 1, (ACCEPT, RENEW))) == 42
-        assert one.acknowledge((0, 1, (ACCEPT, RENEW)), renewing=True) == 0
-        assert one.acknowledge((1, 1, (ACCEPT,)), renewing=True) == 0
+    with members(bootstrap, topic, group, "one", sizes=(2,)) as (member,):
+        assert member.take() == [Acquired(0, 1, 1)]
+        assert member.acknowledge((0, 1, (ACCEPT, RENEW))) == 42
+        assert member.acknowledge((0, 1, (ACCEPT, RENEW)), renewing=True) == 0
+        assert member.acknowledge((1, 1, (ACCEPT,)), renewing=True) == 0
 
 
 def test_renewal_that_the_group_forbids_is_refused(bootstrap: str, topic: str, group: str) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(1,)) as (one,):
+    with members(bootstrap, topic, group, "one", sizes=(1,)) as (member,):
         set_group(bootstrap, group, renew_acknowledge_enable="false")
-        assert one.take() == [Acquired(0, 0, 1)]
-        assert one.acknowledge((0, 0, (RENEW,)), renewing=True) == 121
-        assert one.acknowledge((0, 0, (ACCEPT,))) == 0
+        assert member.take() == [Acquired(0, 0, 1)]
+        assert member.acknowledge((0, 0, (RENEW,)), renewing=True) == 121
+        assert member.acknowledge((0, 0, (ACCEPT,))) == 0
 
 
 def test_record_limit_is_exact_within_a_batch(bootstrap: str, topic: str, group: str) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(100,)) as (one,):
+    with members(bootstrap, topic, group, "one", sizes=(100,)) as (member,):
         strict = {"share_acquire_mode": RECORD_LIMIT, "max_records": 30, "batch_size": 10}
-        assert one.take(**strict) == [Acquired(0, 29, 1)]
-        assert one.take(**strict) == [Acquired(30, 59, 1)]
-        one.give_back([Acquired(10, 19, 1)])
-        assert one.take(**strict) == [Acquired(10, 19, 2), Acquired(60, 79, 1)]
+        assert member.take(**strict) == [Acquired(0, 29, 1)]
+        assert member.take(**strict) == [Acquired(30, 59, 1)]
+        member.give_back([Acquired(10, 19, 1)])
+        assert member.take(**strict) == [Acquired(10, 19, 2), Acquired(60, 79, 1)]
 
 
 def test_batch_optimized_finishes_its_batch_and_cuts_at_batches(
     bootstrap: str, topic: str, group: str
 ) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(10, 10, 10, 10)) as (one,):
-        assert one.take(max_records=25, batch_size=15) == [Acquired(0, 19, 1), Acquired(20, 29, 1)]
+    with members(bootstrap, topic, group, "one", sizes=(10, 10, 10, 10)) as (member,):
+        assert member.take(max_records=25, batch_size=15) == [
+            Acquired(0, 19, 1),
+            Acquired(20, 29, 1),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -290,10 +293,10 @@ def test_batch_optimized_finishes_its_batch_and_cuts_at_batches(
 def test_batch_that_comes_back_is_delivered_in_ever_smaller_portions(
     bootstrap: str, topic: str, group: str, limit: str, size: int, expected: list[int]
 ) -> None:
-    with members(bootstrap, topic, group, "one", sizes=(size,), limit=limit) as (one,):
+    with members(bootstrap, topic, group, "one", sizes=(size,), limit=limit) as (member,):
         seen = []
         for _ in expected:
-            taken = one.take()
-            seen.append(sum(one.last - one.first + 1 for one in taken))
-            one.give_back(taken)
+            taken = member.take()
+            seen.append(sum(range_.last - range_.first + 1 for range_ in taken))
+            member.give_back(taken)
         assert seen == expected

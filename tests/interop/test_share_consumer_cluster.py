@@ -131,9 +131,9 @@ def test_a_node_that_goes_takes_its_locks_and_nothing_else(
             heard.clear()
             member.accept(held)
             await member.commit(30)
-            refused = [one for one in heard if one.error is not None]
-            assert all(isinstance(one.error, LOST) for one in refused), refused
-            assert sum(len(one.offsets) for one in refused) == 2, "what the second node held"
+            refused = [result for result in heard if result.error is not None]
+            assert all(isinstance(result.error, LOST) for result in refused), refused
+            assert sum(len(result.offsets) for result in refused) == 2, "what the second node held"
             await produce(first.bootstrap_servers, range(8, 12))
             again = await take(member, {int(r.value) for r in held if _is_in(r, refused)})
             more = {8, 9, 10, 11} - {int(record.value) for record in again}
@@ -148,6 +148,6 @@ def test_a_node_that_goes_takes_its_locks_and_nothing_else(
 
 def _is_in(record: Record, results: list[AcknowledgementResult]) -> bool:
     return any(
-        one.topic_partition == record.topic_partition and record.offset in list(one.offsets)
-        for one in results
+        result.topic_partition == record.topic_partition and record.offset in list(result.offsets)
+        for result in results
     )

@@ -108,7 +108,9 @@ def test_records_stay_in_flight_over_several_polls(play: Callable[..., None]) ->
             (last,) = await some(member, 1)
             last.accept()
             report = await member.close()
-            assert [(list(one.offsets), one.error) for one in report.acknowledged] == [([5], None)]
+            assert [(list(result.offsets), result.error) for result in report.acknowledged] == [
+                ([5], None)
+            ]
             assert (report.released, report.error) == ({}, None)
 
     play(scenario)
@@ -125,7 +127,7 @@ def test_a_renewed_lock_outlives_the_first_one(play: Callable[..., None]) -> Non
             await until(first_deadline - 1.0)
             kept.renew()
             assert await member.commit() == {scene.where: None}
-            assert [(list(one.offsets), one.is_renewal) for one in heard] == [([0], True)]
+            assert [(list(result.offsets), result.is_renewal) for result in heard] == [([0], True)]
             assert kept.deadline > first_deadline
             (again,) = await other.poll(WAIT_SECONDS)
             assert (again.offset, again.delivery_count) == (lost.offset, 2)
@@ -197,7 +199,7 @@ def test_one_ended_lock_fails_no_other(play: Callable[..., None]) -> None:
                 member.set_acknowledgement_commit_callback(heard.append)
                 member.accept([*early, *late])
                 await member.commit()
-                assert [(list(one.offsets), type(one.error)) for one in heard] == [
+                assert [(list(result.offsets), type(result.error)) for result in heard] == [
                     ([0, 1], InvalidRecordState),
                     ([2, 3], type(None)),
                 ]

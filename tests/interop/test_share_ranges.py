@@ -49,7 +49,7 @@ async def prepare(bootstrap: str, topic: str, group: str, *, records: int = 0) -
         earliest = AlterConfig("share.auto.offset.reset", "earliest")
         assert await admin.incremental_alter_configs({resource: [earliest]}) == {resource: None}
     async with Producer(bootstrap_servers=bootstrap) as producer:
-        await asyncio.gather(*(producer.send(topic, b"%d" % one) for one in range(records)))
+        await asyncio.gather(*(producer.send(topic, b"%d" % number) for number in range(records)))
 
 
 async def acquired(ranges: ShareRanges) -> Acquisition:
@@ -150,7 +150,7 @@ def test_transaction_markers_are_settled_as_gaps(
         (node,) = ranges._nodes.values()
         assert node._gaps == {key: OffsetSet(((3, 4), (5, 6)))}
         assert await ranges.acknowledge({key: [AckRun(0, 6, ACCEPT)]}) == {}
-        assert [one.lag for one in (await ranges.positions()).values()] == [0]
+        assert [position.lag for position in (await ranges.positions()).values()] == [0]
         await ranges.close()
 
     play(scenario)

@@ -44,7 +44,7 @@ async def with_ours(running: TestBroker, count: int) -> Consumed:
         TOPIC, bootstrap_servers=running.bootstrap_servers, group_id=GROUP
     ) as consumer:
         while len(found) < count:
-            found += [(one.offset, one.value) for one in await consumer.poll(5)]
+            found += [(record.offset, record.value) for record in await consumer.poll(5)]
         await consumer.commit()
     return found
 
@@ -52,7 +52,7 @@ async def with_ours(running: TestBroker, count: int) -> Consumed:
 async def with_confluent(running: TestBroker, count: int) -> Consumed:
     def consume() -> Consumed:
         with share_consumer(running.bootstrap_servers, GROUP, TOPIC) as consumer:
-            found = [(one.offset(), one.value()) for one in take_shared(consumer, count)]
+            found = [(record.offset(), record.value()) for record in take_shared(consumer, count)]
             consumer.commit_sync()
             return found
 

@@ -80,9 +80,9 @@ def test_records_of_many_threads_arrive_in_each_threads_order(
         sent = list(threads.map(lambda name: send(producer, name), range(4)))
         producer.flush()
         assert all(future.done() for futures in sent for future in futures)
-        offsets = [[future.result().offset for future in one] for one in sent]
-    assert all(one == sorted(one) for one in offsets)
-    assert sorted(offset for one in offsets for offset in one) == list(range(2_000))
+        offsets = [[future.result().offset for future in futures] for futures in sent]
+    assert all(offset == sorted(offset) for offset in offsets)
+    assert sorted(offset for batch in offsets for offset in batch) == list(range(2_000))
 
 
 def test_records_are_settled_in_other_threads_than_they_are_polled_in(
@@ -111,7 +111,7 @@ def test_records_are_settled_in_other_threads_than_they_are_polled_in(
         assert consumer.in_flight == 0
     with AdminClient(bootstrap_servers=bootstrap) as admin:
         lag = admin.list_share_group_offsets({group: None})[group]
-        assert [one.lag for one in lag.values()] == [0]  # type: ignore[union-attr]
+        assert [lag_.lag for lag_ in lag.values()] == [0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("topics", [(), ([],)], ids=["no topics", "an empty list"])
@@ -188,16 +188,16 @@ def test_two_members_share_one_partition(bootstrap: str, topic: str, group: str)
         "share_acquire_mode": "record_limit",
     }
     with (
-        ShareConsumer(topic, **options, max_poll_records=2) as one,
+        ShareConsumer(topic, **options, max_poll_records=2) as consumer,
         ShareConsumer(topic, **options, max_poll_records=3) as other,
     ):
-        mine = one.poll(WAIT_SECONDS)
+        mine = consumer.poll(WAIT_SECONDS)
         theirs = other.poll(WAIT_SECONDS)
         assert [record.offset for record in mine] == [0, 1]
         assert [record.offset for record in theirs] == [2, 3, 4]
-        one.accept(mine)
+        consumer.accept(mine)
         other.accept(theirs)
-        for member in (one, other):
+        for member in (consumer, other):
             assert member.commit() == {TopicPartition(topic, 0): None}
 
 
@@ -248,7 +248,9 @@ def test_closing_reports_what_was_sent_and_what_went_back(
     first.accept()
     second.reject()
     report = consumer.close()
-    assert [(list(one.offsets), one.error) for one in report.acknowledged] == [([0, 1], None)]
+    assert [(list(result.offsets), result.error) for result in report.acknowledged] == [
+        ([0, 1], None)
+    ]
     assert (report.released, report.error) == ({TopicPartition(topic, 0): 1}, None)
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll()
@@ -268,10 +270,10 @@ def test_no_thread_is_left_when_all_clients_are_closed(bootstrap: str, topic: st
     first = AdminClient(bootstrap_servers=bootstrap)
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send_and_wait(topic, b"v")
-    names = [one.name for one in threading.enumerate()]
+    names = [thread.name for thread in threading.enumerate()]
     assert names.count("sharegroup") == 1
     first.close()
-    assert "sharegroup" not in [one.name for one in threading.enumerate()]
+    assert "sharegroup" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_clients_go_on_after_a_killed_broker(tmp_path: Path) -> None:

@@ -98,14 +98,14 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule(records=records)
     def put(self, records: list[tuple[bytes, bytes | None]]) -> None:
         self.remember(records, None)
-        self.append(encode_batch([SimpleRecord(*one, self.now_ms) for one in records]))
+        self.append(encode_batch([SimpleRecord(*record, self.now_ms) for record in records]))
 
     @rule(records=records, producer=st.sampled_from(PRODUCERS))
     def put_in_transaction(self, records: list[tuple[bytes, bytes | None]], producer: int) -> None:
         self.open_since.setdefault(producer, self.end)
         self.remember(records, producer)
         batch = encode_batch(
-            [SimpleRecord(*one, self.now_ms) for one in records],
+            [SimpleRecord(*record, self.now_ms) for record in records],
             producer_id=producer,
             producer_epoch=0,
             base_sequence=self.sequences[producer],
@@ -127,9 +127,9 @@ class CompactionMachine(RuleBasedStateMachine):
         )
         self.append(marker)
         self.open_since.pop(producer, None)
-        for one in self.written.values():
-            if one.producer == producer and one.is_committed is None:
-                one.is_committed = is_commit
+        for record in self.written.values():
+            if record.producer == producer and record.is_committed is None:
+                record.is_committed = is_commit
 
     @rule()
     def close_segment(self) -> None:
@@ -176,9 +176,9 @@ class CompactionMachine(RuleBasedStateMachine):
         assert log.last_stable_offset == max(stable, self.first)
         found = self.committed()
         newest: dict[bytes, int] = {}
-        for offset, one in self.written.items():
-            if one.is_committed and self.first <= offset < log.last_stable_offset:
-                newest[one.key] = offset
+        for offset, record in self.written.items():
+            if record.is_committed and self.first <= offset < log.last_stable_offset:
+                newest[record.key] = offset
                 if offset >= log.cleaned_to:
                     assert offset in found, f"offset {offset} is lost, no pass was there"
         for key, offset in newest.items():
@@ -200,9 +200,9 @@ class CompactionMachine(RuleBasedStateMachine):
                 ):
                     continue
                 for record in batch_records(data, position, header, check_crc=True):
-                    one = self.written[record.offset]
-                    assert (record.key, record.value) == (one.key, one.value)
-                    assert one.is_committed, f"offset {record.offset} was aborted"
+                    original = self.written[record.offset]
+                    assert (record.key, record.value) == (original.key, original.value)
+                    assert original.is_committed, f"offset {record.offset} was aborted"
                     found.add(record.offset)
             if not data:
                 break
@@ -210,9 +210,9 @@ class CompactionMachine(RuleBasedStateMachine):
 
     def may_be_gone(self, offset: int) -> bool:
         """Whether it is a tombstone that one pass has met and a later one, in time, dropped."""
-        one = self.written[offset]
-        since = self.passes[one.passes_before :]
-        return one.value is None and bool(since) and since[-1] >= since[0] + DELETE_RETENTION_MS
+        record = self.written[offset]
+        since = self.passes[record.passes_before :]
+        return record.value is None and bool(since) and since[-1] >= since[0] + DELETE_RETENTION_MS
 
     @invariant()
     def sequences_go_on(self) -> None:

@@ -86,7 +86,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if client.generation < 0:
             return
         generation = client.generation
-        parts = {one: f"{generation}:{one}".encode() for one in client.leads}
+        parts = {lead: f"{generation}:{lead}".encode() for lead in client.leads}
         try:
             client.waits = self.scene.sync(
                 client.member_id,
@@ -140,15 +140,15 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.scene.restart()
         last = max(self.scene.generations(), default=0)
         for known in (self.leaders, self.told):  # Those after it are begun anew.
-            for key in [one for one in known if one[0] > last]:
+            for key in [known_key for known_key in known if known_key[0] > last]:
                 del known[key]
         for client in self.clients.values():
             client.waits = None
-        written = [one for one in self.scene.log if isinstance(one, GroupMetadata)]
+        written = [entry for entry in self.scene.log if isinstance(entry, GroupMetadata)]
         if written and GROUP in self.scene.groups:
             described = self.scene.groups.describe(GROUP)
-            assert {one.member_id: one.assignment for one in described.members} == {
-                one.member_id: one.assignment for one in written[-1].members
+            assert {member.member_id: member.assignment for member in described.members} == {
+                member.member_id: member.assignment for member in written[-1].members
             }
 
     @rule()
@@ -176,7 +176,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
             client.member_id, client.generation = reply.member_id, -1
         elif isinstance(reply, JoinReply):
             client.member_id, client.generation = reply.member_id, reply.generation
-            client.leads = tuple(one.member_id for one in reply.members)
+            client.leads = tuple(member.member_id for member in reply.members)
             if client.leads and not reply.skip_assignment:
                 leader = self.leaders.setdefault((reply.generation, ""), reply.leader)
                 assert leader == reply.leader, "a generation has one leader"

@@ -87,7 +87,7 @@ class LogMachine(RuleBasedStateMachine):
         self.forget_failed()
 
     def forget_failed(self) -> None:
-        failed = [one for one in self.model if one.ticket.failed]
+        failed = [appended for appended in self.model if appended.ticket.failed]
         assert self.model[len(self.model) - len(failed) :] == failed  # Only the newest fail.
         self.model = self.model[: len(self.model) - len(failed)]
         self.failed += failed
@@ -125,10 +125,10 @@ class LogMachine(RuleBasedStateMachine):
     def lose_power(self) -> None:
         self.loop.run_until_complete(asyncio.sleep(0))
         self.forget_failed()
-        confirmed = [one for one in self.model if one.ticket.done]
-        possible = {one.first: [] for one in (*self.model, *self.failed)}
-        for one in (*self.model, *self.failed):
-            possible[one.first].append(one.data)
+        confirmed = [appended for appended in self.model if appended.ticket.done]
+        possible = {appended.first: [] for appended in (*self.model, *self.failed)}
+        for appended in (*self.model, *self.failed):
+            possible[appended.first].append(appended.data)
         self.directory.abandon()
         self.disk.make_room()
         self.disk.fail_next_sync(0)
@@ -147,13 +147,13 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def same_batches(self) -> None:
         log = self.log
-        readable = [one for one in self.model if one.end <= log.high_watermark]
+        readable = [appended for appended in self.model if appended.end <= log.high_watermark]
         assert log.start_offset == self.start_offset <= log.high_watermark <= log.end_offset
         assert log.high_watermark == (readable[-1].end if readable else 0)
-        for one in readable:
-            if one.first >= self.start_offset:
-                assert log.read(one.first, bytes_max=1) == one.data
-                assert log.read_range(one.end - 1, one.end) == one.data
+        for range_ in readable:
+            if range_.first >= self.start_offset:
+                assert log.read(range_.first, bytes_max=1) == range_.data
+                assert log.read_range(range_.end - 1, range_.end) == range_.data
         with pytest.raises(OffsetOutOfRange):
             log.read(log.high_watermark + 1, bytes_max=1)
 

@@ -137,8 +137,8 @@ class ShareGroupMachine(RuleBasedStateMachine):
         request = HeartbeatRequest(GROUP, member_id, epoch, subscribed_topic_names=wants)
         self.groups.check_heartbeat(request, limits=LIMITS)
         uninitialized = self.groups.uninitialized(request, self.topics)
-        for one in uninitialized:
-            self.state_is_made(one.key, one.state_epoch)
+        for key in uninitialized:
+            self.state_is_made(key.key, key.state_epoch)
         self.append(self.groups.initialized(GROUP, uninitialized))
         records, reply = self.groups.heartbeat(
             request,
@@ -262,7 +262,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
             assert self.groups.describe(GROUP).members
             return
         self.append(records)
-        assert [one.state_epoch for one in altered] == [before + 1]
+        assert [state.state_epoch for state in altered] == [before + 1]
         self.state_is_made(altered[0].key, altered[0].state_epoch)
 
     @precondition(lambda self: GROUP in self.groups)

@@ -187,7 +187,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
                 self.fetch(key, epoch, "c1", named, forgotten, True)
             return
         session = self.advance(key)
-        session.doubtful += [one for one in unique(named) if one not in session.all]
+        session.doubtful += [key for key in unique(named) if key not in session.all]
         for partition in forgotten:
             session.move(partition, None)
             session.watched.discard(partition)
@@ -236,7 +236,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
     def come(self, group_id: GroupId, partition: TopicIdPartition, *, to_all: bool) -> None:
         """New ones for all groups, or given back ones for one."""
         groups = [GroupId("g"), GroupId("h")] if to_all else [group_id]
-        self.records |= {SharePartitionKey(one, *partition) for one in groups}
+        self.records |= {SharePartitionKey(group, *partition) for group in groups}
         told = [
             (key, session)
             for key, session in self.model.items()
@@ -306,7 +306,7 @@ class ShareSessionMachine(RuleBasedStateMachine):
     def connection_is_gone(self, connection_id: str) -> None:
         gone = {key: s for key, s in self.model.items() if s.connection_id == connection_id}
         closed = self.sessions.release_connection(connection_id)
-        assert {each.key: sorted(each.partitions) for each in closed} == {
+        assert {session.key: sorted(session.partitions) for session in closed} == {
             key: sorted(session.all) for key, session in gone.items()
         }
         for key in gone:

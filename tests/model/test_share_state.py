@@ -220,8 +220,8 @@ class ShareStateMachine(RuleBasedStateMachine):
         complete: int,
         said: list[tuple[StateBatch, ...]],
     ) -> None:
-        for one in said:
-            self.write(key, 3, 3, start_offset, complete, one)
+        for batches in said:
+            self.write(key, 3, 3, start_offset, complete, batches)
 
     @rule(key=keys, leader_epoch=epochs)
     def read(self, key: SharePartitionKey, leader_epoch: int) -> None:

@@ -99,9 +99,9 @@ class Administrator:
     async def _learn(self, client: Client) -> None:
         answer = await client.ask(make_metadata(*self.board.names))
         self.board.topics = {
-            str(one.name): KnownTopic(str(one.name), one.topic_id, len(one.partitions))
-            for one in answer.topics
-            if int(one.error_code) == 0
+            str(topic.name): KnownTopic(str(topic.name), topic.topic_id, len(topic.partitions))
+            for topic in answer.topics
+            if int(topic.error_code) == 0
         }
 
     async def _describe(self, client: Client) -> None:
@@ -209,13 +209,15 @@ class Reader:
             except NoAnswer:
                 continue
             for topic in answer.responses:
-                for one in topic.partitions:
-                    at_end = one.high_watermark <= offset + 10
-                    again = int(one.error_code) != 0 or (at_end and self.chance.random() < 0.2)
+                for found in topic.partitions:
+                    at_end = found.high_watermark <= offset + 10
+                    again = int(found.error_code) != 0 or (at_end and self.chance.random() < 0.2)
                     step = self.chance.randint(1, 30)
-                    positions[partition] = max(0, one.log_start_offset) if again else offset + step
-                    if positions[partition] > max(0, one.high_watermark):
-                        positions[partition] = max(0, one.high_watermark)
+                    positions[partition] = (
+                        max(0, found.log_start_offset) if again else offset + step
+                    )
+                    if positions[partition] > max(0, found.high_watermark):
+                        positions[partition] = max(0, found.high_watermark)
 
     def _request(self, partition: Partition, offset: int) -> Any:
         return make_fetch(partition, offset, wait_ms=200, isolation=self.isolation)

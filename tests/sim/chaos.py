@@ -162,13 +162,13 @@ class Chaos:
             self._network.take_down(for_us, self._some_connections())
 
     async def _reset(self) -> None:
-        for one in self._some_connections():
-            self._network.reset(one)
+        for connection in self._some_connections():
+            self._network.reset(connection)
 
     async def _half_open(self) -> None:
-        for one in self._some_connections():
-            self._network.half_open(one, client_knows=self._chance.random() < 0.7)
+        for connection in self._some_connections():
+            self._network.half_open(connection, client_knows=self._chance.random() < 0.7)
 
     def _some_connections(self) -> list[Connection]:
-        live = [one for one in self._network.connections if not one.is_over]
+        live = [connection for connection in self._network.connections if not connection.is_over]
         return self._chance.sample(live, min(len(live), self._chance.choice((1, 1, 3))))

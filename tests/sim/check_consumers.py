@@ -77,10 +77,10 @@ class ConsumerChecks:
 
     def sync_asked(self, exchange: Exchange) -> None:
         request = exchange.request
-        for one in request.assignments:
-            key = (request.generation_id, str(one.member_id))
+        for assignment in request.assignments:
+            key = (request.generation_id, str(assignment.member_id))
             given = self._group(request.group_id).given.setdefault(key, set())
-            given.add(bytes(one.assignment))
+            given.add(bytes(assignment.assignment))
 
     def synced(self, exchange: Exchange) -> None:
         request, answer = exchange.request, exchange.answer
@@ -101,9 +101,9 @@ class ConsumerChecks:
         self._generation_then[exchange] = self._group(request.group_id).generation
         commits = self._by_exchange[exchange] = {}
         for topic in request.topics:
-            for one in topic.partitions:
-                where = (str(request.group_id), str(topic.name), one.partition_index)
-                commits[where] = Commit(str(one.committed_metadata), exchange.order)
+            for partition in topic.partitions:
+                where = (str(request.group_id), str(topic.name), partition.partition_index)
+                commits[where] = Commit(str(partition.committed_metadata), exchange.order)
                 self._commits.setdefault(where, []).append(commits[where])
 
     def committed(self, exchange: Exchange) -> None:
@@ -111,9 +111,9 @@ class ConsumerChecks:
         commits = self._by_exchange.pop(exchange)
         newest = self._generation_then.pop(exchange)
         for topic in exchange.answer.topics:
-            for one in topic.partitions:
-                commit = commits[str(request.group_id), str(topic.name), one.partition_index]
-                code = int(one.error_code)
+            for partition in topic.partitions:
+                commit = commits[str(request.group_id), str(topic.name), partition.partition_index]
+                code = int(partition.error_code)
                 forgotten_us = self._forgotten_us.get(str(topic.name), -1)
                 commit.is_confirmed = code == 0 and forgotten_us < exchange.arrived_us
                 commit.is_refused = code not in (0, *IN_DOUBT)
@@ -127,14 +127,14 @@ class ConsumerChecks:
         """The answer to OffsetFetch."""
         for group in exchange.answer.groups:
             for topic in group.topics if int(group.error_code) == 0 else ():
-                for one in topic.partitions:
-                    if int(one.error_code) == 0 and topic.name not in self._in_doubt:
-                        where = (str(group.group_id), str(topic.name), one.partition_index)
-                        self._check_told(where, one, exchange)
+                for partition in topic.partitions:
+                    if int(partition.error_code) == 0 and topic.name not in self._in_doubt:
+                        where = (str(group.group_id), str(topic.name), partition.partition_index)
+                        self._check_told(where, partition, exchange)
 
-    def _check_told(self, where: Where, one: Any, exchange: Exchange) -> None:
+    def _check_told(self, where: Where, partition: Any, exchange: Exchange) -> None:
         commits = self._commits.get(where, [])
-        confirmed = max((one.arrived for one in commits if one.is_confirmed), default=-1)
+        confirmed = max((commit.arrived for commit in commits if commit.is_confirmed), default=-1)
         expected = {
             commit.metadata
             for commit in commits
@@ -142,5 +142,7 @@ class ConsumerChecks:
         }
         if confirmed < 0:
             expected.add(NONE)
-        if str(one.metadata) not in expected:
-            self._report(f"C3: {where} is told as {one.metadata!r}, expected {sorted(expected)}")
+        if str(partition.metadata) not in expected:
+            self._report(
+                f"C3: {where} is told as {partition.metadata!r}, expected {sorted(expected)}"
+            )

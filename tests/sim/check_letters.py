@@ -53,7 +53,7 @@ def check_letters(
     report: Report,
 ) -> None:
     """``topic_ids``: topics that are there; ``ever``: all that ever had the name."""
-    plain = {name: one for name, one in topic_ids.items() if len(ever.get(name, [])) == 1}
+    plain = {name: topic_id for name, topic_id in topic_ids.items() if len(ever.get(name, [])) == 1}
     written: set[tuple[Partition, int]] = set()
     for letter in letters:
         if letter.group != group:

@@ -126,7 +126,7 @@ class LogChecks:
     def delivered(self, partition: Partition, records: bytes) -> dict[int, bytes]:
         """Somebody was given these batches; the values by offset."""
         view = self.view(partition)
-        values = {one.offset: bytes(one.value or b"") for one in decode_records(records)}
+        values = {record.offset: bytes(record.value or b"") for record in decode_records(records)}
         previous = None
         for offset, value in values.items():
             if previous is not None and offset != previous + 1 and not view.has_markers:
@@ -235,7 +235,10 @@ class LogChecks:
 
 def _committed(answer: Any) -> Iterator[tuple[int, bytes]]:
     """What a client makes of batches and the list of aborted transactions."""
-    aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions)
+    aborted = sorted(
+        (transaction.first_offset, transaction.producer_id)
+        for transaction in answer.aborted_transactions
+    )
     aborting: set[int] = set()
     data = answer.records or b""
     for position, header in scan(data):

@@ -112,11 +112,11 @@ class ShareRequests:
         return asked
 
     def _note_acks(self, request: Any, group: GroupView, asked: Asked) -> None:
-        for where, one in _requested(request.topics):
+        for where, wanted in _requested(request.topics):
             view = self.shares.view(request.group_id, where)
             asked.views[where] = view
             incarnation = self._incarnation(request.group_id, where)
-            for offset, ack_type in _acks(one.acknowledgement_batches):
+            for offset, ack_type in _acks(wanted.acknowledgement_batches):
                 ack = self.shares.ack_asked(
                     view,
                     group,
@@ -139,25 +139,27 @@ class ShareRequests:
         if not self._session_goes_on(exchange, asked):
             return
         errors = {
-            Partition(topic.topic_id, one.partition_index): int(one.acknowledge_error_code)
+            Partition(topic.topic_id, partition.partition_index): int(
+                partition.acknowledge_error_code
+            )
             for topic in exchange.answer.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         self._acks_answered(exchange, asked, errors)
         for topic in exchange.answer.responses:
-            for one in topic.partitions:
-                if one.acquired_records:
-                    where = Partition(topic.topic_id, one.partition_index)
-                    self._delivered(exchange, asked, where, one)
+            for partition in topic.partitions:
+                if partition.acquired_records:
+                    where = Partition(topic.topic_id, partition.partition_index)
+                    self._delivered(exchange, asked, where, partition)
 
     def _ShareAcknowledge_answered(self, exchange: Exchange) -> None:  # noqa: N802
         asked = self._asked.pop(exchange)
         if not self._session_goes_on(exchange, asked):
             return
         errors = {
-            Partition(topic.topic_id, one.partition_index): int(one.error_code)
+            Partition(topic.topic_id, partition.partition_index): int(partition.error_code)
             for topic in exchange.answer.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         self._acks_answered(exchange, asked, errors)
 
@@ -217,15 +219,17 @@ class ShareRequests:
             partitions = asked.session.partitions
             self.shares.released(request.group_id, request.member_id, partitions)
 
-    def _delivered(self, exchange: Exchange, asked: Asked, where: Partition, one: Any) -> None:
+    def _delivered(
+        self, exchange: Exchange, asked: Asked, where: Partition, partition: Any
+    ) -> None:
         request = exchange.request
-        values = self.logs.delivered(where, one.records or b"")
+        values = self.logs.delivered(where, partition.records or b"")
         view = self.shares.view(request.group_id, where)
         if view is not asked.views.get(where):
             return  # It was reset meanwhile.
         if not asked.incarnations:  # It was answered at once.
             self._note_incarnations(request.group_id, asked)
-        for acquired in one.acquired_records:
+        for acquired in partition.acquired_records:
             for offset in range(acquired.first_offset, acquired.last_offset + 1):
                 if offset in values and self._reads_committed:
                     self.logs.check_committed(where, offset, values[offset])
@@ -247,8 +251,8 @@ class ShareRequests:
 
 def _requested(topics: Iterable[Any]) -> Iterator[tuple[Partition, Any]]:
     for topic in topics:
-        for one in topic.partitions:
-            yield Partition(topic.topic_id, one.partition_index), one
+        for partition in topic.partitions:
+            yield Partition(topic.topic_id, partition.partition_index), partition
 
 
 def _acks(batches: Iterable[Any]) -> Iterator[tuple[int, int]]:

@@ -185,7 +185,7 @@ class ShareChecks:
             count=count,
         )
         held = self._held_for_sure(view, incarnation, now_us)
-        locked = sum(1 for one in held if one >= log_start)
+        locked = sum(1 for offset in held if offset >= log_start)
         if locked > limits.locks_max:
             self._report(f"S6: {group} {partition}: {locked} records are locked")
 
@@ -335,7 +335,7 @@ class ShareChecks:
         """A session is over: what its member held there has gone back."""
         for partition in partitions:
             held = self.view(group, partition).held
-            for offset in [one for one, hold in held.items() if hold.member_id == member_id]:
+            for offset in [locked for locked, hold in held.items() if hold.member_id == member_id]:
                 del held[offset]
 
     def described(

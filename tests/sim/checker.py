@@ -108,16 +108,16 @@ class Checker:
     # Logs
 
     def _Produce_asked(self, exchange: Exchange) -> None:  # noqa: N802  Named after the API.
-        for partition, one in _produced(exchange.request):
-            self.logs.produce_asked(partition, one.records)
+        for partition, produced in _produced(exchange.request):
+            self.logs.produce_asked(partition, produced.records)
 
     def _Produce_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        records = {where: one.records for where, one in _produced(exchange.request)}
+        records = {where: produced.records for where, produced in _produced(exchange.request)}
         for topic in exchange.answer.responses:
-            for one in topic.partition_responses:
-                if int(one.error_code) == 0:
-                    where = Partition(topic.topic_id, one.index)
-                    self.logs.produce_confirmed(where, records[where], one.base_offset)
+            for response in topic.partition_responses:
+                if int(response.error_code) == 0:
+                    where = Partition(topic.topic_id, response.index)
+                    self.logs.produce_confirmed(where, records[where], response.base_offset)
 
     def _Fetch_asked(self, exchange: Exchange) -> None:  # noqa: N802
         self._told[exchange] = {
@@ -130,15 +130,17 @@ class Checker:
     def _Fetch_answered(self, exchange: Exchange) -> None:  # noqa: N802
         offsets, told = _fetch_offsets(exchange.request), self._told.pop(exchange)
         for topic in exchange.answer.responses:
-            for one in topic.partitions:
-                where = Partition(topic.topic_id, one.partition_index)
-                self.logs.fetched(where, one, offsets[where], told[where])
+            for partition in topic.partitions:
+                where = Partition(topic.topic_id, partition.partition_index)
+                self.logs.fetched(where, partition, offsets[where], told[where])
 
     def _DeleteRecords_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for topic in exchange.request.topics:
             for topic_id in self._ids_of(topic.name):
-                for one in topic.partitions:
-                    self.logs.delete_asked(Partition(topic_id, one.partition_index), one.offset)
+                for partition in topic.partitions:
+                    self.logs.delete_asked(
+                        Partition(topic_id, partition.partition_index), partition.offset
+                    )
 
     def _Metadata_answered(self, exchange: Exchange) -> None:  # noqa: N802
         self._learn(exchange.answer.topics)
@@ -147,13 +149,13 @@ class Checker:
         self._learn(exchange.answer.topics)
 
     def _learn(self, topics: Iterable[Any]) -> None:
-        for one in topics:
-            if int(one.error_code) == 0 and one.topic_id not in self._ids_of(str(one.name)):
-                self._topic_ids.setdefault(str(one.name), []).append(one.topic_id)
-                if one.name in self._retained:
-                    self._expect_retention(str(one.name))
-                if one.name.startswith(DEAD_LETTERS):
-                    self.logs.not_ours.add(one.topic_id)
+        for topic in topics:
+            if int(topic.error_code) == 0 and topic.topic_id not in self._ids_of(str(topic.name)):
+                self._topic_ids.setdefault(str(topic.name), []).append(topic.topic_id)
+                if topic.name in self._retained:
+                    self._expect_retention(str(topic.name))
+                if topic.name.startswith(DEAD_LETTERS):
+                    self.logs.not_ours.add(topic.topic_id)
 
     def _expect_retention(self, name: str) -> None:
         """Records of topics with this name may go at any time."""
@@ -169,20 +171,20 @@ class Checker:
     def _IncrementalAlterConfigs_asked(self, exchange: Exchange) -> None:  # noqa: N802
         """From now on either value may be in effect."""
         for resource in exchange.request.resources:
-            if any(one.name.startswith("retention.") for one in resource.configs):
+            if any(config.name.startswith("retention.") for config in resource.configs):
                 self._retained.add(resource.resource_name)
                 self._expect_retention(resource.resource_name)
             if resource.resource_type != GROUP_RESOURCE:
                 continue
             group = self.group(resource.resource_name)
-            for one in resource.configs:
-                match one.name:
+            for config in resource.configs:
+                match config.name:
                     case "share.record.lock.duration.ms":
-                        group.lock_ms = _extended(group.lock_ms, int(one.value))
+                        group.lock_ms = _extended(group.lock_ms, int(config.value))
                     case "share.delivery.count.limit":
-                        group.deliveries = _extended(group.deliveries, int(one.value))
+                        group.deliveries = _extended(group.deliveries, int(config.value))
                     case "share.partition.max.record.locks":
-                        group.locks_max = max(group.locks_max, int(one.value))
+                        group.locks_max = max(group.locks_max, int(config.value))
 
     def _AlterShareGroupOffsets_asked(self, exchange: Exchange) -> None:  # noqa: N802
         for view in self._reset_views(exchange):
@@ -190,9 +192,9 @@ class Checker:
 
     def _AlterShareGroupOffsets_answered(self, exchange: Exchange) -> None:  # noqa: N802
         codes = {
-            Partition(topic.topic_id, one.partition_index): int(one.error_code)
+            Partition(topic.topic_id, partition.partition_index): int(partition.error_code)
             for topic in exchange.answer.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
         self._offsets_reset(exchange, lambda partition: codes.get(partition, REFUSED))
 
@@ -219,11 +221,11 @@ class Checker:
             self.shares.views[view].is_unsure += 1
 
     def _DeleteGroups_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        for one in exchange.answer.results:
-            for view in self._views_of([one.group_id]):
-                self._reset(view, int(one.error_code))
-            if int(one.error_code) in (0, *IN_DOUBT):
-                self.group(one.group_id).member_epochs.clear()
+        for result in exchange.answer.results:
+            for view in self._views_of([result.group_id]):
+                self._reset(view, int(result.error_code))
+            if int(result.error_code) in (0, *IN_DOUBT):
+                self.group(result.group_id).member_epochs.clear()
 
     def _DeleteGroups_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
         for name in exchange.request.groups_names:
@@ -237,11 +239,11 @@ class Checker:
             for topic_id in self._ids_of(topic.topic_name)
         }
         group = exchange.request.group_id
-        return [one for one in self._views_of([group]) if one[1].topic_id in ids]
+        return [view for view in self._views_of([group]) if view[1].topic_id in ids]
 
     def _views_of(self, groups: Iterable[str]) -> list[tuple[str, Partition]]:
         names = set(groups)
-        return [one for one in self.shares.views if one[0] in names]
+        return [view for view in self.shares.views if view[0] in names]
 
     def _DescribeShareGroupOffsets_asked(self, exchange: Exchange) -> None:  # noqa: N802
         self._ends[exchange] = {
@@ -252,18 +254,18 @@ class Checker:
         ends = self._ends.pop(exchange)
         for group in exchange.answer.groups:
             for topic in group.topics:
-                for one in topic.partitions if topic.topic_id is not None else ():
-                    where = Partition(topic.topic_id, one.partition_index)
-                    self._described(group.group_id, where, one, ends.get(where, 0))
+                for partition in topic.partitions if topic.topic_id is not None else ():
+                    where = Partition(topic.topic_id, partition.partition_index)
+                    self._described(group.group_id, where, partition, ends.get(where, 0))
 
-    def _described(self, group: str, partition: Partition, one: Any, log_end: int) -> None:
+    def _described(self, group: str, partition: Partition, described: Any, log_end: int) -> None:
         log = self.logs.view(partition)
         self.shares.described(
             group,
             partition,
             self.group(group),
-            start_offset=one.start_offset,
-            lag=one.lag,
+            start_offset=described.start_offset,
+            lag=described.lag,
             log_start=log.deletable_to,
             log_end=log_end,
             confirmed=log.confirmed,
@@ -299,7 +301,7 @@ class Checker:
 
     def told_delivered(self, name: str, index: int, offset: int, value: bytes) -> None:
         """K2: an application was told that its record is in the log."""
-        logs = [self.logs.view(Partition(one, index)) for one in self._ids_of(name)]
+        logs = [self.logs.view(Partition(topic_id, index)) for topic_id in self._ids_of(name)]
         if not any(log.confirmed.get(offset) == value for log in logs):
             self.problems.append(f"K2: {name}-{index}-{offset} is told to be {value[:20]!r}")
 
@@ -324,12 +326,12 @@ class Checker:
         self.consumers.told(exchange)
 
     def _DeleteTopics_answered(self, exchange: Exchange) -> None:  # noqa: N802
-        for one in exchange.request.topics:
-            self.consumers.forget_topic(str(one.name), exchange.answered_us)
+        for topic in exchange.request.topics:
+            self.consumers.forget_topic(str(topic.name), exchange.answered_us)
 
     def _DeleteTopics_unanswered(self, exchange: Exchange) -> None:  # noqa: N802
-        for one in exchange.request.topics:
-            self.consumers.forget_topic(str(one.name), None)
+        for topic in exchange.request.topics:
+            self.consumers.forget_topic(str(topic.name), None)
 
     # Members
 
@@ -351,15 +353,15 @@ class Checker:
 
 def _produced(request: Any) -> Iterator[tuple[Partition, Any]]:
     for topic in request.topic_data:
-        for one in topic.partition_data:
-            yield Partition(topic.topic_id, one.index), one
+        for partition in topic.partition_data:
+            yield Partition(topic.topic_id, partition.index), partition
 
 
 def _fetch_offsets(request: Any) -> dict[Partition, int]:
     return {
-        Partition(topic.topic_id, one.partition): one.fetch_offset
+        Partition(topic.topic_id, partition.partition): partition.fetch_offset
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 

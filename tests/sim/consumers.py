@@ -102,12 +102,12 @@ class Consumer:
 
     async def _commit(self, client: Client, name: str, index: int) -> None:
         self.committed += 1
-        one = offset_commit.OffsetCommitRequestPartition(
+        partition = offset_commit.OffsetCommitRequestPartition(
             partition_index=index,
             committed_offset=0,
             committed_metadata=f"{self.name}/{self.committed}",
         )
-        topic = offset_commit.OffsetCommitRequestTopic(name=name, partitions=(one,))
+        topic = offset_commit.OffsetCommitRequestTopic(name=name, partitions=(partition,))
         stale = self.chance.random() < 0.05 and self.generation > 1
         answer = await client.ask(
             offset_commit.OffsetCommitRequest(
@@ -139,7 +139,7 @@ class Consumer:
 
     def _share_out(self, joined: Any) -> tuple[sync_group.SyncGroupRequestAssignment, ...]:
         """Every partition to one of the members."""
-        members = [one.member_id for one in joined.members]
+        members = [member.member_id for member in joined.members]
         shares: dict[str, list[tuple[str, int]]] = {member_id: [] for member_id in members}
         for topic in self.board.topics.values():
             for index in range(topic.partition_count):
@@ -157,5 +157,5 @@ def encode_assignment(share: list[tuple[str, int]]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[tuple[str, int]]:
-    pairs = (one.rpartition(":") for one in data.decode().split())
+    pairs = (part.rpartition(":") for part in data.decode().split())
     return [(name, int(index)) for name, _, index in pairs]

@@ -160,9 +160,13 @@ def what_is_kept(delta: Delta, log_start: int) -> tuple[int, list[tuple[int, int
     makes no difference: that goes on by itself.
     """
     states = [
-        (offset, TERMINAL if one.state in TERMINAL_OR_SOON else int(one.state), one.delivery_count)
-        for one in delta.batches
-        for offset in range(max(one.first, log_start), one.end)
+        (
+            offset,
+            TERMINAL if batch.state in TERMINAL_OR_SOON else int(batch.state),
+            batch.delivery_count,
+        )
+        for batch in delta.batches
+        for offset in range(max(batch.first, log_start), batch.end)
     ]
     start = max(delta.start_offset, log_start)
     while states and states[0][:2] == (start, TERMINAL):

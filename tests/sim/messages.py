@@ -164,8 +164,8 @@ def make_heartbeat(
 
 
 def make_produce(partition: Partition, batch: bytes, *, acks: int) -> produce.ProduceRequest:
-    one = produce.PartitionProduceData(index=partition.index, records=batch)
-    topic = produce.TopicProduceData(topic_id=partition.topic_id, partition_data=(one,))
+    partition_entry = produce.PartitionProduceData(index=partition.index, records=batch)
+    topic = produce.TopicProduceData(topic_id=partition.topic_id, partition_data=(partition_entry,))
     return produce.ProduceRequest(
         transactional_id=None, acks=acks, timeout=SECOND, topic_data=(topic,)
     )
@@ -174,21 +174,21 @@ def make_produce(partition: Partition, batch: bytes, *, acks: int) -> produce.Pr
 def make_fetch(
     partition: Partition, offset: int, *, wait_ms: int = 0, isolation: int = 0
 ) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(
+    partition_entry = fetch.FetchPartition(
         partition=partition.index, fetch_offset=offset, partition_max_bytes=1 << 16
     )
     return fetch.FetchRequest(
         max_wait=milliseconds(wait_ms),
         min_bytes=1,
         isolation_level=isolation,
-        topics=(fetch.FetchTopic(topic_id=partition.topic_id, partitions=(one,)),),
+        topics=(fetch.FetchTopic(topic_id=partition.topic_id, partitions=(partition_entry,)),),
         forgotten_topics_data=(),
     )
 
 
 def make_list_offsets(name: str, index: int, timestamp: int) -> list_offsets.ListOffsetsRequest:
-    one = list_offsets.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-    topic = list_offsets.ListOffsetsTopic(name=name, partitions=(one,))
+    partition = list_offsets.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+    topic = list_offsets.ListOffsetsTopic(name=name, partitions=(partition,))
     return list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=(topic,))
 
 
@@ -224,8 +224,8 @@ def make_delete_topic(name: str) -> delete_topics.DeleteTopicsRequest:
 
 
 def make_delete_records(name: str, index: int, offset: int) -> delete_records.DeleteRecordsRequest:
-    one = delete_records.DeleteRecordsPartition(partition_index=index, offset=offset)
-    topic = delete_records.DeleteRecordsTopic(name=name, partitions=(one,))
+    partition = delete_records.DeleteRecordsPartition(partition_index=index, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name=name, partitions=(partition,))
     return delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
 
 
@@ -255,17 +255,21 @@ def make_describe_offsets(
             )
             for name, count in topics.items()
         )
-    one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=wanted)
-    return describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,))
+    group_entry = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+        group_id=group, topics=wanted
+    )
+    return describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group_entry,))
 
 
 def make_alter_offset(
     group: str, topic: str, index: int, offset: int
 ) -> alter_offsets.AlterShareGroupOffsetsRequest:
-    one = alter_offsets.AlterShareGroupOffsetsRequestPartition(
+    partition = alter_offsets.AlterShareGroupOffsetsRequestPartition(
         partition_index=index, start_offset=offset
     )
-    named = alter_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=(one,))
+    named = alter_offsets.AlterShareGroupOffsetsRequestTopic(
+        topic_name=topic, partitions=(partition,)
+    )
     return alter_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=(named,))
 
 

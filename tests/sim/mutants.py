@@ -143,16 +143,18 @@ def _written(change: Callable[[Delta], Delta]) -> Callable[[Any], Any]:
 
 
 def _without_counts(delta: Delta) -> Delta:
-    return delta._replace(batches=tuple(one._replace(delivery_count=0) for one in delta.batches))
+    return delta._replace(
+        batches=tuple(batch._replace(delivery_count=0) for batch in delta.batches)
+    )
 
 
 def _accepted_as_available(delta: Delta) -> Delta:
     return delta._replace(
         batches=tuple(
-            one._replace(state=RecordState.AVAILABLE)
-            if one.state is RecordState.ACKNOWLEDGED
-            else one
-            for one in delta.batches
+            batch._replace(state=RecordState.AVAILABLE)
+            if batch.state is RecordState.ACKNOWLEDGED
+            else batch
+            for batch in delta.batches
         )
     )
 
@@ -178,7 +180,7 @@ def _restored_without_counts(original: Any) -> Any:
 
     def read(self: ShareCoordinator, key: Any) -> PersistedState:
         found: PersistedState = original(self, key)
-        batches = tuple(one._replace(delivery_count=0) for one in found.batches)
+        batches = tuple(batch._replace(delivery_count=0) for batch in found.batches)
         return replace(found, batches=batches)
 
     return read
@@ -241,7 +243,7 @@ MUTANTS = (
         "folders are not synced",
         PartitionLog,
         "begin_sync",
-        _unsynced(lambda one: SyncWork(one.files)),
+        _unsynced(lambda work: SyncWork(work.files)),
         ("power",),
     ),
     Mutant(

@@ -288,7 +288,7 @@ class Network:
         made.up_from_us = self.down_until_us
         made.server = End(self, made, listener.process, is_server=True)
         made.client = End(self, made, owner, is_server=False)
-        self.connections = [one for one in self.connections if not one.is_over]
+        self.connections = [connection for connection in self.connections if not connection.is_over]
         self.connections.append(made)
         self.soon(listener.process, lambda: self._accept(listener, made))
         protocol = factory()
@@ -305,8 +305,8 @@ class Network:
 
     def take_down(self, microseconds: int, connections: list[Connection]) -> None:
         """Let nothing through on these connections for a while."""
-        for one in connections:
-            one.up_from_us = max(one.up_from_us, self.now_us + microseconds)
+        for connection in connections:
+            connection.up_from_us = max(connection.up_from_us, self.now_us + microseconds)
 
     def take_all_down(self, microseconds: int) -> None:
         """Let nothing through at all for a while, new connections included."""
@@ -326,12 +326,12 @@ class Network:
 
     def process_ended(self, process: Process, *, silently: bool) -> None:
         """Its sockets are gone; the peers learn of it, unless its machine went with it."""
-        for one in self.connections:
-            for end in (one.client, one.server):
+        for connection in self.connections:
+            for end in (connection.client, connection.server):
                 if end.process is process and not end.is_over:
                     end.forget()
                     if silently:
-                        one.up_from_us = 1 << 62
+                        connection.up_from_us = 1 << 62
                     else:
                         end.other._expect(None)
 
@@ -339,12 +339,12 @@ class Network:
         """Everything gets through from now on; half-open connections are found out."""
         self.weather = Weather()
         self.down_until_us = 0
-        for one in self.connections:
-            if one.up_from_us == 1 << 62:
-                self.reset(one)
-            elif one.up_from_us > self.now_us:
-                one.up_from_us = self.now_us
-                for end in (one.client, one.server):
+        for connection in self.connections:
+            if connection.up_from_us == 1 << 62:
+                self.reset(connection)
+            elif connection.up_from_us > self.now_us:
+                connection.up_from_us = self.now_us
+                for end in (connection.client, connection.server):
                     self.soon(end.process, end._take)
 
     # Time

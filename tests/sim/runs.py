@@ -51,10 +51,10 @@ def _run(plan: Plan, trace: Callable[[str], None] | None) -> tuple[Ended, Except
             world.run()
     except Exception as error:  # noqa: BLE001  Raised again in `run`.
         failure = error
-        one: BaseException | None = error
-        while one is not None:
-            traceback.clear_frames(one.__traceback__)
-            one = one.__cause__ or one.__context__
+        cause: BaseException | None = error
+        while cause is not None:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__
     return Ended(world.digest, world.requests, world.loop.time()), failure
 
 

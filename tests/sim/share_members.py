@@ -158,9 +158,9 @@ class ShareMember:
             self.member_epoch = answer.member_epoch
             if answer.assignment is not None:
                 self.assigned = tuple(
-                    Partition(one.topic_id, index)
-                    for one in answer.assignment.topic_partitions
-                    for index in one.partitions
+                    Partition(partition.topic_id, index)
+                    for partition in answer.assignment.topic_partitions
+                    for index in partition.partitions
                 )
         elif error in (25, 69, 110):  # UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_MEMBER_EPOCH
             self.member_epoch, self.assigned = 0, ()
@@ -285,9 +285,9 @@ class ShareMember:
 
     def _receive(self, answer: Any) -> None:
         for topic in answer.responses:
-            for one in topic.partitions:
-                partition = Partition(topic.topic_id, one.partition_index)
-                for acquired in one.acquired_records:
+            for found in topic.partitions:
+                partition = Partition(topic.topic_id, found.partition_index)
+                for acquired in found.acquired_records:
                     offsets = range(acquired.first_offset, acquired.last_offset + 1)
                     self.held.setdefault(partition, []).extend(offsets)
                     if self.board.is_settling:

@@ -90,7 +90,7 @@ def plan_of(seed: int) -> Plan:
     is_calm = chance.random() < CALM
     faults = () if is_calm else _some(chance, FAULTS)
     if durability == "os":  # It promises nothing to those who lose the power.
-        faults = tuple(one for one in faults if not one.startswith(("power", "sync_fails")))
+        faults = tuple(fault for fault in faults if not fault.startswith(("power", "sync_fails")))
     return Plan(
         seed=seed,
         faults=faults,

@@ -41,8 +41,8 @@ def logs(problems: list[str]) -> LogChecks:
 
 
 def test_a_log_that_goes_back_is_found(logs: LogChecks, problems: list[str]) -> None:
-    for one in (answer(8, start=5), answer(7, start=4)):
-        logs.fetched(WHERE, one, 8, logs.view(WHERE).told)
+    for response in (answer(8, start=5), answer(7, start=4)):
+        logs.fetched(WHERE, response, 8, logs.view(WHERE).told)
     assert problems == [
         f"L2: {WHERE} high watermark went from 8 to 7",
         f"L2: {WHERE} log start went from 5 to 4",

@@ -66,11 +66,11 @@ class Transactor:
                 if self.running:
                     await self._end(self.running[0])
             elif self.running and (len(self.running) >= OPEN_MAX or self.chance.random() < 0.5):
-                one = self.chance.choice(self.running)
-                if self.chance.random() < 0.5 and not one.is_ending:
-                    await self._write(one)
+                transaction = self.chance.choice(self.running)
+                if self.chance.random() < 0.5 and not transaction.is_ending:
+                    await self._write(transaction)
                 else:
-                    await self._end(one)
+                    await self._end(transaction)
             else:
                 await self._begin()
 
@@ -79,51 +79,51 @@ class Transactor:
         if partition is None:
             return
         self.count += 1
-        one = Transaction(
+        transaction = Transaction(
             partition, FIRST_PRODUCER_ID + self.count, commits=self.chance.random() < 0.5
         )
-        self.running.append(one)
+        self.running.append(transaction)
         self.logs.view(partition).has_markers = True
-        await self._write(one)
+        await self._write(transaction)
 
-    async def _write(self, one: Transaction) -> None:
-        first = len(one.values)
+    async def _write(self, transaction: Transaction) -> None:
+        first = len(transaction.values)
         values = [
-            b"transaction-%d/%d" % (one.producer_id, first + index)
+            b"transaction-%d/%d" % (transaction.producer_id, first + index)
             for index in range(self.chance.randint(1, 4))
         ]
         batch = encode_batch(
             [(None, value, WALL_START_MS, ()) for value in values],
-            producer_id=one.producer_id,
+            producer_id=transaction.producer_id,
             producer_epoch=0,
             base_sequence=first,
             is_transactional=True,
         )
-        view = self.logs.view(one.partition)
+        view = self.logs.view(transaction.partition)
         for value in values:
             view.sent[value] = False
             view.outcomes[value] = Outcome.OPEN
-        if await self._append(one.partition, lambda: batch) is None:
-            one.commits = False  # Perhaps it lacks a record: nobody would commit that.
-        one.values += values
+        if await self._append(transaction.partition, lambda: batch) is None:
+            transaction.commits = False  # Perhaps it lacks a record: nobody would commit that.
+        transaction.values += values
 
-    async def _end(self, one: Transaction) -> None:
+    async def _end(self, transaction: Transaction) -> None:
         """Write the marker, again and again until it is there."""
-        one.is_ending = True
-        view = self.logs.view(one.partition)
-        for value in one.values:
-            view.outcomes[value] = Outcome.COMMITTED if one.commits else Outcome.ABORTED
+        transaction.is_ending = True
+        view = self.logs.view(transaction.partition)
+        for value in transaction.values:
+            view.outcomes[value] = Outcome.COMMITTED if transaction.commits else Outcome.ABORTED
         ticket = await self._append(
-            one.partition,
+            transaction.partition,
             lambda: encode_marker(
-                is_commit=one.commits,
-                producer_id=one.producer_id,
+                is_commit=transaction.commits,
+                producer_id=transaction.producer_id,
                 producer_epoch=0,
                 timestamp=WALL_START_MS,
             ),
         )
-        if ticket is not None or one.partition not in self.board.partitions():
-            self.running.remove(one)
+        if ticket is not None or transaction.partition not in self.board.partitions():
+            self.running.remove(transaction)
 
     async def _append(self, partition: Partition, batch: Callable[[], bytearray]) -> Ticket | None:
         """The ticket of a durable append; None: nobody knows, or there is no such partition."""

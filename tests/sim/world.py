@@ -170,8 +170,8 @@ class World:
                 live.state.check()
 
     async def _state(self) -> str:
-        offsets = await self._offsets()
-        return f"{[one.name for one in self._cast.consumers if not one.fresh]} {offsets}"
+        waiting = [consumer.name for consumer in self._cast.consumers if not consumer.fresh]
+        return f"{waiting} {await self._offsets()}"
 
     # What must come true
 
@@ -180,7 +180,7 @@ class World:
         client = Client("probe", timeout_s=1)
         try:
             answer = await client.ask(make_metadata(*self.board.names))
-            topics = [one for one in answer.topics if int(one.error_code) == 0]
+            topics = [topic for topic in answer.topics if int(topic.error_code) == 0]
             if not topics:
                 return False
             value = b"probe/%d" % self.loop.now_us
@@ -207,9 +207,9 @@ class World:
         for group in self.board.groups:
             answer = await self._answer(client, make_describe_offsets(group, topics))
             for topic in answer.groups[0].topics:
-                for one in topic.partitions:
-                    where = (group, str(topic.topic_name), one.partition_index)
-                    found[where] = (one.start_offset, one.lag)
+                for partition in topic.partitions:
+                    where = (group, str(topic.topic_name), partition.partition_index)
+                    found[where] = (partition.start_offset, partition.lag)
         client.close()
         return found
 
@@ -284,12 +284,12 @@ class World:
         end, records = offset + 1, list[DecodedRecord]()
         while offset < end:
             answer = await self._answer(client, make_fetch(partition, offset))
-            one = answer.responses[0].partitions[0]
-            if int(one.error_code) == OFFSET_OUT_OF_RANGE:
+            read = answer.responses[0].partitions[0]
+            if int(read.error_code) == OFFSET_OUT_OF_RANGE:
                 return None
-            end = one.high_watermark
-            data = one.records or b""
-            records += [one for one in decode_records(data) if one.offset >= offset]
+            end = read.high_watermark
+            data = read.records or b""
+            records += [record for record in decode_records(data) if record.offset >= offset]
             ends = [header.end_offset for _, header in scan(data)]
             if not ends:
                 break

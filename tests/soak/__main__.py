@@ -103,7 +103,7 @@ def soak(data: Path, undisturbed: float, attacked: float) -> dict[str, Any]:
             attackers = _start_attackers(stack, broker.port, attacked)
             attacks_began = time.monotonic()
             lines = honest.lines(attacked + END_SECONDS_MAX)
-            told = [line for one in attackers for line in one.lines(END_SECONDS_MAX)]
+            told = [line for attacker in attackers for line in attacker.lines(END_SECONDS_MAX)]
         memory.stop()
         peak_mib = peak_rss_bytes(broker.pid) // MIB
     *windows, last = lines

@@ -109,8 +109,8 @@ def as_text(verdict: Verdict, report: Mapping[str, Any]) -> str:
         *(f"account {name}: {dict(counts)}" for name, counts in report["account"].items()),
         f"errors that honest clients met: {report['errors'] or 'none'}",
         *(
-            f"attacker {one['name']}: {one['rounds']} rounds, thrown out of {one['thrown_out']}"
-            for one in report["attackers"]
+            f"attacker {row['name']}: {row['rounds']} rounds, thrown out of {row['thrown_out']}"
+            for row in report["attackers"]
         ),
     ]
     return "\n".join(lines) + "\n"

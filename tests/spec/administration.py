@@ -18,13 +18,13 @@ def list_groups(scene: Scene, *, states: tuple[str, ...] = (), types: tuple[str,
         list_groups_request.ListGroupsRequest(states_filter=states, types_filter=types)
     )
     assert answer.error_code == 0
-    return [one for one in answer.groups if one.group_id.startswith(f"{scene.name}.")]
+    return [group for group in answer.groups if group.group_id.startswith(f"{scene.name}.")]
 
 
 def delete_groups(scene: Scene, *groups: str) -> list[int]:
     """The error of each group."""
     answer = scene.ask(delete_groups_request.DeleteGroupsRequest(groups_names=groups))
-    codes = {one.group_id: int(one.error_code) for one in answer.results}
+    codes = {result.group_id: int(result.error_code) for result in answer.results}
     return [codes[group] for group in groups]
 
 
@@ -36,18 +36,20 @@ def alter_offsets(scene: Scene, group: str, topic: str, *offsets: int) -> Any:
         )
         for number, offset in enumerate(offsets)
     )
-    one = alter_offsets_request.AlterShareGroupOffsetsRequestTopic(
+    topic_entry = alter_offsets_request.AlterShareGroupOffsetsRequestTopic(
         topic_name=topic, partitions=partitions
     )
     return scene.ask(
-        alter_offsets_request.AlterShareGroupOffsetsRequest(group_id=group, topics=(one,))
+        alter_offsets_request.AlterShareGroupOffsetsRequest(group_id=group, topics=(topic_entry,))
     )
 
 
 def altered(answer: Any) -> list[int]:
     """The error of each partition."""
     assert answer.error_code == 0, answer
-    return [int(one.error_code) for topic in answer.responses for one in topic.partitions]
+    return [
+        int(partition.error_code) for topic in answer.responses for partition in topic.partitions
+    ]
 
 
 def delete_offsets(scene: Scene, group: str, *topics: str) -> Any:

@@ -45,7 +45,7 @@ class Compacted:
             found, position, end = [], start, self.scene.offset(self.topic)
             while position < end:
                 records = decode_records(self.scene.fetch_bytes(self.topic, position))
-                fresh = [one.offset for one in records if one.offset >= position]
+                fresh = [record.offset for record in records if record.offset >= position]
                 if not fresh:
                     break
                 found += fresh

@@ -50,7 +50,9 @@ def state_records(
     )
     wanted = (group, topic.id, partition)
     return [
-        one for one in found if (one.key.group_id, one.key.topic_id, one.key.partition) == wanted
+        entry
+        for entry in found
+        if (entry.key.group_id, entry.key.topic_id, entry.key.partition) == wanted
     ]
 
 
@@ -58,7 +60,7 @@ def group_records(scene: Scene, group: str) -> list[CoordinatorRecord]:
     """All records of one share group."""
     number = abs(java_hash(group)) % PARTITIONS
     found = _records(scene, CONSUMER_OFFSETS, number, SHARE_GROUP_RECORDS)
-    return [one for one in found if one.key.group_id == group]
+    return [entry for entry in found if entry.key.group_id == group]
 
 
 def _records(
@@ -70,11 +72,11 @@ def _records(
     found = []
     while position < end:
         records = decode_records(scene.fetch_bytes(log, position, partition=partition))
-        for one in records:
-            assert one.key is not None
-            decoded = decode_record(classes, one.key, one.value)
+        for record in records:
+            assert record.key is not None
+            decoded = decode_record(classes, record.key, record.value)
             if decoded is not None:
-                record_type = int.from_bytes(one.key[:2], "big")
+                record_type = int.from_bytes(record.key[:2], "big")
                 found.append(CoordinatorRecord(record_type, *decoded))
         position = records[-1].offset + 1
     return found

@@ -98,20 +98,22 @@ class Fetched:
     def partitions(self) -> dict[int, Any]:
         """Every partition that is answered, by its number."""
         return {
-            one.partition_index: one for topic in self.raw.responses for one in topic.partitions
+            partition.partition_index: partition
+            for topic in self.raw.responses
+            for partition in topic.partitions
         }
 
     @property
     def acquired(self) -> list[tuple[int, int, int]]:
         """(first offset, last offset, delivery count) of every range, whatever its partition."""
-        return [one for ranges in self.by_partition.values() for one in ranges]
+        return [range_ for ranges in self.by_partition.values() for range_ in ranges]
 
     @property
     def by_partition(self) -> dict[int, list[tuple[int, int, int]]]:
         return {
             number: [
-                (one.first_offset, one.last_offset, one.delivery_count)
-                for one in partition.acquired_records
+                (record.first_offset, record.last_offset, record.delivery_count)
+                for record in partition.acquired_records
             ]
             for number, partition in self.partitions.items()
             if partition.acquired_records
@@ -124,16 +126,19 @@ class Fetched:
 
     @property
     def errors(self) -> dict[int, int]:
-        return {number: int(one.error_code) for number, one in self.partitions.items()}
+        return {number: int(partition.error_code) for number, partition in self.partitions.items()}
 
     @property
     def ack_errors(self) -> dict[int, int]:
-        return {number: int(one.acknowledge_error_code) for number, one in self.partitions.items()}
+        return {
+            number: int(partition.acknowledge_error_code)
+            for number, partition in self.partitions.items()
+        }
 
     def values(self, number: int = 0) -> dict[int, bytes | None]:
         """The values of all records that came for a partition, acquired or not, by offset."""
         records = decode_records(self.partitions[number].records or b"")
-        return {one.offset: one.value for one in records}
+        return {record.offset: record.value for record in records}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +158,9 @@ class Acknowledged:
     @property
     def errors(self) -> dict[int, int]:
         return {
-            one.partition_index: int(one.error_code)
+            partition.partition_index: int(partition.error_code)
             for topic in self.raw.responses
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     @property

@@ -103,9 +103,9 @@ class Scene:
         """A topic of so many partitions, when the broker leads all of them."""
 
         def look() -> Topic | None:
-            one = self.metadata(name)
-            led = [partition for partition in one.partitions if partition.error_code == 0]
-            return Topic(name, one.topic_id, partitions) if len(led) == partitions else None
+            found = self.metadata(name)
+            led = [partition for partition in found.partitions if partition.error_code == 0]
+            return Topic(name, found.topic_id, partitions) if len(led) == partitions else None
 
         return wait_for(look, f"{partitions} partitions of {name}")
 
@@ -120,11 +120,11 @@ class Scene:
 
     def grow(self, topic: Topic, count: int) -> Topic:
         """The same topic with more partitions."""
-        one = create_partitions.CreatePartitionsTopic(
+        topic_entry = create_partitions.CreatePartitionsTopic(
             name=topic.name, count=count, assignments=None
         )
         request = create_partitions.CreatePartitionsRequest(
-            topics=(one,), timeout=TIMEOUT, validate_only=False
+            topics=(topic_entry,), timeout=TIMEOUT, validate_only=False
         )
         assert self.ask(request).results[0].error_code == 0
         return self.known_topic(topic.name, count)
@@ -157,20 +157,26 @@ class Scene:
 
     def produced(self, topic: Topic, batch: bytes | bytearray, *, partition: int = 0) -> Any:
         """The answer to producing one batch as it is."""
-        one = produce.PartitionProduceData(index=partition, records=bytes(batch))
+        partition_entry = produce.PartitionProduceData(index=partition, records=bytes(batch))
         request = produce.ProduceRequest(
             transactional_id=None,
             acks=-1,
             timeout=TIMEOUT,
-            topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+            topic_data=(
+                produce.TopicProduceData(name=topic.name, partition_data=(partition_entry,)),
+            ),
         )
         return self.ask(request).responses[0].partition_responses[0]
 
     def delete_records(self, topic: Topic, before: int, *, partition: int = 0) -> None:
         """Move the log's start."""
-        one = delete_records.DeleteRecordsPartition(partition_index=partition, offset=before)
+        partition_entry = delete_records.DeleteRecordsPartition(
+            partition_index=partition, offset=before
+        )
         request = delete_records.DeleteRecordsRequest(
-            topics=(delete_records.DeleteRecordsTopic(name=topic.name, partitions=(one,)),),
+            topics=(
+                delete_records.DeleteRecordsTopic(name=topic.name, partitions=(partition_entry,)),
+            ),
             timeout=TIMEOUT,
         )
         [answer] = self.ask(request).topics[0].partitions
@@ -180,11 +186,13 @@ class Scene:
         self, topic: Topic, timestamp: int = LATEST, *, partition: int = 0, committed: bool = False
     ) -> int:
         """What ListOffsets says; ``committed`` to who reads only what is."""
-        one = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        partition_entry = list_offsets.ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp
+        )
         request = list_offsets.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(committed),
-            topics=(list_offsets.ListOffsetsTopic(name=topic.name, partitions=(one,)),),
+            topics=(list_offsets.ListOffsetsTopic(name=topic.name, partitions=(partition_entry,)),),
         )
         return int(self.ask(request).topics[0].partitions[0].offset)
 
@@ -192,7 +200,7 @@ class Scene:
         self, topic: Topic, offset: int, *, partition: int = 0, committed: bool = False
     ) -> bytes:
         """What a plain fetch finds from an offset on, as it came."""
-        one = fetch.FetchPartition(
+        partition_entry = fetch.FetchPartition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
         )
         request = fetch.FetchRequest(
@@ -200,7 +208,7 @@ class Scene:
             max_wait=timedelta(0),
             min_bytes=0,
             isolation_level=int(committed),
-            topics=(fetch.FetchTopic(topic=topic.name, partitions=(one,)),),
+            topics=(fetch.FetchTopic(topic=topic.name, partitions=(partition_entry,)),),
             forgotten_topics_data=(),
         )
         answer = self.ask(request).responses[0].partitions[0]
@@ -255,7 +263,7 @@ class Scene:
 
     def configs(self, kind: int, name: str) -> dict[str, str | None]:
         """The values of a resource by name."""
-        return {one.name: one.value for one in self.described_configs(kind, name).configs}
+        return {config.name: config.value for config in self.described_configs(kind, name).configs}
 
     def member(self, group: str, *topics: Topic) -> Member:
         """A member on a connection of its own, joined when topics are given."""
@@ -293,12 +301,16 @@ class Scene:
                 )
                 for name, partitions in topics
             )
-        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=wanted)
-        return self.ask(describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,))).groups[0]
+        group_entry = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+            group_id=group, topics=wanted
+        )
+        return self.ask(
+            describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group_entry,))
+        ).groups[0]
 
     def start_and_lag(self, group: str, topic: Topic, partition: int = 0) -> tuple[int, int]:
         """What the group's state says of one partition."""
         answer = self.group_offsets(group, [(topic.name, [partition])])
-        [one] = answer.topics[0].partitions
-        assert one.error_code == 0, one
-        return one.start_offset, one.lag
+        [described] = answer.topics[0].partitions
+        assert described.error_code == 0, described
+        return described.start_offset, described.lag

@@ -184,8 +184,8 @@ def test_acknowledge_16_version_1_cannot_renew(scene: Scene) -> None:
             topics=named(share_acknowledge_v1, "Acknowledge", (), {(topic.id, 0): [(0, 0, kind)]}),
         )
         member.session_epoch += 1
-        [one] = member.connection.ask(request).responses[0].partitions
-        return int(one.error_code)
+        [partition] = member.connection.ask(request).responses[0].partitions
+        return int(partition.error_code)
 
     assert [ask(RENEW), ask(ACCEPT)] == [INVALID, 0]
 

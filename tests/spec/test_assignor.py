@@ -42,7 +42,7 @@ def crowd(scene: Scene, size: int, *topics: Topic) -> list[Member]:
 def test_assignor_1_every_partition_has_one_member_in_even_shares(scene: Scene, size: int) -> None:
     topic = scene.topic(7)
     members = crowd(scene, size, topic)
-    everything = [one for member in members for one in member.assigned]
+    everything = [partition for member in members for partition in member.assigned]
     assert sorted(number for _, number in everything) == list(range(7))
     sizes = [len(member.assigned) for member in members]
     assert max(sizes) - min(sizes) <= 1
@@ -80,13 +80,16 @@ def test_assignor_4_leave_takes_nothing_from_those_who_stay(scene: Scene) -> Non
 
 def test_assignor_5_members_get_topics_that_they_subscribed(scene: Scene) -> None:
     both, first, second = scene.group(), scene.topic(2), scene.topic(2)
-    one, two = scene.member(both), scene.member(both)
-    one.heartbeat(topics=[first.name])
+    member, two = scene.member(both), scene.member(both)
+    member.heartbeat(topics=[first.name])
     two.heartbeat(topics=[second.name])
 
     def parted() -> bool:
-        settle(one, two)
-        return (one.assigned, two.assigned) == (set(first.partitions()), set(second.partitions()))
+        settle(member, two)
+        return (member.assigned, two.assigned) == (
+            set(first.partitions()),
+            set(second.partitions()),
+        )
 
     wait_for(parted, "each its topic")
 
@@ -110,18 +113,18 @@ def test_assignor_7_same_members_keep_what_they_have(scene: Scene) -> None:
 def test_assignor_8_topics_that_only_some_subscribe_are_dealt_one_by_one(scene: Scene) -> None:
     alone, shared = scene.topic(2), scene.topic(4)
     group = scene.group()
-    one, two = scene.member(group), scene.member(group)
-    one.heartbeat(topics=[alone.name, shared.name])
+    member, two = scene.member(group), scene.member(group)
+    member.heartbeat(topics=[alone.name, shared.name])
     two.heartbeat(topics=[shared.name])
 
     def dealt() -> bool:
-        settle(one, two)
-        return len(one.assigned | two.assigned) == 6
+        settle(member, two)
+        return len(member.assigned | two.assigned) == 6
 
     wait_for(dealt, "all partitions")
-    assert set(alone.partitions()) <= one.assigned
+    assert set(alone.partitions()) <= member.assigned
     assert len(two.assigned) == 2
-    assert len(one.assigned) == 4
+    assert len(member.assigned) == 4
 
 
 def test_assignor_9_join_moves_no_more_partitions_than_it_must(scene: Scene) -> None:

@@ -99,9 +99,9 @@ def test_compaction_8_records_may_be_deleted_where_the_policy_also_says_delete(
     now_ms = int(time.time() * 1000)
     batch = encode_batch([SimpleRecord(key, b"v", now_ms) for key in (b"a", b"b")])
     scene.produce_batch(topic, batch)
-    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=1)
+    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=1)
     request = delete_records.DeleteRecordsRequest(
-        topics=(delete_records.DeleteRecordsTopic(name=topic.name, partitions=(one,)),),
+        topics=(delete_records.DeleteRecordsTopic(name=topic.name, partitions=(partition,)),),
         timeout=timedelta(seconds=10),
     )
     [answer] = scene.ask(request).topics[0].partitions

@@ -68,7 +68,7 @@ BROKER_DEFAULTS = {
 
 def by_name(answer: Any) -> dict[str, Any]:
     assert answer.error_code == 0, answer
-    return {one.name: one for one in answer.configs}
+    return {config.name: config for config in answer.configs}
 
 
 def set_one(scene: Scene, group: str, key: str, value: str) -> Any:
@@ -284,7 +284,10 @@ def test_config_20_several_groups_have_their_changes_apart(scene: Scene) -> None
         for group, value in ((good, "7"), (bad, "1"))
     )
     request = alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
-    answers = {one.resource_name: int(one.error_code) for one in scene.ask(request).responses}
+    answers = {
+        response.resource_name: int(response.error_code)
+        for response in scene.ask(request).responses
+    }
     assert answers == {good: 0, bad: INVALID_CONFIG}
     wait_for(
         lambda: scene.configs(GROUP_RESOURCE, good)["share.delivery.count.limit"] == "7", "its 7"
@@ -303,7 +306,7 @@ def test_config_22_group_named_twice_in_a_request(scene: Scene) -> None:
     )
     request = alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
     answers = scene.ask(request).responses
-    assert [(one.resource_name, one.error_code) for one in answers] == [
+    assert [(answer.resource_name, answer.error_code) for answer in answers] == [
         (group, INVALID_REQUEST)
     ] * 2
     assert scene.configs(GROUP_RESOURCE, group)["share.delivery.count.limit"] == "5"
@@ -354,8 +357,8 @@ def test_config_25_value_of_one_broker_stands_above_that_of_all(scene: Scene) ->
     assert scene.produce_batch(topic, batch) == 0
 
     def shown() -> tuple[str, int]:
-        one = by_name(scene.described_configs(BROKER_RESOURCE, "1"))[key]
-        return one.value, one.config_source
+        setting = by_name(scene.described_configs(BROKER_RESOURCE, "1"))[key]
+        return setting.value, setting.config_source
 
     before = shown()
     try:
@@ -391,7 +394,9 @@ def test_config_27_what_has_settings_is_listed(scene: Scene) -> None:
         request = list_config_resources.ListConfigResourcesRequest(resource_types=kinds)
         answer = scene.ask(request)
         assert answer.error_code == 0
-        return {(one.resource_type, one.resource_name) for one in answer.config_resources}
+        return {
+            (resource.resource_type, resource.resource_name) for resource in answer.config_resources
+        }
 
     topic, group, other = scene.topic(), scene.group(), scene.new_name("group")
     groups = listed(GROUP_RESOURCE)

@@ -40,7 +40,7 @@ class Consumer:
         self.generation = -1
 
     def join_request(self, protocol: str = "range", kind: str = "consumer") -> Any:
-        one = join_group.JoinGroupRequestProtocol(name=protocol, metadata=b"subscription")
+        offered = join_group.JoinGroupRequestProtocol(name=protocol, metadata=b"subscription")
         return join_group.JoinGroupRequest(
             group_id=self.group,
             session_timeout=milliseconds(self.session_ms),
@@ -48,7 +48,7 @@ class Consumer:
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type=kind,
-            protocols=(one,),
+            protocols=(offered,),
             reason=None,
         )
 
@@ -97,10 +97,10 @@ class Consumer:
         return int(self.connection.ask(request).error_code)
 
     def leave(self) -> int:
-        one = leave_group.MemberIdentity(
+        identity = leave_group.MemberIdentity(
             member_id=self.member_id, group_instance_id=self.instance, reason=None
         )
-        request = leave_group.LeaveGroupRequest(group_id=self.group, members=(one,))
+        request = leave_group.LeaveGroupRequest(group_id=self.group, members=(identity,))
         answer = self.connection.ask(request)
         return int(answer.error_code) or int(answer.members[0].error_code)
 
@@ -114,7 +114,7 @@ class Consumer:
 def commit(
     scene: Scene, group: str, topic: Topic, offset: int, *, member: Consumer | None = None
 ) -> int:
-    one = offset_commit.OffsetCommitRequestPartition(
+    partition = offset_commit.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata="note"
     )
     request = offset_commit.OffsetCommitRequest(
@@ -122,7 +122,7 @@ def commit(
         generation_id_or_member_epoch=-1 if member is None else member.generation,
         member_id="" if member is None else member.member_id,
         group_instance_id=None if member is None else member.instance,
-        topics=(offset_commit.OffsetCommitRequestTopic(name=topic.name, partitions=(one,)),),
+        topics=(offset_commit.OffsetCommitRequestTopic(name=topic.name, partitions=(partition,)),),
     )
 
     def attempt() -> tuple[int] | None:
@@ -135,11 +135,11 @@ def commit(
 def committed(scene: Scene, group: str, topic: Topic) -> tuple[int, int, str]:
     """Error of the group, offset and metadata."""
     wanted = offset_fetch.OffsetFetchRequestTopics(name=topic.name, partition_indexes=(0,))
-    one = offset_fetch.OffsetFetchRequestGroup(
+    group_entry = offset_fetch.OffsetFetchRequestGroup(
         group_id=group, member_id=None, member_epoch=-1, topics=(wanted,)
     )
     [answer] = scene.ask(
-        offset_fetch.OffsetFetchRequest(groups=(one,), require_stable=False)
+        offset_fetch.OffsetFetchRequest(groups=(group_entry,), require_stable=False)
     ).groups
     if answer.error_code or not answer.topics:
         return int(answer.error_code), -1, ""
@@ -176,7 +176,7 @@ def test_consumer_1_joins_under_a_member_id_that_it_is_given(scene: Scene) -> No
     answer = consumer.join()
     assert (answer.error_code, answer.generation_id) == (0, 1)
     assert (answer.leader, answer.protocol_name) == (consumer.member_id, "range")
-    assert [one.member_id for one in answer.members] == [consumer.member_id]
+    assert [member.member_id for member in answer.members] == [consumer.member_id]
 
 
 def test_consumer_2_leader_says_who_gets_what(scene: Scene) -> None:
@@ -264,8 +264,8 @@ def test_consumer_11_group_is_described_and_listed(scene: Scene) -> None:
     [member] = about.members
     assert (member.member_id, member.client_id) == (consumer.member_id, "spec")
     assert (member.member_metadata, member.member_assignment) == (b"subscription", b"all")
-    [one] = list_groups(scene)
-    assert (one.group_type, one.protocol_type, one.group_state) == (
+    [group] = list_groups(scene)
+    assert (group.group_type, group.protocol_type, group.group_state) == (
         "classic",
         "consumer",
         "Stable",
@@ -328,7 +328,7 @@ def test_consumer_18_both_kinds_read_one_topic(scene: Scene) -> None:
     assert member.take(2) == [(0, 1, 1)]
     assert commit(scene, consumer.group, topic, 1, member=consumer) == 0
     assert committed(scene, consumer.group, topic) == (0, 1, "note")
-    types = {one.group_type for one in list_groups(scene)}
+    types = {group.group_type for group in list_groups(scene)}
     assert types == {"share", "classic"}
 
 
@@ -378,7 +378,7 @@ def test_consumer_23_group_that_never_agreed_on_anything_is_forgotten(scene: Sce
     consumer.member_id = member_id
 
     def left() -> list[str]:
-        return [one.group_id for one in list_groups(scene)]
+        return [group.group_id for group in list_groups(scene)]
 
     wait_for(lambda: left() == kept, "what is left")
     wait_for(lambda: consumer.heartbeat() == UNKNOWN_MEMBER, "the id to be forgotten")

@@ -128,8 +128,8 @@ def test_deadletter_6_every_record_of_a_range_is_a_letter(scene: Scene) -> None:
     pair.member.take(5)
     assert pair.member.acknowledge([(0, 4, REJECT)]).outcome == 0
     letters = pair.letters(5)
-    assert [one.value for one in letters] == [b"0", b"1", b"2", b"3", b"4"]
-    assert [headers(one)["__dlq.errors.offset"] for one in letters] == [
+    assert [letter.value for letter in letters] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [headers(letter)["__dlq.errors.offset"] for letter in letters] == [
         b"0",
         b"1",
         b"2",
@@ -153,10 +153,10 @@ def test_deadletter_8_partition_follows_the_source(scene: Scene) -> None:
     for partition in range(3):
         pair.produce(b"x", partition=partition)
     pair.member.take(3)
-    acks = {one: [(0, 0, REJECT)] for one in pair.source.partitions()}
+    acks = {partition: [(0, 0, REJECT)] for partition in pair.source.partitions()}
     assert set(pair.member.acknowledge(acks).errors.values()) == {0}
-    even = [headers(one)["__dlq.errors.partition"] for one in pair.letters(2, partition=0)]
-    odd = [headers(one)["__dlq.errors.partition"] for one in pair.letters(1, partition=1)]
+    even = [headers(letter)["__dlq.errors.partition"] for letter in pair.letters(2, partition=0)]
+    odd = [headers(letter)["__dlq.errors.partition"] for letter in pair.letters(1, partition=1)]
     assert (sorted(even), odd) == ([b"0", b"2"], [b"1"])
 
 

@@ -23,8 +23,11 @@ def features(scene: Scene) -> tuple[tuple[int, int], int]:
     answer = scene.ask(
         api_versions.ApiVersionsRequest(client_software_name="spec", client_software_version="1")
     )
-    supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
-    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    supported = {
+        feature.name: (feature.min_version, feature.max_version)
+        for feature in answer.supported_features
+    }
+    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return supported["share.version"], finalized.get("share.version", 0)
 
 
@@ -37,8 +40,8 @@ def update(
 ) -> Any:
     """The answer to setting one level of share.version, or of the features named."""
     keys = tuple(
-        update_features.FeatureUpdateKey(feature=one, max_version_level=level, upgrade_type=how)
-        for one in features or ("share.version",)
+        update_features.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=how)
+        for feature in features or ("share.version",)
     )
     return scene.ask(
         update_features.UpdateFeaturesRequest(
@@ -81,7 +84,7 @@ def test_feature_2_level_0_switches_share_groups_off_at_once(scene: Scene, resto
     wanted = delete_offsets.DeleteShareGroupOffsetsRequestTopic(topic_name=topic.name)
     request = delete_offsets.DeleteShareGroupOffsetsRequest(group_id=member.group, topics=(wanted,))
     assert scene.ask(request).error_code == UNSUPPORTED_VERSION
-    assert [one.group_id for one in list_groups(scene)] == [member.group], (
+    assert [group.group_id for group in list_groups(scene)] == [member.group], (
         "what there is, is listed"
     )
 

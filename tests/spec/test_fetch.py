@@ -156,8 +156,8 @@ def test_fetch_14_version_1_is_served(scene: Scene) -> None:
         topics=named(share_fetch_v1, "Fetch", topic.partitions(), {}),
         forgotten_topics_data=(),
     )
-    [one] = member.connection.ask(request).responses[0].partitions
-    [acquired] = one.acquired_records
+    [partition] = member.connection.ask(request).responses[0].partitions
+    [acquired] = partition.acquired_records
     assert (acquired.first_offset, acquired.last_offset, acquired.delivery_count) == (0, 1, 1)
 
 
@@ -203,8 +203,8 @@ def test_fetch_19_record_larger_than_max_bytes_comes_all_the_same(scene: Scene) 
 def test_fetch_20_leader_is_named_with_its_errors_only(scene: Scene) -> None:
     topic, member = reader(scene)
     scene.produce(topic, 1)
-    [one] = member.fetch(wait_ms=5000).partitions.values()
-    assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (0, 0)
+    [partition] = member.fetch(wait_ms=5000).partitions.values()
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (0, 0)
 
 
 def test_fetch_21_released_record_and_a_waiting_fetch(scene: Scene) -> None:
@@ -244,9 +244,13 @@ def test_fetch_24_result_of_an_acknowledgement_comes_without_records_too(scene: 
     scene.produce(topic, 1)
     member.take()
     answer = member.fetch([(0, 0, ACCEPT)])
-    [one] = answer.partitions.values()
-    assert (one.error_code, one.acknowledge_error_code, one.acquired_records) == (0, 0, ())
-    assert not one.records
+    [partition] = answer.partitions.values()
+    assert (partition.error_code, partition.acknowledge_error_code, partition.acquired_records) == (
+        0,
+        0,
+        (),
+    )
+    assert not partition.records
 
 
 def test_fetch_25_what_was_given_back_comes_before_what_is_new(scene: Scene) -> None:
@@ -365,7 +369,7 @@ def test_fetch_36_record_that_is_given_back_on_a_fetch_comes_with_it_or_the_next
     member.take()
     answers = [member.fetch([(0, 0, RELEASE)]), member.fetch()]
     assert answers[0].ack_errors == {0: 0}
-    assert [one for answer in answers for one in answer.acquired] == [(0, 0, 2)]
+    assert [range_ for answer in answers for range_ in answer.acquired] == [(0, 0, 2)]
 
 
 def test_fetch_37_answer_ends_with_a_whole_log_batch(scene: Scene) -> None:
@@ -411,9 +415,9 @@ def test_fetch_41_who_asks_for_no_records_is_told_what_is_not_there(scene: Scene
     wanted = [(topic.id, 7), (unknown, 0)]
     answer = member.fetch(partitions=wanted, max_records=0)
     errors = {
-        (one.topic_id, each.partition_index): each.error_code
-        for one in answer.raw.responses
-        for each in one.partitions
+        (response.topic_id, partition.partition_index): partition.error_code
+        for response in answer.raw.responses
+        for partition in response.partitions
     }
     assert errors == {(topic.id, 7): UNKNOWN_PARTITION, (unknown, 0): UNKNOWN_TOPIC_ID}
 

@@ -32,7 +32,7 @@ def test_gap_2_between_log_batches(scene: Scene) -> None:
     member = scene.member(scene.group(), log.topic)
     wanted = {"ours": [0, 2, 3], "kafka": [0, 1, 2, 3]}[scene.kind]
     ranges = member.take(len(wanted))
-    assert [one for first, last, _ in ranges for one in range(first, last + 1)] == wanted
+    assert [number for first, last, _ in ranges for number in range(first, last + 1)] == wanted
     acks = [(0, 0, ACCEPT), (2, 3, ACCEPT)]
     if scene.kind == "kafka":
         acks = [(0, 3, ACCEPT, GAP, ACCEPT, ACCEPT)]
@@ -66,7 +66,7 @@ def test_gap_4_of_a_record_that_waited_to_come_again(scene: Scene) -> None:
         log.write(key)
     log.until_left(1, 2, 3)
     taken = member.take(3)
-    assert [one for one in taken if one[0] <= 1] == [(1, 1, 2)]
+    assert [offset for offset in taken if offset[0] <= 1] == [(1, 1, 2)]
     assert member.acknowledge([(1, 3, ACCEPT)]).outcome == 0
     assert scene.start_and_lag(member.group, log.topic)[1] == 0
 

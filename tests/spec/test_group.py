@@ -19,11 +19,17 @@ def test_group_1_is_described_with_its_members(scene: Scene) -> None:
     described = scene.describe(member.group)
     assert (described.error_code, described.group_state) == (0, "Stable")
     assert described.assignor_name == "simple"
-    [one] = described.members
-    assert (one.member_id, one.member_epoch) == (member.member_id, member.epoch)
-    assert (one.client_id, one.subscribed_topic_names) == ("spec", (topic.name,))
-    assert one.client_host in {"127.0.0.1", "/127.0.0.1"}
-    [assigned] = one.assignment.topic_partitions
+    [described_member] = described.members
+    assert (described_member.member_id, described_member.member_epoch) == (
+        member.member_id,
+        member.epoch,
+    )
+    assert (described_member.client_id, described_member.subscribed_topic_names) == (
+        "spec",
+        (topic.name,),
+    )
+    assert described_member.client_host in {"127.0.0.1", "/127.0.0.1"}
+    [assigned] = described_member.assignment.topic_partitions
     assert (assigned.topic_id, assigned.topic_name) == (topic.id, topic.name)
     assert sorted(assigned.partitions) == [0, 1]
 
@@ -37,7 +43,7 @@ def test_group_2_epochs_of_group_and_assignment_are_described(scene: Scene) -> N
 def test_group_3_rack_of_a_member_is_described(scene: Scene) -> None:
     topic, member = scene.topic(), scene.member(scene.group())
     member.heartbeat(topics=[topic.name], rack="rack-7")
-    assert [one.rack_id for one in scene.describe(member.group).members] == ["rack-7"]
+    assert [described.rack_id for described in scene.describe(member.group).members] == ["rack-7"]
 
 
 def test_group_4_without_members_is_empty(scene: Scene) -> None:
@@ -56,9 +62,13 @@ def test_group_5_that_is_not_there_is_an_error_in_words(scene: Scene) -> None:
 
 def test_group_6_is_listed_as_a_share_group(scene: Scene) -> None:
     member = scene.member(scene.group(), scene.topic())
-    [one] = list_groups(scene)
-    assert (one.group_id, one.group_type, one.protocol_type) == (member.group, "share", "share")
-    assert one.group_state == "Stable"
+    [group] = list_groups(scene)
+    assert (group.group_id, group.group_type, group.protocol_type) == (
+        member.group,
+        "share",
+        "share",
+    )
+    assert group.group_state == "Stable"
 
 
 def test_group_7_is_listed_by_state(scene: Scene) -> None:
@@ -66,14 +76,14 @@ def test_group_7_is_listed_by_state(scene: Scene) -> None:
     stable = scene.member(scene.group(), topic)
     empty = scene.member(scene.group(), topic)
     empty.leave()
-    assert [one.group_id for one in list_groups(scene, states=("Stable",))] == [stable.group]
-    assert [one.group_id for one in list_groups(scene, states=("empty",))] == [empty.group]
+    assert [group.group_id for group in list_groups(scene, states=("Stable",))] == [stable.group]
+    assert [group.group_id for group in list_groups(scene, states=("empty",))] == [empty.group]
     assert list_groups(scene, states=("Dead",)) == []
 
 
 def test_group_8_is_listed_by_type(scene: Scene) -> None:
     member = scene.member(scene.group(), scene.topic())
-    assert [one.group_id for one in list_groups(scene, types=("Share",))] == [member.group]
+    assert [group.group_id for group in list_groups(scene, types=("Share",))] == [member.group]
     assert list_groups(scene, types=("consumer",)) == []
     assert list_groups(scene, types=("nonsense",)) == []
 
@@ -94,8 +104,8 @@ def test_group_17_named_twice_is_deleted_once(scene: Scene) -> None:
     empty = scene.member(scene.group(), scene.topic())
     empty.leave()
     names = (empty.group, empty.group)
-    [one] = scene.ask(delete_groups_request.DeleteGroupsRequest(groups_names=names)).results
-    assert (one.group_id, one.error_code) == (empty.group, 0)
+    [result] = scene.ask(delete_groups_request.DeleteGroupsRequest(groups_names=names)).results
+    assert (result.group_id, result.error_code) == (empty.group, 0)
 
 
 def test_group_11_deleted_leaves_nothing_behind(scene: Scene) -> None:
@@ -143,7 +153,7 @@ def test_group_14_member_that_leaves_is_described_no_more(scene: Scene) -> None:
     second = scene.member(group)
     second.heartbeat(topics=[topic.name])
     first.leave()
-    assert [one.member_id for one in scene.describe(group).members] == [second.member_id]
+    assert [member.member_id for member in scene.describe(group).members] == [second.member_id]
     wait_for(lambda: second.heartbeat() and second.assigned == {(topic.id, 0)}, "the partition")
 
 

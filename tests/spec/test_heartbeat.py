@@ -21,7 +21,7 @@ def test_heartbeat_1_member_names_itself_and_is_given_an_epoch(scene: Scene) -> 
 def test_heartbeat_2_first_assignment_of_a_new_group(scene: Scene) -> None:
     topic, member = scene.topic(3), scene.member(scene.group())
     assignment = member.heartbeat(topics=[topic.name]).assignment
-    first = sum(len(one.partitions) for one in assignment.topic_partitions)
+    first = sum(len(partition.partitions) for partition in assignment.topic_partitions)
     assert first == {"ours": 3, "kafka": 0}[scene.kind]
     member.until_assigned(3)
     assert member.assigned == {(topic.id, 0), (topic.id, 1), (topic.id, 2)}
@@ -98,7 +98,7 @@ def test_heartbeat_10_member_may_join_again_under_its_id(scene: Scene) -> None:
     assert member.heartbeat(epoch=before + 5).error_code == FENCED
     member.join(topic)
     assert member.assigned == {(topic.id, 0)}
-    described = {one.member_id for one in scene.describe(group).members}
+    described = {member.member_id for member in scene.describe(group).members}
     assert described == {member.member_id, other.member_id}
 
 
@@ -131,8 +131,8 @@ def test_heartbeat_14_assignment_comes_with_a_join_and_with_a_subscription(scene
     member = scene.member(scene.group(), topic)
     for epoch in (member.epoch, JOIN):
         answer = member.heartbeat(epoch=epoch, topics=[topic.name])
-        [one] = answer.assignment.topic_partitions
-        assert (one.topic_id, one.partitions) == (topic.id, (0,))
+        [assigned] = answer.assignment.topic_partitions
+        assert (assigned.topic_id, assigned.partitions) == (topic.id, (0,))
 
 
 def test_heartbeat_15_subscription_is_kept_until_another_one_replaces_it(scene: Scene) -> None:

@@ -73,8 +73,8 @@ def test_limit_5_what_waits_is_in_flight_and_still_comes(scene: Scene) -> None:
 def test_limit_6_is_of_all_members_together(scene: Scene) -> None:
     member = reader(scene, *[25] * 8)
     other = scene.member(member.group, *member.topics)
-    for one, first in ((member, 0), (other, 25), (member, 50), (other, 75)):
-        assert one.take(25, max_records=25) == [(first, first + 24, 1)]
+    for taker, first in ((member, 0), (other, 25), (member, 50), (other, 75)):
+        assert taker.take(25, max_records=25) == [(first, first + 24, 1)]
     assert member.fetch(wait_ms=50).acquired == []
     assert other.fetch(wait_ms=50).acquired == []
 

@@ -20,7 +20,7 @@ def idle(scene: Scene, *batches: int, partitions: int = 1) -> tuple[Topic, Membe
     for partition in range(partitions):
         scene.produce(topic, *batches, partition=partition)
         member.take(sum(batches))
-    acks = {one: [(0, 0, ACCEPT)] for one in topic.partitions()}
+    acks = {partition: [(0, 0, ACCEPT)] for partition in topic.partitions()}
     assert set(member.close(acks).errors.values()) == {0}
     member.leave()
     scene.drop(member)
@@ -29,17 +29,24 @@ def idle(scene: Scene, *batches: int, partitions: int = 1) -> tuple[Topic, Membe
 
 def listed(scene: Scene, group: str, topic: str, *partitions: int) -> list[tuple[int, int, int]]:
     """(partition, start offset, lag) of each, without an error."""
-    [one] = scene.group_offsets(group, [(topic, partitions)]).topics
-    assert all(partition.error_code == 0 for partition in one.partitions)
-    return [(each.partition_index, each.start_offset, each.lag) for each in one.partitions]
+    [described] = scene.group_offsets(group, [(topic, partitions)]).topics
+    assert all(partition.error_code == 0 for partition in described.partitions)
+    return [
+        (partition.partition_index, partition.start_offset, partition.lag)
+        for partition in described.partitions
+    ]
 
 
 def test_offsets_1_of_all_topics_are_listed(scene: Scene) -> None:
     topic, member = idle(scene, 3, partitions=2)
     answer = scene.group_offsets(member.group)
-    [one] = answer.topics
-    assert (answer.error_code, one.topic_name, one.topic_id) == (0, topic.name, topic.id)
-    lags = {partition.partition_index: partition.lag for partition in one.partitions}
+    [described] = answer.topics
+    assert (answer.error_code, described.topic_name, described.topic_id) == (
+        0,
+        topic.name,
+        topic.id,
+    )
+    lags = {partition.partition_index: partition.lag for partition in described.partitions}
     assert lags == {0: 2, 1: 2}
 
 
@@ -74,10 +81,10 @@ def test_offsets_6_version_0_has_no_lag(scene: Scene) -> None:
     wanted = describe_offsets_v0.DescribeShareGroupOffsetsRequestTopic(
         topic_name=topic.name, partitions=(0,)
     )
-    one = describe_offsets_v0.DescribeShareGroupOffsetsRequestGroup(
+    group = describe_offsets_v0.DescribeShareGroupOffsetsRequestGroup(
         group_id=member.group, topics=(wanted,)
     )
-    request = describe_offsets_v0.DescribeShareGroupOffsetsRequest(groups=(one,))
+    request = describe_offsets_v0.DescribeShareGroupOffsetsRequest(groups=(group,))
     [partition] = scene.ask(request).groups[0].topics[0].partitions
     assert partition.error_code == 0
     assert not hasattr(partition, "lag")
@@ -150,9 +157,9 @@ def test_offsets_14_set_again_fence_an_acknowledgement_of_before(scene: Scene) -
 def test_offsets_15_of_a_topic_are_deleted(scene: Scene) -> None:
     topic, member = idle(scene, 2)
     answer = delete_offsets(scene, member.group, topic.name)
-    [one] = answer.responses
-    assert (answer.error_code, one.error_code) == (0, 0)
-    assert (one.topic_name, one.topic_id) == (topic.name, topic.id)
+    [response] = answer.responses
+    assert (answer.error_code, response.error_code) == (0, 0)
+    assert (response.topic_name, response.topic_id) == (topic.name, topic.id)
     assert scene.group_offsets(member.group).topics == ()
     assert scene.member(member.group, topic).take(2) == [(0, 1, 1)]
 
@@ -160,17 +167,17 @@ def test_offsets_15_of_a_topic_are_deleted(scene: Scene) -> None:
 def test_offsets_16_deleting_what_is_not_there(scene: Scene) -> None:
     known, (_, member) = scene.topic(), idle(scene, 1)
     for name in (known.name, scene.new_name("topic")):
-        [one] = delete_offsets(scene, member.group, name).responses
-        assert one.error_code == UNKNOWN_PARTITION
-        assert one.error_message
+        [response] = delete_offsets(scene, member.group, name).responses
+        assert response.error_code == UNKNOWN_PARTITION
+        assert response.error_message
     assert delete_offsets(scene, scene.new_name("group"), known.name).error_code == NO_GROUP
 
 
 def test_offsets_20_deleting_of_no_group_and_of_a_topic_named_twice(scene: Scene) -> None:
     topic, member = idle(scene, 1)
     assert delete_offsets(scene, "", topic.name).error_code == INVALID_GROUP
-    [one] = delete_offsets(scene, member.group, topic.name, topic.name).responses
-    assert (one.topic_name, one.error_code) == (topic.name, 0)
+    [response] = delete_offsets(scene, member.group, topic.name, topic.name).responses
+    assert (response.topic_name, response.error_code) == (topic.name, 0)
 
 
 def test_offsets_17_minus_one_goes_back_to_the_reset_policy(scene: Scene) -> None:
@@ -184,8 +191,8 @@ def test_offsets_18_late_word_about_deleted_offsets_is_refused(scene: Scene) -> 
     late = scene.member(member.group)
     late.topics = (topic,)
     assert late.take() == [(1, 1, 2)]
-    [one] = delete_offsets(scene, member.group, topic.name).responses
-    assert one.error_code == 0
+    [response] = delete_offsets(scene, member.group, topic.name).responses
+    assert response.error_code == 0
     outcome = late.acknowledge([(1, 1, ACCEPT)]).outcome
     assert outcome == {"ours": UNKNOWN_PARTITION, "kafka": UNKNOWN_SERVER_ERROR}[scene.kind]
 

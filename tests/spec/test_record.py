@@ -125,5 +125,5 @@ def test_record_12_is_settled_out_of_order(scene: Scene) -> None:
 def test_record_13_members_of_a_group_share_a_partition(scene: Scene) -> None:
     topic, member = reader(scene, 2, 2, 2)
     other = scene.member(member.group, topic)
-    taken = [one.take(max_records=1) for one in (member, other, member)]
+    taken = [member_.take(max_records=1) for member_ in (member, other, member)]
     assert taken == [[(0, 1, 1)], [(2, 3, 1)], [(4, 5, 1)]]

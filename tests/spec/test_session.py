@@ -176,8 +176,8 @@ def test_session_17_full_broker_refuses_when_the_wait_is_over(scene: Scene) -> N
     assert refused.connection.is_silent(0.3)
     assert refused.finish_fetch(request).error == FULL
     assert member.fetch(epoch=OPEN).error == 0, "a session that is there may be opened in place"
-    for one in members:
-        assert one.close().error == 0
+    for opened in members:
+        assert opened.close().error == 0
 
 
 def test_session_18_epoch_is_used_up_whatever_becomes_of_the_request(scene: Scene) -> None:

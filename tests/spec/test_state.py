@@ -50,20 +50,20 @@ class State:
         wait_for(lambda: self.summary().error == 0, "the coordinator to know the topic")
 
     def initialize(self, state_epoch: int, start: int) -> int:
-        one = initialize_state.PartitionData(
+        partition = initialize_state.PartitionData(
             partition=self.partition, state_epoch=state_epoch, start_offset=start
         )
-        data = initialize_state.InitializeStateData(topic_id=self.topic_id, partitions=(one,))
+        data = initialize_state.InitializeStateData(topic_id=self.topic_id, partitions=(partition,))
         return int(self._one(initialize_state.InitializeShareGroupStateRequest, data).error_code)
 
     def read(self, leader_epoch: int = 0) -> tuple[int, int, int, list[Batch]]:
         """Error, state epoch, start offset, batches."""
-        one = read_state.PartitionData(partition=self.partition, leader_epoch=leader_epoch)
-        data = read_state.ReadStateData(topic_id=self.topic_id, partitions=(one,))
+        partition = read_state.PartitionData(partition=self.partition, leader_epoch=leader_epoch)
+        data = read_state.ReadStateData(topic_id=self.topic_id, partitions=(partition,))
         answer = self._one(read_state.ReadShareGroupStateRequest, data)
         batches = [
-            (each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            for each in answer.state_batches
+            (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in answer.state_batches
         ]
         return int(answer.error_code), answer.state_epoch, answer.start_offset, batches
 
@@ -75,7 +75,7 @@ class State:
         state_epoch: int = 1,
         leader_epoch: int = 0,
     ) -> int:
-        one = write_state.PartitionData(
+        partition = write_state.PartitionData(
             partition=self.partition,
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
@@ -88,17 +88,17 @@ class State:
                 for first, last, state, count in batches
             ),
         )
-        data = write_state.WriteStateData(topic_id=self.topic_id, partitions=(one,))
+        data = write_state.WriteStateData(topic_id=self.topic_id, partitions=(partition,))
         return int(self._one(write_state.WriteShareGroupStateRequest, data).error_code)
 
     def delete(self) -> int:
-        one = delete_state.PartitionData(partition=self.partition)
-        data = delete_state.DeleteStateData(topic_id=self.topic_id, partitions=(one,))
+        partition = delete_state.PartitionData(partition=self.partition)
+        data = delete_state.DeleteStateData(topic_id=self.topic_id, partitions=(partition,))
         return int(self._one(delete_state.DeleteShareGroupStateRequest, data).error_code)
 
     def summary(self, leader_epoch: int = 0) -> Summary:
-        one = read_summary.PartitionData(partition=self.partition, leader_epoch=leader_epoch)
-        data = read_summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=(one,))
+        partition = read_summary.PartitionData(partition=self.partition, leader_epoch=leader_epoch)
+        data = read_summary.ReadStateSummaryData(topic_id=self.topic_id, partitions=(partition,))
         answer = self._one(read_summary.ReadShareGroupStateSummaryRequest, data)
         return Summary(
             int(answer.error_code),
@@ -259,8 +259,8 @@ def test_state_17_negative_numbers_are_invalid(scene: Scene) -> None:
 def test_state_18_request_about_nothing_is_answered_with_nothing(scene: Scene) -> None:
     request = initialize_state.InitializeShareGroupStateRequest
     assert scene.ask(request(group_id=scene.new_name("group"), topics=())).results == ()
-    one = initialize_state.PartitionData(partition=0, state_epoch=1, start_offset=0)
-    topic = initialize_state.InitializeStateData(topic_id=scene.topic().id, partitions=(one,))
+    partition = initialize_state.PartitionData(partition=0, state_epoch=1, start_offset=0)
+    topic = initialize_state.InitializeStateData(topic_id=scene.topic().id, partitions=(partition,))
     assert scene.ask(request(group_id="", topics=(topic,))).results == ()
 
 
@@ -281,7 +281,7 @@ def test_state_20_equal_initialisation_is_no_error(scene: Scene) -> None:
 def test_state_21_version_0_of_write_and_summary(scene: Scene) -> None:
     """It has no delivery-complete count: the one that is kept stays."""
     state = initialized(scene)
-    one = write_state_v0.PartitionData(
+    partition = write_state_v0.PartitionData(
         partition=0,
         state_epoch=1,
         leader_epoch=0,
@@ -292,7 +292,7 @@ def test_state_21_version_0_of_write_and_summary(scene: Scene) -> None:
             ),
         ),
     )
-    data = write_state_v0.WriteStateData(topic_id=state.topic_id, partitions=(one,))
+    data = write_state_v0.WriteStateData(topic_id=state.topic_id, partitions=(partition,))
     request = write_state_v0.WriteShareGroupStateRequest(group_id=state.group, topics=(data,))
     assert scene.ask(request).results[0].partitions[0].error_code == 0
     wanted = read_summary_v0.PartitionData(partition=0, leader_epoch=0)
@@ -322,7 +322,7 @@ def test_state_23_coordinator_of_a_share_partition_is_found_by_its_key(scene: Sc
     request = find_coordinator.FindCoordinatorRequest(
         key_type=2, coordinator_keys=(known, "no key")
     )
-    found = {one.key: one for one in scene.ask(request).coordinators}
+    found = {coordinator.key: coordinator for coordinator in scene.ask(request).coordinators}
     assert (found[known].error_code, found[known].node_id) == (0, 1)
     assert found["no key"].error_code == INVALID
 

@@ -38,8 +38,8 @@ def reader(scene: Scene, *batches: int, **configs: str) -> tuple[Topic, Member]:
 def batches(record: CoordinatorRecord) -> list[tuple[int, int, int, int]]:
     assert record.value is not None
     return [
-        (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
-        for one in record.value.state_batches
+        (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in record.value.state_batches
     ]
 
 
@@ -80,7 +80,7 @@ def test_stored_3_locks_and_renewals_are_not_written(scene: Scene) -> None:
     topic, member = reader(scene, 2)
     member.take(2)
     assert member.acknowledge([(0, 1, RENEW)], renew=True).outcome == 0
-    assert [batches(one) for one in written(scene, member, topic) if batches(one)] == []
+    assert [batches(entry) for entry in written(scene, member, topic) if batches(entry)] == []
 
 
 def test_stored_4_snapshot_follows_so_many_updates(scene: Scene) -> None:
@@ -88,7 +88,7 @@ def test_stored_4_snapshot_follows_so_many_updates(scene: Scene) -> None:
     member.take(20)
     for offset in range(0, 14, 2):
         assert member.acknowledge([(offset, offset, ACCEPT)]).outcome == 0
-    types = [one.type for one in written(scene, member, topic)]
+    types = [entry.type for entry in written(scene, member, topic)]
     first = types.index(SNAPSHOT)
     assert first <= UPDATES_PER_SNAPSHOT
     snapshot = written(scene, member, topic)[first]
@@ -144,7 +144,7 @@ def test_stored_9_topic_of_groups(scene: Scene) -> None:
 
 def by_type(scene: Scene, group: str) -> dict[int, Any]:
     """The last record of each type."""
-    return {one.type: one for one in group_records(scene, group)}
+    return {record.type: record for record in group_records(scene, group)}
 
 
 def test_stored_10_member_and_group(scene: Scene) -> None:
@@ -164,8 +164,8 @@ def test_stored_11_assignments(scene: Scene) -> None:
         assert last[kind].key.member_id == member.member_id
     [target] = last[TARGET].value.topic_partitions
     [current] = last[CURRENT].value.assigned_partitions
-    for one in (target, current):
-        assert (one.topic_id, one.partitions) == (topic.id, (0,))
+    for entry in (target, current):
+        assert (entry.topic_id, entry.partitions) == (topic.id, (0,))
     assert (last[CURRENT].value.member_epoch, last[CURRENT].value.state) == (member.epoch, 0)
 
 
@@ -173,14 +173,18 @@ def test_stored_12_topics_whose_state_is_there(scene: Scene) -> None:
     topic, member = reader(scene)
     value = by_type(scene, member.group)[STATE_PARTITIONS].value
     assert (value.initializing_topics, value.deleting_topics) == ((), ())
-    [one] = value.initialized_topics
-    assert (one.topic_id, one.topic_name, one.partitions) == (topic.id, topic.name, (0,))
+    [initialized] = value.initialized_topics
+    assert (initialized.topic_id, initialized.topic_name, initialized.partitions) == (
+        topic.id,
+        topic.name,
+        (0,),
+    )
 
 
 def test_stored_13_order_of_a_joins_records(scene: Scene) -> None:
     """Kafka assigns what it has, initialises, and assigns again; ours does all at once."""
     _, member = reader(scene)
-    order = [one.type for one in group_records(scene, member.group)]
+    order = [record.type for record in group_records(scene, member.group)]
     assigning = [GROUP, TARGET, TARGET_EPOCH, CURRENT]
     assert (
         order
@@ -198,7 +202,7 @@ def test_stored_14_member_that_left_leaves_tombstones(scene: Scene) -> None:
     for kind in (CURRENT, TARGET, MEMBER):
         assert last[kind].key.member_id == member.member_id
         assert last[kind].value is None, kind
-    types = [one.type for one in group_records(scene, member.group) if one.value is None]
+    types = [record.type for record in group_records(scene, member.group) if record.value is None]
     assert types[-3:] == [CURRENT, TARGET, MEMBER]
 
 
@@ -232,8 +236,8 @@ def test_stored_17_what_snapshots_have_replaced_is_pruned(scene: Scene, tmp_path
         assert first.type == SNAPSHOT
         assert pruned.start_and_lag(member.group, topic) == (1, 25)
         member.close()
-        left = [one for first, last, _ in member.take(25) for one in range(first, last + 1)]
-        assert left == [one for one in range(40) if one >= 30 or one % 2]
+        left = [number for first, last, _ in member.take(25) for number in range(first, last + 1)]
+        assert left == [number for number in range(40) if number >= 30 or number % 2]
 
 
 @pytest.mark.ours_only("its interval is five minutes, and a second node would cost a gigabyte")
@@ -251,7 +255,9 @@ def test_stored_18_quiet_share_partition_is_snapshotted_in_time(
 
         def snapshotted() -> bool:
             records = written(quiet, member, topic)
-            return any(one.type == SNAPSHOT and batches(one) == expected for one in records)
+            return any(
+                record.type == SNAPSHOT and batches(record) == expected for record in records
+            )
 
         wait_for(snapshotted, "a snapshot")
 
@@ -291,8 +297,8 @@ def test_stored_19_assignment_that_stays_is_not_written_again(scene: Scene) -> N
 
     def targets() -> int:
         found = group_records(scene, member.group)
-        mine = [one for one in found if one.type == TARGET]
-        return sum(one.key.member_id == member.member_id for one in mine)
+        mine = [entry for entry in found if entry.type == TARGET]
+        return sum(entry.key.member_id == member.member_id for entry in mine)
 
     before = targets()
     other.join(other_topic)

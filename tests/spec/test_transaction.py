@@ -91,10 +91,10 @@ def test_transaction_6_aborted_records_are_no_lag_once_more_is_settled(scene: Sc
     transaction.abort()
     scene.produce(topic, 1)
     taken = offsets(member.take())
-    assert member.acknowledge([(one, one, ACCEPT) for one in taken]).outcome == 0
+    assert member.acknowledge([(offset, offset, ACCEPT) for offset in taken]).outcome == 0
     while 4 not in taken:
         taken = offsets(member.take())
-        assert member.acknowledge([(one, one, ACCEPT) for one in taken]).outcome == 0
+        assert member.acknowledge([(offset, offset, ACCEPT) for offset in taken]).outcome == 0
     assert scene.start_and_lag(member.group, topic)[1] == 0
 
 
@@ -144,7 +144,9 @@ def test_transaction_10_consumer_of_committed_records_sees_nothing_of_an_open_on
     scene.produce(topic, 1, at_ms=later_ms)
 
     def seen() -> list[int]:
-        return [one.offset for one in decode_records(scene.fetch_bytes(topic, 0, committed=True))]
+        return [
+            record.offset for record in decode_records(scene.fetch_bytes(topic, 0, committed=True))
+        ]
 
     assert seen() == [0]
     assert scene.fetch_bytes(topic, 1, committed=True) == b""

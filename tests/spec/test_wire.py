@@ -47,12 +47,12 @@ def a_batch(*values: bytes, **fields: Any) -> bytearray:
 
 def plain_fetch(topic: Topic, offset: int, **fields: Any) -> Any:
     """A fetch without a session of one partition."""
-    one = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     values = {
         "replica_id": -1,
         "max_wait": milliseconds(0),
         "min_bytes": 1,
-        "topics": (fetch.FetchTopic(topic=topic.name, partitions=(one,)),),
+        "topics": (fetch.FetchTopic(topic=topic.name, partitions=(partition,)),),
         "forgotten_topics_data": (),
     }
     return fetch.FetchRequest(**(values | fields))
@@ -60,7 +60,7 @@ def plain_fetch(topic: Topic, offset: int, **fields: Any) -> Any:
 
 def test_wire_1_versions_of_the_share_requests(scene: Scene) -> None:
     served = {
-        one.api_key: (one.min_version, one.max_version) for one in scene.ask(ASK_VERSIONS).api_keys
+        key.api_key: (key.min_version, key.max_version) for key in scene.ask(ASK_VERSIONS).api_keys
     }
     assert {key: served.get(key) for key in SHARE_VERSIONS} == SHARE_VERSIONS
 
@@ -157,12 +157,12 @@ def test_wire_9_batch_with_a_wrong_checksum_is_corrupt(scene: Scene) -> None:
     topic = scene.topic()
     batch = a_batch(b"value")
     batch[-1] ^= 1
-    one = produce.PartitionProduceData(index=0, records=bytes(batch))
+    partition = produce.PartitionProduceData(index=0, records=bytes(batch))
     request = produce.ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout=TIMEOUT,
-        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(partition,)),),
     )
     assert scene.ask(request).responses[0].partition_responses[0].error_code == CORRUPT
     assert scene.offset(topic) == 0
@@ -181,9 +181,9 @@ def test_wire_11_unknown_topic_is_an_error_of_its_own(scene: Scene) -> None:
 
 
 def a_delete(topic: str, before: int) -> Any:
-    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=before)
+    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=before)
     return delete_records.DeleteRecordsRequest(
-        topics=(delete_records.DeleteRecordsTopic(name=topic, partitions=(one,)),),
+        topics=(delete_records.DeleteRecordsTopic(name=topic, partitions=(partition,)),),
         timeout=TIMEOUT,
     )
 
@@ -227,7 +227,7 @@ def test_wire_15_topic_is_made_once_and_under_a_name_that_topics_can_have(scene:
         ),
         timeout=TIMEOUT,
     )
-    errors = {one.name: int(one.error_code) for one in scene.ask(request).topics}
+    errors = {topic.name: int(topic.error_code) for topic in scene.ask(request).topics}
     assert [errors[name] for name in names] == [ALREADY_EXISTS, *[INVALID_TOPIC] * 3]
 
 
@@ -267,12 +267,12 @@ def spoilt(what: str) -> bytes:
 def test_wire_16_what_is_no_batch_is_refused(scene: Scene, what: str, error: Any) -> None:
     topic = scene.topic()
     scene.produce(topic, 1)
-    one = produce.PartitionProduceData(index=0, records=spoilt(what))
+    partition = produce.PartitionProduceData(index=0, records=spoilt(what))
     request = produce.ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout=TIMEOUT,
-        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(one,)),),
+        topic_data=(produce.TopicProduceData(name=topic.name, partition_data=(partition,)),),
     )
     expected = error[scene.kind] if isinstance(error, dict) else error
     answer = scene.ask(request).responses[0].partition_responses[0]

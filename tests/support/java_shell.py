@@ -60,8 +60,8 @@ class JavaShell:
 
     def run(self, main_class: str, *arguments: str, stdin: bytes = b"") -> Printed:
         """What a run of this class printed, and the code with which it ended."""
-        call = [main_class.encode(), *(one.encode() for one in arguments), stdin]
-        parts = [struct.pack(">i", len(one)) + one for one in call]
+        call = [main_class.encode(), *(argument.encode() for argument in arguments), stdin]
+        parts = [struct.pack(">i", len(argument)) + argument for argument in call]
         parts.insert(1, struct.pack(">i", len(arguments)))
         with self._one_run:
             process = self._running()

@@ -144,5 +144,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
-    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {
+            name: _without_nulls(element) for name, element in value.items() if element is not None
+        }
+    return [_without_nulls(element) for element in value] if isinstance(value, list) else value

@@ -12,7 +12,7 @@ class Scrape:
     """The samples of one answer, by name and labels."""
 
     def __init__(self, text: str) -> None:
-        self.families = {one.name: one for one in text_string_to_metric_families(text)}
+        self.families = {family.name: family for family in text_string_to_metric_families(text)}
         self._values: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
         for family in self.families.values():
             for sample in family.samples:

@@ -41,12 +41,12 @@ def main(*, only: tuple[str, ...], rounds: int, quotable: bool) -> None:
     reached = True
     for name in only or MEASUREMENTS:
         figures = medians([MEASUREMENTS[name]() for _ in range(rounds)])
-        for one in figures:
+        for figure in figures:
             click.echo(
-                f"{'reached' if one.reached else 'MISSED '} {one.value:14,.3f} {one.unit}  "
-                f"{one.what}"
+                f"{'reached' if figure.reached else 'MISSED '} {figure.value:14,.3f} "
+                f"{figure.unit}  {figure.what}"
             )
-            reached &= one.reached
+            reached &= figure.reached
         if quotable:
             write_part("alone", report(_renew({name: _kept(figures, rounds)})))
     sys.exit(0 if reached else 1)
@@ -55,7 +55,7 @@ def main(*, only: tuple[str, ...], rounds: int, quotable: bool) -> None:
 def medians(rounds: list[list[Figure]]) -> list[Figure]:
     """One figure for each line, with the median of its values."""
     return [
-        Figure(**{**asdict(same[0]), "value": median(one.value for one in same)})
+        Figure(**{**asdict(same[0]), "value": median(result.value for result in same)})
         for same in zip(*rounds, strict=True)
     ]
 
@@ -74,7 +74,7 @@ def _kept(figures: list[Figure], rounds: int) -> dict[str, Any]:
         "commit": commit(ROOT),
         "date": today(),
         "rounds": rounds,
-        "figures": [asdict(one) for one in figures],
+        "figures": [asdict(figure) for figure in figures],
     }
 
 

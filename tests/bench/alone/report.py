@@ -18,14 +18,14 @@ NONE = "-"
 def report(alone: dict[str, Any]) -> str:
     """A row for each figure, in bold where it is reached."""
     rows = [HEAD]
-    for one in alone.values():
-        for figure in one["figures"]:
+    for result in alone.values():
+        for figure in result["figures"]:
             value, least, most = figure["value"], figure["at_least"], figure["at_most"]
             reached = (least is None or value >= least) and (most is None or value <= most)
             wanted = NONE if most is None else f"≤ {most:,g}"
             wanted = wanted if least is None else f"≥ {least:,g}"
             shown = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
             shown = f"**{shown}**" if reached else f"{shown} ✗"
-            cells = (figure["what"], figure["unit"], shown, wanted, str(one["rounds"]))
-            rows.append(f"| {' | '.join(cells)} | {one['commit']}, {one['date']} |")
+            cells = (figure["what"], figure["unit"], shown, wanted, str(result["rounds"]))
+            rows.append(f"| {' | '.join(cells)} | {result['commit']}, {result['date']} |")
     return "\n".join(rows)

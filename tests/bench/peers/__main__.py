@@ -32,7 +32,7 @@ FOLDER = ROOT / "build" / "bench"
 RESULTS = ROOT / "docs" / "benchmarks.json"
 CHART = ROOT / "docs" / "benchmarks.svg"
 HEADLINE_PAIRS, PAIRS = 6, 2
-NAMES = [each.name for each in WORKLOADS]
+NAMES = [workload.name for workload in WORKLOADS]
 
 
 @click.command()
@@ -44,7 +44,7 @@ NAMES = [each.name for each in WORKLOADS]
 def main(*, quick: bool, full: bool, only: str, pairs: int | None, records: int | None) -> None:
     """Compare this broker with a real Apache Kafka and with other queues, in one run."""
     chosen = choose(only, full=full)
-    if any(KAFKA in each.peers for each in chosen) and (reason := why_missing(KAFKA)):
+    if any(KAFKA in workload.peers for workload in chosen) and (reason := why_missing(KAFKA)):
         raise click.ClickException(f"no Apache Kafka to compare with: {reason}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Through `finally`: no broker stays.
     scale = scale_of(quick=quick, records=records)
@@ -80,8 +80,8 @@ def choose(only: str, *, full: bool) -> list[Workload]:
     if unknown := sorted(set(wanted) - set(NAMES)):
         raise click.UsageError(f"expected some of {', '.join(NAMES)}, got {', '.join(unknown)}")
     if wanted:
-        return [each for each in WORKLOADS if each.name in wanted]
-    return [each for each in WORKLOADS if full or each.headline]
+        return [workload for workload in WORKLOADS if workload.name in wanted]
+    return [workload for workload in WORKLOADS if full or workload.headline]
 
 
 def scale_of(*, quick: bool, records: int | None) -> Scale:

@@ -22,12 +22,12 @@ INCHES_WIDE, INCHES_A_LINE = 9.0, 0.55
 def bars(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of each workload: the weakest comparison of each of our durabilities."""
     found = []
-    for name, one in results.items():
-        compared = [said for said in one["comparisons"] if said["ratio"] is not None]
+    for name, result in results.items():
+        compared = [said for said in result["comparisons"] if said["ratio"] is not None]
         for durability in COLOURS:
             mine = [said for said in compared if said["ours_is"] == durability]
             if mine:
-                found.append({"label": f"{name}  {one['title']}", **weakest(mine)})
+                found.append({"label": f"{name}  {result['title']}", **weakest(mine)})
     return found
 
 

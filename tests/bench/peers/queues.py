@@ -221,7 +221,7 @@ class Server:
         if self._name == REDIS:
             flags = ("--bind", "127.0.0.1", "--dir", data, "--appendonly", "yes", "--save", "")
             return (server, "--port", port, *flags), {}
-        epmd_port, dist_port = (str(each) for each in self._others)
+        epmd_port, dist_port = (str(other) for other in self._others)
         return (server,), {
             "HOME": data,  # Where Erlang keeps what its nodes know each other by.
             "RABBITMQ_NODENAME": f"bench{port}@localhost",

@@ -37,9 +37,9 @@ NONE = "-"
 def report(results: Mapping[str, Any]) -> str:
     """The whole part."""
     compared = (
-        _compared(name, said) for name, one in results.items() for said in one["comparisons"]
+        _compared(name, said) for name, result in results.items() for said in result["comparisons"]
     )
-    cost = (_cost(name, said) for name, one in results.items() for said in one["costs"])
+    cost = (_cost(name, said) for name, result in results.items() for said in result["costs"])
     parts = [HEAD, *table(COMPARED, compared)]
     parts += ["", "### What it cost", "", *table(COSTS, cost)]
     parts += ["", "### What it was measured on", "", *table(MEASURED, _measured(results))]
@@ -79,9 +79,9 @@ def _cost(name: str, said: Mapping[str, Any]) -> list[str]:
 
 def _measured(results: Mapping[str, Any]) -> Iterator[list[str]]:
     machines = _numbered(results)
-    for name, one in results.items():
-        about = (one["commit"], one["date"], str(machines.index(one["machine"]) + 1))
-        yield [name, one["title"], str(one["rounds"]), f"{one['seconds']} s", *about]
+    for name, result in results.items():
+        about = (result["commit"], result["date"], str(machines.index(result["machine"]) + 1))
+        yield [name, result["title"], str(result["rounds"]), f"{result['seconds']} s", *about]
 
 
 def _machines(results: Mapping[str, Any]) -> Iterator[str]:
@@ -93,24 +93,28 @@ def _machines(results: Mapping[str, Any]) -> Iterator[str]:
 
 def _numbered(results: Mapping[str, Any]) -> list[Mapping[str, str]]:
     found: list[Mapping[str, str]] = []
-    for one in results.values():
-        if one["machine"] not in found:
-            found.append(one["machine"])
+    for result in results.values():
+        if result["machine"] not in found:
+            found.append(result["machine"])
     return found
 
 
 def _durabilities(results: Mapping[str, Any]) -> Iterator[str]:
-    known = {name: said for one in results.values() for name, said in one["durability"].items()}
+    known = {
+        name: said for result in results.values() for name, said in result["durability"].items()
+    }
     return (f"- {name}: {said}" for name, said in known.items())
 
 
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
     """What the logs were like, and what a measurement says beside its value."""
-    notes = [note for one in results.values() for text in one["notes"] for note in text.split("; ")]
-    for one in results.values():
+    notes = [
+        note for result in results.values() for text in result["notes"] for note in text.split("; ")
+    ]
+    for result in results.values():
         notes += [
             f"{said['what']}, {said['peer']}: {said['note']}"
-            for said in one["costs"]
+            for said in result["costs"]
             if said["note"]
         ]
     return (f"- {note}" for note in dict.fromkeys(notes))

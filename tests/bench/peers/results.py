@@ -99,15 +99,15 @@ def _reached(
 
 def costs(line: Line, peer: str, found: Sequence[Measured | None]) -> dict[str, Any] | None:
     """What a peer's runs of a line cost in the middle; None where it has no such line."""
-    there = [one for one in found if one is not None]
+    there = [result for result in found if result is not None]
     if not there:
         return None
     fields = ("value", "broker_cpu_s", "client_cpu_s", "peak_pss_mib", "syncs")
     middle = {}
     for field in fields:
-        known = [getattr(one, field) for one in there if getattr(one, field) is not None]
+        known = [getattr(result, field) for result in there if getattr(result, field) is not None]
         middle[field] = median(known) if known else None
-    least, most = min(one.value for one in there), max(one.value for one in there)
+    least, most = min(result.value for result in there), max(result.value for result in there)
     return {
         "what": line.what,
         "unit": line.unit,
@@ -126,7 +126,7 @@ def _of(workload: Workload, rounds: Rounds, peer: str, what: str) -> Sequence[Me
 
 
 def _values(found: Sequence[Measured | None]) -> list[float]:
-    return [one.value for one in found if one is not None]
+    return [result.value for result in found if result is not None]
 
 
 def renew(path: Path, measured: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:

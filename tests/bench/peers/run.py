@@ -137,11 +137,13 @@ def run_one(
             if number > ROUNDS_MAX.get(peer.name, pairs):
                 continue
             measured = measure(workload, peer, scale)
-            for line, values, one in zip(workload.lines, rounds[peer.name], measured, strict=True):
-                values.append(one)
-                if one is not None:
+            for line, values, figure in zip(
+                workload.lines, rounds[peer.name], measured, strict=True
+            ):
+                values.append(figure)
+                if figure is not None:
                     where = f"{workload.name} {number}/{pairs} {peer.name:22}"
-                    say(f"{where} {one.value:14,.3f} {line.unit}  {line.what}")
+                    say(f"{where} {figure.value:14,.3f} {line.unit}  {line.what}")
     durabilities = {peer.name: peer.durability for peer in peers}
     kept = {"notes": [note for note in notes if note], "durability": durabilities}
     return entry(workload, rounds, {**about, **kept, "rounds": pairs})

@@ -127,10 +127,12 @@ class Stage:
         began = time.monotonic()
         confirmations = []
         async with Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
-            for index, one in enumerate(self.plan.records):
+            for index, planned in enumerate(self.plan.records):
                 if index % 32 == 0:
                     await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
-                confirmations.append(await producer.send(one.topic, one.value, key=one.key))
+                confirmations.append(
+                    await producer.send(planned.topic, planned.value, key=planned.key)
+                )
             for confirmation in confirmations:
                 await confirmation
 
@@ -216,16 +218,16 @@ async def share_lag(admin: AdminClient) -> int:
     if isinstance(listed, KafkaError):
         raise listed
     # Unknown is not zero; and the application's topics are always among them.
-    known = [one.lag if not isinstance(one, KafkaError) else None for one in listed.values()]
+    known = [lag_.lag if not isinstance(lag_, KafkaError) else None for lag_ in listed.values()]
     topics = {where.topic for where in listed}
     if not {JOBS, CRUNCH} <= topics or None in known:
         return 1
-    return sum(one or 0 for one in known)
+    return sum(lag or 0 for lag in known)
 
 
 async def tier_lag(admin: AdminClient) -> int:
     """Records that wait in the retry topics."""
-    names = [one for one in await admin.list_topics() if one.startswith(f"{OWN}.")]
+    names = [topic for topic in await admin.list_topics() if topic.startswith(f"{OWN}.")]
     described = await admin.describe_topics(names)
     places = [
         TopicPartition(name, partition.partition)

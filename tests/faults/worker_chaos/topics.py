@@ -51,10 +51,10 @@ def read_topics(bootstrap: str) -> Topics:
     finally:
         consumer.close()
     return Topics(
-        sources=[one for one in copies if one.topic in {JOBS, CRUNCH}],
-        tiers=[one for one in copies if one.topic.startswith(f"{OWN}.")],
-        own=[one for one in copies if one.topic == OWN],
-        letters=[one for one in copies if one.topic == DEAD],
+        sources=[copy for copy in copies if copy.topic in {JOBS, CRUNCH}],
+        tiers=[copy for copy in copies if copy.topic.startswith(f"{OWN}.")],
+        own=[copy for copy in copies if copy.topic == OWN],
+        letters=[copy for copy in copies if copy.topic == DEAD],
     )
 
 

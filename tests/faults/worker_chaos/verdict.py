@@ -135,7 +135,7 @@ class _Court:
         for line in lines:
             self.by_number[line.number].append(line)
         # Their next run has to wait for the next process, which takes as long as it takes.
-        self.crashing = {one.number for one in records if one.kind is Kind.CRASHING}
+        self.crashing = {record.number for record in records if record.kind is Kind.CRASHING}
         self.still = [
             (line.pid, line.at - float(line.error), line.at)
             for line in lines
@@ -146,8 +146,8 @@ class _Court:
             self.letters[letter.number].append(letter)
 
     def judge(self, *, punctual: bool) -> Verdict:
-        for one in self.records:
-            self._judge_ends(one)
+        for record in self.records:
+            self._judge_ends(record)
         self._judge_copies()
         self._judge_doubles()
         self._judge_runs()
@@ -156,25 +156,25 @@ class _Court:
 
     # Ends.
 
-    def _judge_ends(self, one: Sent) -> None:
-        returned = {line.place for line in self.by_number[one.number] if line.what == "return"}
-        letters = self.letters[one.number]
+    def _judge_ends(self, sent: Sent) -> None:
+        returned = {line.place for line in self.by_number[sent.number] if line.what == "return"}
+        letters = self.letters[sent.number]
         ends = len(returned) + len(letters)
         if not ends:
-            self._problem(f"{one.number} ({one.kind}) has no end: {self._story(one.number)}")
+            self._problem(f"{sent.number} ({sent.kind}) has no end: {self._story(sent.number)}")
             return
         if ends > 1:
-            self.found.twice.append(one.number)
+            self.found.twice.append(sent.number)
         if returned:
             self.found.ends["accepted"] += 1
         elif letters:
             self.found.ends[letters[0].reason] += 1
-        must = ENDS_DEAD.get(one.kind)
+        must = ENDS_DEAD.get(sent.kind)
         if must is not None and returned:
-            self._problem(f"{one.number} ({one.kind}) returned, expected a letter: {must}")
+            self._problem(f"{sent.number} ({sent.kind}) returned, expected a letter: {must}")
         for letter in letters:
             if letter.reason not in {must, EXHAUSTED}:
-                self._problem(f"{one.number} ({one.kind}) is dead for {letter.reason!r}: {must}")
+                self._problem(f"{sent.number} ({sent.kind}) is dead for {letter.reason!r}: {must}")
             elif must is None:
                 self.found.victims += 1
 
@@ -186,11 +186,13 @@ class _Court:
         for copy in [*self.topics.tiers, *self.topics.own]:  # What is due at once skips the tiers.
             later[copy.number].append(copy)
         for copy in [*self.topics.sources, *self.topics.own]:
-            buried = any(one.failures >= copy.failures for one in self.letters[copy.number])
-            postponed = any(one.failures > copy.failures for one in later[copy.number])
+            buried = any(letter.failures >= copy.failures for letter in self.letters[copy.number])
+            postponed = any(
+                later_copy.failures > copy.failures for later_copy in later[copy.number]
+            )
             if copy.place not in returned and not buried and not postponed:
                 self._problem(f"{copy.number}: its copy {copy.place} has no end and no successor")
-        arrived = Counter((one.number, one.failures) for one in self.topics.own)
+        arrived = Counter((copy.number, copy.failures) for copy in self.topics.own)
         for copy in self.topics.tiers:
             if not arrived[copy.number, copy.failures]:
                 self._problem(f"{copy.number}: its copy {copy.place} never came out of the tiers")
@@ -231,10 +233,10 @@ class _Court:
         knows which of them it was.
         """
         number, failures = copies[0].number, copies[0].failures
-        times = [one.timestamp_ms for one in copies] + [
-            one.timestamp_ms
-            for one in self.topics.tiers
-            if (one.number, one.failures) == (number, failures)
+        times = [copy.timestamp_ms for copy in copies] + [
+            tier.timestamp_ms
+            for tier in self.topics.tiers
+            if (tier.number, tier.failures) == (number, failures)
         ]
         begin = (min(times) - self.wall_offset_ms) / 1000 - BETWEEN_SECONDS
         end = (max(times) - self.wall_offset_ms) / 1000
@@ -261,7 +263,7 @@ class _Court:
             by_place[run.place].append(run)
         self.found.runs = sum(map(len, by_place.values()))
         for runs in by_place.values():
-            for first, second in pairwise(sorted(runs, key=lambda one: one.begin)):
+            for first, second in pairwise(sorted(runs, key=lambda run: run.begin)):
                 self._judge_pair(first, second)
         returned = Counter(line.place for line in self.lines if line.what == "return")
         self.found.run_again = sum(count - 1 for count in returned.values())
@@ -269,7 +271,10 @@ class _Court:
     def _judge_pair(self, first: Run, second: Run) -> None:
         if second.begin >= first.end:
             return
-        if any(first.begin <= one.seen and one.at <= second.begin for one in self._broker_deaths()):
+        if any(
+            first.begin <= death.seen and death.at <= second.begin
+            for death in self._broker_deaths()
+        ):
             self.found.overlaps_by_broker += 1
             return
         self._problem(

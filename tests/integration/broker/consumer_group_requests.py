@@ -116,7 +116,7 @@ class RawMember:
     ) -> int:  # fmt: skip
         """The partition's error code."""
         module = message("offset_commit", version)
-        one = module.OffsetCommitRequestPartition(
+        partition_entry = module.OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=note
         )
         which = "topic_id" if version >= 10 else "name"
@@ -124,7 +124,9 @@ class RawMember:
             "group_id": self.group,
             "generation_id_or_member_epoch": self.generation,
             "member_id": self.member_id,
-            "topics": (module.OffsetCommitRequestTopic(**{which: topic}, partitions=(one,)),),
+            "topics": (
+                module.OffsetCommitRequestTopic(**{which: topic}, partitions=(partition_entry,)),
+            ),
         }
         if version >= 7:
             fields["group_instance_id"] = self.instance
@@ -146,8 +148,12 @@ class RawMember:
             topics = (module.OffsetFetchRequestTopics(**which, partition_indexes=(partition,)),)
             group = module.OffsetFetchRequestGroup(group_id=self.group, topics=topics)
             answer = (await self.send(module.OffsetFetchRequest(groups=(group,)))).groups[0]
-        (one,) = answer.topics[0].partitions
-        return int(one.error_code), one.committed_offset, one.metadata
+        (partition_entry,) = answer.topics[0].partitions
+        return (
+            int(partition_entry.error_code),
+            partition_entry.committed_offset,
+            partition_entry.metadata,
+        )
 
     async def every_offset(self, version: int = 9) -> list[tuple[Any, int, int]]:
         """Topic, partition and offset of all that the group has committed."""
@@ -159,10 +165,10 @@ class RawMember:
             group = module.OffsetFetchRequestGroup(group_id=self.group, topics=None)
             answer = (await self.send(module.OffsetFetchRequest(groups=(group,)))).groups[0]
         return [
-            (topic.topic_id if version >= 10 else topic.name, one.partition_index,
-             one.committed_offset)
+            (topic.topic_id if version >= 10 else topic.name, partition.partition_index,
+             partition.committed_offset)
             for topic in answer.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         ]  # fmt: skip
 
     async def describe(self, version: int = 6, *, operations: bool = False) -> Any:
@@ -174,8 +180,8 @@ class RawMember:
     async def delete_offset(self, topic: str, partition: int = 0) -> int:
         """The first error code that is none, from the top down."""
         module = message("offset_delete", 0)
-        one = module.OffsetDeleteRequestPartition(partition_index=partition)
-        wanted = module.OffsetDeleteRequestTopic(name=topic, partitions=(one,))
+        partition_entry = module.OffsetDeleteRequestPartition(partition_index=partition)
+        wanted = module.OffsetDeleteRequestTopic(name=topic, partitions=(partition_entry,))
         request = module.OffsetDeleteRequest(group_id=self.group, topics=(wanted,))
         answer = await self.send(request)
         return int(answer.error_code) or int(answer.topics[0].partitions[0].error_code)

@@ -97,7 +97,7 @@ class Scene:
     async def take(self, count: int = 500) -> list[tuple[int, int]]:
         """Offset and delivery count of what the member locks."""
         taken, _ = await self.member.fetch(self.broker, records_max=count)
-        return [(one.offset, one.delivery_count) for one in taken]
+        return [(record.offset, record.delivery_count) for record in taken]
 
     async def take_undecoded(self, count: int) -> list[int]:
         """Lock so many records, whatever they are; the member's session is open then."""
@@ -111,7 +111,7 @@ class Scene:
             limits=self.broker.running.parts.group_settings.limits(live.key.group_id),
             now_ms=self.broker.clock.now_ms(),
         )
-        return [offset for one in acquired.ranges for offset in range(one.first, one.end)]
+        return [offset for range_ in acquired.ranges for offset in range(range_.first, range_.end)]
 
     async def settle(self, *acks: tuple[int, Ack]) -> None:
         assert await self.member.acknowledge(self.broker, {0: acks}) == {0: 0}

@@ -52,7 +52,10 @@ async def set_group(broker: Broker, group: str, name: str, value: str) -> None:
 async def listed(broker: Broker, *types: int) -> list[tuple[int, str]]:
     answer = await broker.ask(List1(resource_types=types))
     assert answer.error_code == 0
-    return [(int(one.resource_type), one.resource_name) for one in answer.config_resources]
+    return [
+        (int(resource.resource_type), resource.resource_name)
+        for resource in answer.config_resources
+    ]
 
 
 def test_groups_with_settings_are_listed_though_they_do_not_exist(tmp_path: Path) -> None:
@@ -135,7 +138,9 @@ async def sizes(broker: Broker, topics: Any) -> dict[str, dict[int, int]]:
     assert (answer.error_code, directory.error_code) == (0, 0)
     assert directory.log_dir.endswith("/data")
     return {
-        topic.name: {one.partition_index: one.partition_size for one in topic.partitions}
+        topic.name: {
+            partition.partition_index: partition.partition_size for partition in topic.partitions
+        }
         for topic in directory.topics
     }
 
@@ -180,7 +185,9 @@ def test_new_topic_is_answered_with_all_that_holds_for_it(tmp_path: Path) -> Non
     async def scenario(broker: Broker) -> None:
         config = create.CreatableTopicConfig(name="retention.ms", value="5000")
         answer = await created(broker, configs=(config,))
-        found = {one.name: (one.value, int(one.config_source)) for one in answer.configs}
+        found = {
+            config.name: (config.value, int(config.config_source)) for config in answer.configs
+        }
         assert found["retention.ms"] == ("5000", DYNAMIC_TOPIC)
         assert found["segment.bytes"] == ("1073741824", DEFAULT)
         assert found["cleanup.policy"] == ("delete", DEFAULT)

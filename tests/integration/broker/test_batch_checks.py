@@ -50,7 +50,7 @@ async def take_sound(broker: Broker, member: ShareMember, offset: int) -> None:
     for _ in range(5):
         taken, _ = await member.fetch(broker, records_max=500, wait_ms=0)
         if taken:
-            assert [(one.offset, one.value) for one in taken] == [(offset, b"sound")]
+            assert [(record.offset, record.value) for record in taken] == [(offset, b"sound")]
             return
         await idle(broker)
     raise AssertionError("five fetches did not find the sound record")
@@ -87,7 +87,9 @@ def test_unreadable_batch_is_passed_over_in_few_fetches(
         await append(broker, encode_batch(SOUND))
         with caplog.at_level(logging.WARNING):
             await take_sound(broker, member, count)
-        events = [one for one in caplog.records if "event=batch_unreadable" in one.getMessage()]
+        events = [
+            record for record in caplog.records if "event=batch_unreadable" in record.getMessage()
+        ]
         assert len(events) == 1
         [live] = broker.running.parts.share_partitions
         assert live.state.start_offset == count
@@ -116,7 +118,7 @@ def test_large_sound_batch_is_delivered(tmp_path: Path) -> None:
         assert await member.fetch(broker, records_max=500) == ([], {})
         await idle(broker)
         taken, _ = await member.fetch(broker, records_max=500)
-        assert [one.offset for one in taken] == list(range(2_000))
+        assert [record.offset for record in taken] == list(range(2_000))
         await member.acknowledge(broker, {0: [(offset, REJECT) for offset in range(2_000)]})
         taken, _ = await member.fetch(broker, records_max=500)
         assert taken[0].offset == 2_000
@@ -154,7 +156,7 @@ def test_each_batch_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         for number in range(3):
             taken, _ = await member.fetch(broker, records_max=500)
             assert taken
-            await member.acknowledge(broker, {0: [(one.offset, REJECT) for one in taken]})
+            await member.acknowledge(broker, {0: [(record.offset, REJECT) for record in taken]})
             if number == 1:
                 await append(broker, encode_batch([SimpleRecord(None, b"v", 0)] * count))
         assert looked_at == [0, count, 2 * count]

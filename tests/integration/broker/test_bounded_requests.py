@@ -43,10 +43,10 @@ def run(scenario: Scenario, path: Path) -> None:
 
 def test_topic_that_is_named_often_is_described_once(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        one = metadata.MetadataRequestTopic(topic_id=None, name="orders")
+        topic_entry = metadata.MetadataRequestTopic(topic_id=None, name="orders")
         answer = await broker.ask(
             metadata.MetadataRequest(
-                topics=(one,) * 1_000,
+                topics=(topic_entry,) * 1_000,
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=False,
             )
@@ -62,9 +62,11 @@ def test_group_that_is_named_often_is_described_once(tmp_path: Path) -> None:
             ShareGroupDescribeRequest(group_ids=("g",) * 1_000, include_authorized_operations=False)
         )
         assert [group.group_id for group in answer.groups] == ["g"]
-        one = describe_offsets.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+        group_entry = describe_offsets.DescribeShareGroupOffsetsRequestGroup(
+            group_id="g", topics=None
+        )
         answer = await broker.ask(
-            describe_offsets.DescribeShareGroupOffsetsRequest(groups=(one,) * 1_000)
+            describe_offsets.DescribeShareGroupOffsetsRequest(groups=(group_entry,) * 1_000)
         )
         assert [group.group_id for group in answer.groups] == ["g"]
 
@@ -75,12 +77,12 @@ def test_long_poll_ends_with_its_connection(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         parts = broker.running.parts
         _, writer = await asyncio.open_connection("127.0.0.1", parts.node.port)
-        one = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
         request = fetch.FetchRequest(
             replica_id=-1,
             max_wait=timedelta(minutes=5),
             min_bytes=1,
-            topics=(fetch.FetchTopic(topic="orders", partitions=(one,)),),
+            topics=(fetch.FetchTopic(topic="orders", partitions=(partition,)),),
             forgotten_topics_data=(),
         )
         writer.writelines(encode_request(1, "test", request))

@@ -225,7 +225,7 @@ def test_groups_are_the_same_after_their_topic_was_compacted(tmp_path: Path) -> 
                 ) as consumer:
                     await consumer.poll(0.01)
             offsets = topics.catalog.topic(CONSUMER_OFFSETS)
-            (log,) = [one for one in topics.opened(offsets) if one.size]
+            (log,) = [opened for opened in topics.opened(offsets) if opened.size]
             before, pictures = log.size, await described(running)
             await running.running.directory.checkpoint()
             async with asyncio.timeout(10):

@@ -57,8 +57,8 @@ def test_whole_life_of_a_member_in_every_version(version: int) -> None:
         answer = await member.joined(version)
         assert (answer.leader, answer.generation_id) == (member.member_id, 1)
         assert answer.protocol_name == "range"
-        (one,) = answer.members
-        assert one.member_id == member.member_id
+        (described,) = answer.members
+        assert described.member_id == member.member_id
         answer = await soon(member.sync(min(version, 5), me=b"all"))
         assert (int(answer.error_code), answer.assignment) == (NONE, b"all")
         assert await member.heartbeat(min(version, 4)) == NONE
@@ -69,9 +69,8 @@ def test_whole_life_of_a_member_in_every_version(version: int) -> None:
         assert int(answer.error_code) == NONE
         assert (await member.describe()).group_state == "Empty"
         answer = await member.leave(min(version, 5))
-        assert UNKNOWN_MEMBER in (
-            int(answer.error_code), *(int(one.error_code) for one in getattr(answer, "members", ()))
-        )  # fmt: skip
+        left = getattr(answer, "members", ())
+        assert UNKNOWN_MEMBER in {int(part.error_code) for part in (answer, *left)}
 
     with_broker(scenario)
 
@@ -86,11 +85,11 @@ def test_log_says_why_a_group_was_not_deleted_and_nothing_of_strangers(
         member = await assigned(broker, "g")
         request = message("delete_groups", 2).DeleteGroupsRequest(groups_names=("g", "h", "i"))
         answer = await member.send(request)
-        codes = [int(one.error_code) for one in answer.results]
+        codes = [int(result.error_code) for result in answer.results]
         assert codes == [NON_EMPTY, GROUP_NOT_FOUND, GROUP_NOT_FOUND]
 
     with_broker(scenario)
-    said = [one.getMessage() for one in caplog.records if "group_not_deleted" in one.msg]
+    said = [record.getMessage() for record in caplog.records if "group_not_deleted" in record.msg]
     assert [line.split(" reason=")[0] for line in said] == ["event=group_not_deleted group='g'"]
 
 
@@ -107,7 +106,7 @@ def test_a_group_that_is_asked_for_again_and_again_is_answered_once() -> None:
         )
         answer = await member.send(module.OffsetFetchRequest(groups=groups))
         (group,) = answer.groups
-        assert [one.committed_offset for one in group.topics[0].partitions] == [7]
+        assert [partition.committed_offset for partition in group.topics[0].partitions] == [7]
 
     with_broker(scenario)
 
@@ -236,7 +235,7 @@ class TestConnections:
             coordinator = broker.running.parts.consumer_group_coordinator
             coordinator.connection_closed(2)
             answer = await soon(again)
-            assert [one.member_id for one in answer.members] == [first.member_id]
+            assert [member.member_id for member in answer.members] == [first.member_id]
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             coordinator.connection_closed(2)
@@ -321,8 +320,8 @@ class TestKinds:
                 group_ids=("g",), include_authorized_operations=False
             )
             assert int((await broker.ask(request)).groups[0].error_code) == GROUP_NOT_FOUND
-            one = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
-            topic = AlterShareGroupOffsetsRequestTopic(topic_name="orders", partitions=(one,))
+            partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+            topic = AlterShareGroupOffsetsRequestTopic(topic_name="orders", partitions=(partition,))
             alter = AlterShareGroupOffsetsRequest(group_id="g", topics=(topic,))
             assert int((await broker.ask(alter)).error_code) == GROUP_NOT_FOUND
 
@@ -348,8 +347,8 @@ class TestKinds:
             async def listed(*, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> Any:
                 request = ListGroupsRequest(states_filter=states, types_filter=types)
                 return [
-                    (one.group_id, one.protocol_type, one.group_state, one.group_type)
-                    for one in (await broker.ask(request)).groups
+                    (group.group_id, group.protocol_type, group.group_state, group.group_type)
+                    for group in (await broker.ask(request)).groups
                 ]
 
             share = ("s", "share", "Stable", "share")
@@ -586,7 +585,8 @@ def test_operations_on_a_group_are_told_to_who_asks() -> None:
         read, delete, describe, describe_configs, alter_configs = 3, 6, 8, 10, 11
         told = (await group.describe(operations=True)).authorized_operations
         assert told == sum(
-            1 << one for one in (read, delete, describe, describe_configs, alter_configs)
+            1 << operation
+            for operation in (read, delete, describe, describe_configs, alter_configs)
         )
         assert (await group.describe()).authorized_operations == -(2**31)
 

@@ -146,10 +146,13 @@ def test_letter_goes_to_the_partition_of_its_record_modulo_those_there_are(tmp_p
             lambda: len(scene.letters()) + len(scene.letters(partition=1)) == 3, "three letters"
         )
         found = [
-            [dict(one.headers)["__dlq.errors.partition"] for one in scene.letters(partition=n)]
+            [
+                dict(letter.headers)["__dlq.errors.partition"]
+                for letter in scene.letters(partition=n)
+            ]
             for n in (0, 1)
         ]
-        assert [sorted(one) for one in found] == [[b"0", b"2"], [b"1"]]
+        assert [sorted(batch) for batch in found] == [[b"0", b"2"], [b"1"]]
 
     played(scenario, tmp_path, num_partitions="2")
 
@@ -392,7 +395,7 @@ def test_share_partitions_with_many_letters_take_turns(tmp_path: Path) -> None:
         turns = [
             (partition, len(list(letters)))
             for partition, letters in groupby(
-                dict(one.headers)["__dlq.errors.partition"] for one in scene.letters()
+                dict(letter.headers)["__dlq.errors.partition"] for letter in scene.letters()
             )
         ]
         assert turns == [(which, count) for count in (500, 500, 200) for which in (b"0", b"1")]
@@ -419,7 +422,7 @@ def test_record_that_cannot_be_read_has_a_letter_that_says_so(tmp_path: Path) ->
         await scene.take()
         await scene.settles_up_to(3)
         unreadable, rejected = sorted(
-            scene.letters(), key=lambda one: dict(one.headers)["__dlq.errors.offset"] or b""
+            scene.letters(), key=lambda letter: dict(letter.headers)["__dlq.errors.offset"] or b""
         )
         headers = dict(unreadable.headers)
         assert (unreadable.key, unreadable.value) == (None, None)

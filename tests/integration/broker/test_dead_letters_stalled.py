@@ -38,7 +38,9 @@ async def rejects(scene: Scene, count: int = 1) -> None:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What was logged of dead letters; a busy machine makes the broker log other things."""
-    return [one.getMessage() for one in caplog.records if one.name == dead_letters.__name__]
+    return [
+        record.getMessage() for record in caplog.records if record.name == dead_letters.__name__
+    ]
 
 
 async def turns() -> None:

@@ -46,7 +46,7 @@ def with_texts(message: Any, text: str | None) -> Any:
         value = getattr(message, field.name)
         if field.entity is not None:
             if field.is_array:
-                changed[field.name] = tuple(with_texts(one, text) for one in value or ())
+                changed[field.name] = tuple(with_texts(element, text) for element in value or ())
             elif value is not None:
                 changed[field.name] = with_texts(value, text)
         elif field.kafka_type == "string":
@@ -128,7 +128,9 @@ def test_every_version_is_answered_or_its_connection_is_closed(
             for version in range(api.oldest, api.newest + 1):
                 for number, message in enumerate(requests_of(key, version)):
                     await answer(broker, message, connection_id=number)
-                    failed = [one for one in caplog.records if one.levelno >= logging.ERROR]
+                    failed = [
+                        record for record in caplog.records if record.levelno >= logging.ERROR
+                    ]
                     assert not failed, (version, message, failed[0].getMessage())
         finally:
             await broker.stop()

@@ -57,7 +57,7 @@ async def levels(broker: Broker) -> tuple[int, dict[str, int]]:
     answer = await broker.ask(
         ApiVersions4(client_software_name="test", client_software_version="1")
     )
-    finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
     return answer.finalized_features_epoch, finalized
 
 
@@ -80,10 +80,11 @@ def test_ranges_from_level_0_are_kept_from_clients_that_cannot_read_them(tmp_pat
     async def scenario(broker: Broker) -> None:
         who = {"client_software_name": "test", "client_software_version": "1"}
         older = await broker.ask(ApiVersions3(**who))
-        assert [one.name for one in older.supported_features] == ["metadata.version"]
+        assert [feature.name for feature in older.supported_features] == ["metadata.version"]
         newer = await broker.ask(ApiVersions4(**who))
         assert {
-            one.name: (one.min_version, one.max_version) for one in newer.supported_features
+            feature.name: (feature.min_version, feature.max_version)
+            for feature in newer.supported_features
         } == {"group.version": (0, 1), "metadata.version": (7, 33), "share.version": (0, 2)}
 
     run(scenario, tmp_path)
@@ -162,7 +163,7 @@ def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path)
         member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
         await member.heartbeat(broker)
         await produce(broker)
-        assert [one.offset for one in (await member.fetch(broker, records_max=10))[0]] == [0]
+        assert [record.offset for record in (await member.fetch(broker, records_max=10))[0]] == [0]
         assert (await broker.ask(update(0, SAFE))).error_code == 0
         assert "share.version" not in (await levels(broker))[1]
         assert await member.heartbeat(broker) == UNSUPPORTED_VERSION
@@ -177,7 +178,7 @@ def test_level_0_ends_sessions_and_locks_and_level_1_begins_anew(tmp_path: Path)
         member.session_epoch = 0
         assert await member.heartbeat(broker) == 0
         taken, _ = await member.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
 
     run(scenario, tmp_path)
 
@@ -193,10 +194,10 @@ def test_group_that_wants_dead_letters_where_the_level_has_none_is_named_in_the_
         await scene.set_up(auto_create=False)
         await produce(broker)
         member = scene.member
-        assert [one.offset for one in (await member.fetch(broker, records_max=10))[0]] == [0]
+        assert [record.offset for record in (await member.fetch(broker, records_max=10))[0]] == [0]
 
     run(scenario, tmp_path)
-    (line,) = [one.getMessage() for one in caplog.records if "dead_letters_off" in one.msg]
+    (line,) = [record.getMessage() for record in caplog.records if "dead_letters_off" in record.msg]
     assert line == (
         "event=dead_letters_off group='g' topic='dlq.g' share.version=1 "
         "action='upgrade the feature share.version to 2'"
@@ -235,7 +236,7 @@ def test_older_versions_of_the_request_are_answered_for_each_feature(tmp_path: P
             ),
         ):
             answer = await broker.ask(version.UpdateFeaturesRequest(feature_updates=(key,)))
-            assert [(one.feature, one.error_code) for one in answer.results] == [
+            assert [(result.feature, result.error_code) for result in answer.results] == [
                 ("share.version", 0)
             ]
         refused = v0.FeatureUpdateKey(

@@ -16,19 +16,19 @@ def test_settings_of_groups_are_bounded_in_total_and_outlive_the_limit(tmp_path:
     async def main() -> None:
         broker = await Broker.start(None, str(tmp_path), sharegroup_group_settings_bytes_max="8999")
         answer = await broker.ask(set_groups(range(20)))
-        codes = [int(one.error_code) for one in answer.responses]
+        codes = [int(response.error_code) for response in answer.responses]
         assert codes == [NONE] * 10 + [POLICY_VIOLATION] * 10
         total = broker.running.parts.topics.catalog.group_settings_bytes
         assert total == 8_600
         again = await broker.ask(set_groups(range(5)))
-        assert {int(one.error_code) for one in again.responses} == {NONE}
+        assert {int(response.error_code) for response in again.responses} == {NONE}
         await broker.stop()
         broker = await Broker.start(None, str(tmp_path), sharegroup_group_settings_bytes_max="0")
         assert broker.running.parts.topics.catalog.group_settings_bytes == total
         answer = await broker.ask(join_request("0", "m", ["none"]))
         assert int(answer.error_code) == NONE
         answer = await broker.ask(set_groups(range(10), delete=True))
-        assert {int(one.error_code) for one in answer.responses} == {NONE}
+        assert {int(response.error_code) for response in answer.responses} == {NONE}
         assert broker.running.parts.topics.catalog.group_settings_bytes == 0
         await broker.stop()
 
@@ -39,7 +39,7 @@ def test_group_that_cannot_come_to_be_has_no_settings(tmp_path: Path) -> None:
     async def main() -> None:
         broker = await Broker.start(None, str(tmp_path))
         answer = await broker.ask(set_groups(range(2), name_characters=250))
-        assert {int(one.error_code) for one in answer.responses} == {INVALID_GROUP_ID}
+        assert {int(response.error_code) for response in answer.responses} == {INVALID_GROUP_ID}
         await broker.stop()
 
     asyncio.run(main())

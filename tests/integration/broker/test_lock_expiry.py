@@ -177,7 +177,7 @@ def test_share_partitions_that_are_used_no_more_do_not_wait_for_their_locks(
             live.fenced = True
             unused.append(ref(live))
             del live
-        assert [each for each in unused if each() is not None] == []
+        assert [reference for reference in unused if reference() is not None] == []
         assert 1 <= len(expiry) <= ENTRIES_MIN
 
     run(scenario, tmp_path)

@@ -91,7 +91,7 @@ def partitions_of(answer: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    "request_", [METADATA, LIST_OFFSETS, LOG_DIRS], ids=lambda one: one.__class__.__name__
+    "request_", [METADATA, LIST_OFFSETS, LOG_DIRS], ids=lambda request: request.__class__.__name__
 )
 def test_answer_over_thousands_of_partitions_is_made_in_slices(
     request_: Any, tmp_path: Path

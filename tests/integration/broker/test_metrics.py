@@ -47,8 +47,8 @@ async def scrape(broker: Broker, **limits: int) -> Scrape:
 def test_every_metric_is_given_and_no_other(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         found = await scrape(broker)
-        given = {(name, one.type) for name, one in found.families.items()}
-        assert given == {(one.name.removesuffix("_total"), one.kind) for one in FAMILIES}
+        given = {(name, family.type) for name, family in found.families.items()}
+        assert given == {(family.name.removesuffix("_total"), family.kind) for family in FAMILIES}
         for family in FAMILIES:
             assert found.families[family.name.removesuffix("_total")].documentation == family.text
 
@@ -56,16 +56,16 @@ def test_every_metric_is_given_and_no_other(tmp_path: Path) -> None:
 
 
 def test_names_say_their_unit_and_kind() -> None:
-    assert len({one.name for one in FAMILIES}) == len(FAMILIES)
-    for one in FAMILIES:
-        assert one.name.endswith("_total") == (one.kind is MetricType.COUNTER), one
-        if one.unit in ("seconds", "bytes"):
-            assert one.name.removesuffix("_total").endswith(f"_{one.unit}"), one
-        assert one.name.startswith("kafka_") <= bool(one.kafkas), one
+    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
+    for family in FAMILIES:
+        assert family.name.endswith("_total") == (family.kind is MetricType.COUNTER), family
+        if family.unit in ("seconds", "bytes"):
+            assert family.name.removesuffix("_total").endswith(f"_{family.unit}"), family
+        assert family.name.startswith("kafka_") <= bool(family.kafkas), family
 
 
 def test_every_metric_of_kafka_has_one_here_or_a_reason_why_not() -> None:
-    here = {name for one in FAMILIES for name in one.kafkas}
+    here = {name for family in FAMILIES for name in family.kafkas}
     assert KAFKAS - here == set(NOT_HERE)
 
 

@@ -105,7 +105,10 @@ async def ask_offsets(broker: Broker, *wanted: tuple[int, int]) -> list[tuple[in
     topic = list_offsets.ListOffsetsTopic(name="plain", partitions=partitions)
     request = list_offsets.ListOffsetsRequest(replica_id=-1, isolation_level=i8(0), topics=(topic,))
     answer = await broker.ask(request)
-    return [(int(one.error_code), one.timestamp, one.offset) for one in answer.topics[0].partitions]
+    return [
+        (int(partition.error_code), partition.timestamp, partition.offset)
+        for partition in answer.topics[0].partitions
+    ]
 
 
 async def turns_during(work: Awaitable[Any]) -> tuple[int, Any]:
@@ -335,7 +338,9 @@ def test_thread_that_decompresses_gives_way_and_ends_with_the_broker(tmp_path: P
     async def scenario(broker: Broker) -> None:
         jobs = broker.running.parts.record_jobs
         assert jobs._thread.submit(nice).result() == min(19, nice() + NICE)
-        threads.extend(one for one in threading.enumerate() if one.name.startswith("records"))
+        threads.extend(
+            thread for thread in threading.enumerate() if thread.name.startswith("records")
+        )
 
     run(scenario, tmp_path)
     (thread,) = threads

@@ -27,7 +27,7 @@ async def settle(
     taken: list[int] = []
     while len(taken) < count:
         found, _ = await member.fetch(broker, records_max=500)
-        taken += [one.offset for one in found]
+        taken += [record.offset for record in found]
     acks = [(offset, RELEASE if offset in released else ACCEPT) for offset in taken]
     assert await member.acknowledge(broker, {0: acks}) == {0: 0}
 
@@ -36,9 +36,9 @@ def test_records_that_lie_far_apart_come_in_one_fetch(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await settle(broker, member, 1, 3, 500)
         taken, _ = await member.fetch(broker, records_max=2)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(1, 2), (3, 2)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(1, 2), (3, 2)]
         taken, _ = await member.fetch(broker, records_max=2)
-        assert [one.offset for one in taken] == [500]
+        assert [record.offset for record in taken] == [500]
 
     run(scenario, tmp_path)
 
@@ -49,7 +49,7 @@ def test_what_came_back_comes_together_with_what_is_new(tmp_path: Path) -> None:
         batch = encode_batch([SimpleRecord(None, b"new", 0)] * 3)
         assert (await broker.produce("orders", 0, batch))[0] == 0
         taken, _ = await member.fetch(broker, records_max=4)
-        assert [one.offset for one in taken] == [1, 300, 600, 601, 602]
+        assert [record.offset for record in taken] == [1, 300, 600, 601, 602]
         assert taken[-1].value == b"new"
 
     run(scenario, tmp_path)
@@ -60,7 +60,7 @@ def test_batches_between_are_not_sent(tmp_path: Path) -> None:
         await settle(broker, member, 1, 500, size=1_000)
         [live] = broker.running.parts.share_partitions
         taken, _ = await member.fetch(broker, records_max=2)
-        assert [one.offset for one in taken] == [1, 500]
+        assert [record.offset for record in taken] == [1, 500]
         before = live.log.batches(1, end=501, bytes_max=1 << 24).total_bytes
         assert before > 500_000
         ranges = (Acquired(1, 2, 2), Acquired(500, 501, 2))
@@ -82,10 +82,10 @@ def test_parts_cover_all_ranges_and_no_batch_twice(
     firsts = [0, *ends[:-1]]
     found = BatchSpans(firsts, ends, batch_bytes * len(sizes))
     wanted = sorted({offset % ends[-1] for offset in offsets})
-    parts = _parts(tuple(Acquired(one, one + 1, 1) for one in wanted), found)
+    parts = _parts(tuple(Acquired(offset, offset + 1, 1) for offset in wanted), found)
     batches = [
         {index for index in range(len(sizes)) if firsts[index] < end and first < ends[index]}
         for first, end in parts
     ]
-    assert all(any(first <= one < end for first, end in parts) for one in wanted)
+    assert all(any(first <= offset < end for first, end in parts) for offset in wanted)
     assert sum(map(len, batches)) == len(set().union(*batches))

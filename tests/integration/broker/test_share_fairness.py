@@ -77,8 +77,8 @@ def test_four_equal_members_get_equal_parts(tmp_path: Path) -> None:
         taken: Counter[str] = Counter()
         async with asyncio.TaskGroup() as tasks:
             for number, name in enumerate(MEMBERS, start=10):
-                one = await joined(broker, name, number)
-                tasks.create_task(work(broker, one, taken))
+                reader = await joined(broker, name, number)
+                tasks.create_task(work(broker, reader, taken))
             batch = encode_batch([SimpleRecord(None, b"x", 1)] * 500)
             for _ in range(200):
                 assert (await broker.produce("orders", 0, batch))[0] == 0
@@ -132,11 +132,11 @@ def test_nobody_is_left_with_crumbs(tmp_path: Path) -> None:
         taken: Counter[str] = Counter()
         sizes = []
         for epoch in range(1, 13):
-            for one in members:
-                message = fetch_and_accept(one, epoch, held[one.member_id])
-                held[one.member_id] = tuple(records(await broker.ask(message)))
-                size = sum(last - first + 1 for first, last, _ in held[one.member_id])
-                taken[one.member_id] += size
+            for polling in members:
+                message = fetch_and_accept(polling, epoch, held[polling.member_id])
+                held[polling.member_id] = tuple(records(await broker.ask(message)))
+                size = sum(last - first + 1 for first, last, _ in held[polling.member_id])
+                taken[polling.member_id] += size
                 sizes.append(size)
         assert sizes[:4] == [640, 640, 640, 80]
         assert min(sizes[-4:]) >= 400, sizes
@@ -194,7 +194,7 @@ def test_record_held_for_ever_stops_nobody(tmp_path: Path) -> None:
             await produce(broker, 99)
             taken, _ = await other.fetch(broker, records_max=99)
             assert len(taken) == 99
-            accepted = {0: [(one.offset, Ack.ACCEPT) for one in taken]}
+            accepted = {0: [(record.offset, Ack.ACCEPT) for record in taken]}
             assert await other.acknowledge(broker, accepted) == {0: 0}
             broker.clock.advance(5)
             renewal = acknowledgement(member, epoch, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
@@ -217,11 +217,14 @@ def test_poisonous_record_is_tried_and_archived_while_others_go_on(tmp_path: Pat
         for _ in range(10):
             await produce(broker, 10)
             taken, _ = await worker.fetch(broker, records_max=10)
-            deliveries.update(one.offset for one in taken)
-            acks = [(one.offset, Ack.RELEASE if one.offset == 3 else Ack.ACCEPT) for one in taken]
+            deliveries.update(record.offset for record in taken)
+            acks = [
+                (record.offset, Ack.RELEASE if record.offset == 3 else Ack.ACCEPT)
+                for record in taken
+            ]
             assert await worker.acknowledge(broker, {0: acks}) == {0: 0}
         taken, _ = await worker.fetch(broker, records_max=100)
-        deliveries.update(one.offset for one in taken)
+        deliveries.update(record.offset for record in taken)
         assert deliveries == Counter({**dict.fromkeys(range(100), 1), 3: 5})
 
     run(scenario, tmp_path)

@@ -76,10 +76,10 @@ async def waiting(broker: Broker, message: ShareFetchRequest) -> asyncio.Task[An
 
 def records(answer: Any) -> list[tuple[int, int, int]]:
     return [
-        (one.first_offset, one.last_offset, one.delivery_count)
+        (record.first_offset, record.last_offset, record.delivery_count)
         for topic in answer.responses
         for partition in topic.partitions
-        for one in partition.acquired_records
+        for record in partition.acquired_records
     ]
 
 
@@ -203,7 +203,7 @@ def test_locks_of_a_group_without_sessions_end_with_them(tmp_path: Path) -> None
         late = ShareMember("g", "member-2", "orders", 1, connection_id=2)
         assert await late.heartbeat(broker) == 0
         taken, _ = await late.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
         assert late.topic_id is not None
         key = SharePartitionKey(GroupId("g"), TopicId(late.topic_id), 0)
         _, state_log = broker.running.parts.topics.named(
@@ -222,7 +222,7 @@ def test_released_record_wakes_another_members_fetch(tmp_path: Path) -> None:
         holder = ShareMember("g", "member-2", "orders", 1, connection_id=2)
         assert await holder.heartbeat(broker) == 0
         taken, _ = await holder.fetch(broker, records_max=10)
-        assert [one.offset for one in taken] == [0]
+        assert [record.offset for record in taken] == [0]
         task = await waiting(broker, request(member))
         assert not task.done()
         assert await holder.acknowledge(broker, {0: [(0, Ack.RELEASE)]}) == {0: 0}
@@ -241,7 +241,7 @@ def test_nothing_is_locked_for_a_member_whose_connection_is_gone(tmp_path: Path)
         late = ShareMember("g", "member-2", "orders", 1, connection_id=2)
         assert await late.heartbeat(broker) == 0
         taken, _ = await late.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
 
     run(scenario, tmp_path)
 
@@ -276,7 +276,7 @@ def test_strict_number_of_records_holds_over_all_partitions(tmp_path: Path) -> N
         answer = await broker.ask(message)
         assert sorted(records(answer)) == [(0, 1, 1), (0, 3, 1)]
         [topic] = answer.responses
-        assert [len(decode_records(one.records)) for one in topic.partitions] == [4, 4]
+        assert [len(decode_records(partition.records)) for partition in topic.partitions] == [4, 4]
         again = request(twin, share_session_epoch=2, share_acquire_mode=1, max_records=6)
         assert records(await broker.ask(again)) == [(2, 3, 1)]
 

@@ -106,7 +106,7 @@ def test_expiry_of_members_does_not_hide_a_write_that_was_lost() -> None:
         await joined(broker, member)
         await broker.produce("returns", 0, encode_batch([SimpleRecord(None, b"one", 1)]))
         taken, _ = await member.fetch(broker, records_max=1)
-        assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+        assert [(record.offset, record.value) for record in taken] == [(0, b"one")]
         await broker.stop()
 
     asyncio.run(run())
@@ -167,7 +167,7 @@ def test_member_gets_records_though_one_of_two_writes_of_its_join_was_lost(
         await joined(broker, member)
         await broker.produce("orders", 0, encode_batch([SimpleRecord(None, b"one", 1)]))
         taken, _ = await member.fetch(broker, records_max=1)
-        assert [(one.offset, one.value) for one in taken] == [(0, b"one")]
+        assert [(record.offset, record.value) for record in taken] == [(0, b"one")]
 
     asyncio.run(on_a_disk_with_one_bad_folder(scenario))
 
@@ -209,7 +209,11 @@ async def assigned(broker: Broker, member: ShareMember) -> list[int]:
     """The partitions that a heartbeat of a member that is in the group leaves it with."""
     assert await member.heartbeat(broker) == 0
     described = broker.running.parts.share_group_coordinator.describe(GroupId(member.group))
-    [found] = [one for one in described.members if one.member_id == member.member_id]
+    [found] = [
+        described_member
+        for described_member in described.members
+        if described_member.member_id == member.member_id
+    ]
     return sorted(partition for _, partition in found.assignment)
 
 

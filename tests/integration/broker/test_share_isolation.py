@@ -31,8 +31,8 @@ def log_of(broker: Broker) -> PartitionLog:
 
 
 async def write(broker: Broker, *batches: bytearray) -> None:
-    for one in batches:
-        await log_of(broker).append(bytearray(one), now_ms=broker.clock.wall_ms())
+    for size in batches:
+        await log_of(broker).append(bytearray(size), now_ms=broker.clock.wall_ms())
 
 
 async def read_committed(broker: Broker) -> None:

@@ -30,9 +30,13 @@ def partitions(answer: Any) -> list[tuple[int, int, int]]:
     """Partition, error code of the fetch, error code of the acknowledgements."""
     assert answer.error_code == 0
     return [
-        (one.partition_index, int(one.error_code), int(one.acknowledge_error_code))
+        (
+            partition.partition_index,
+            int(partition.error_code),
+            int(partition.acknowledge_error_code),
+        )
         for topic in answer.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -44,10 +48,10 @@ async def delete_topic(broker: Broker) -> None:
 
 
 async def delete_before(broker: Broker, offset: int) -> None:
-    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=offset)
-    topic = delete_records.DeleteRecordsTopic(name="orders", partitions=(one,))
+    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name="orders", partitions=(partition,))
     message = delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
-    [[answer]] = [each.partitions for each in (await broker.ask(message)).topics]
+    [[answer]] = [topic.partitions for topic in (await broker.ask(message)).topics]
     assert (answer.error_code, answer.low_watermark) == (0, offset)
 
 
@@ -56,7 +60,7 @@ async def held_by_another(broker: Broker, count: int) -> ShareMember:
     holder = ShareMember("g", "member-2", "orders", 1, connection_id=2)
     assert await holder.heartbeat(broker) == 0
     taken, _ = await holder.fetch(broker, records_max=count)
-    assert [one.offset for one in taken] == list(range(count))
+    assert [record.offset for record in taken] == list(range(count))
     return holder
 
 
@@ -118,7 +122,7 @@ def test_topic_made_again_is_another_topic(tmp_path: Path) -> None:
         member.topic_id, member.session_epoch = None, 0
         assert await member.heartbeat(broker) == 0
         taken, _ = await member.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
         assert member.topic_id != old
 
     run(scenario, tmp_path)
@@ -211,14 +215,14 @@ def test_holder_of_locks_from_before_a_reset_is_refused(tmp_path: Path) -> None:
         assert await member.heartbeat(broker) == 0
         parts = broker.running.parts
         topic = parts.topics.catalog.topic(TopicName("orders"))
-        one = TopicIdPartition(topic.topic_id, 0)
+        partition = TopicIdPartition(topic.topic_id, 0)
         coordinator = parts.share_group_coordinator
-        await coordinator.alter_offsets(GroupId("g"), {one: 1}, [topic])
+        await coordinator.alter_offsets(GroupId("g"), {partition: 1}, [topic])
         assert await member.acknowledge(broker, {0: [(1, Ack.ACCEPT)]}) == {0: 3}
         again = ShareMember("g", "member-3", "orders", 1, connection_id=3)
         assert await again.heartbeat(broker) == 0
         taken, _ = await again.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(1, 1), (2, 1)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(1, 1), (2, 1)]
         assert await member.acknowledge(broker, {0: [(1, Ack.ACCEPT)]}) == {0: 121}
 
     run(scenario, tmp_path)
@@ -238,12 +242,12 @@ def test_write_of_a_fenced_state_sends_members_to_the_leader(tmp_path: Path) -> 
         accept = acknowledging(member, 2)
         answer = await broker.ask(accept)
         assert partitions(answer) == [(0, 0, 6)]
-        [[one]] = [topic.partitions for topic in answer.responses]
-        assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (
+        [[response]] = [topic.partitions for topic in answer.responses]
+        assert (response.current_leader.leader_id, response.current_leader.leader_epoch) == (
             parts.node.node_id,
             0,
         )
-        assert "state epoch" in one.acknowledge_error_message
+        assert "state epoch" in response.acknowledge_error_message
         assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [
             (parts.node.node_id, parts.node.host, parts.node.port)
         ]
@@ -272,7 +276,7 @@ def test_fetch_of_a_group_without_state_is_an_unexpected_error(tmp_path: Path) -
         stranger = request(member, group_id="h", share_session_epoch=0, topics=(topic,))
         answer = await broker.ask(stranger)
         assert partitions(answer) == [(0, -1, 0)]
-        [[one]] = [topic.partitions for topic in answer.responses]
-        assert "never initialized" in one.error_message
+        [[response]] = [topic.partitions for topic in answer.responses]
+        assert "never initialized" in response.error_message
 
     run(scenario, tmp_path)

@@ -60,7 +60,7 @@ async def produce(broker: Broker, *partitions: int, count: int = 1) -> None:
 async def taken(broker: Broker, member: ShareMember, records_max: int = 10) -> list[int]:
     """The partitions of which the next fetch brings a record."""
     found, _ = await member.fetch(broker, records_max=records_max)
-    return [one.partition for one in found]
+    return [lock.partition for lock in found]
 
 
 def looks(broker: Broker) -> int:
@@ -72,12 +72,12 @@ def answered(answer: Any) -> list[tuple[int, int, int]]:
     assert answer.error_code == 0
     return [
         (
-            one.partition_index,
-            int(one.error_code),
-            sum(some.last_offset - some.first_offset + 1 for some in one.acquired_records),
+            partition.partition_index,
+            int(partition.error_code),
+            sum(some.last_offset - some.first_offset + 1 for some in partition.acquired_records),
         )
         for topic in answer.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -144,7 +144,7 @@ def test_partitions_with_records_take_turns(tmp_path: Path) -> None:
         turns = [await taken(broker, member, 1) for _ in range(4)]
         await produce(broker, 0)
         turns += [await taken(broker, member, 1) for _ in range(6)]
-        assert [one for [one] in turns] == [4, 1, 3, 4, 1, 3, 4, 0, 1, 3]
+        assert [turn for [turn] in turns] == [4, 1, 3, 4, 1, 3, 4, 0, 1, 3]
 
     run(scenario, tmp_path, 5)
 
@@ -189,7 +189,7 @@ def test_release_wakes_its_own_group_and_only_that(tmp_path: Path) -> None:
         assert await stranger.heartbeat(broker) == 0
         assert await taken(broker, stranger) == []
         other = await joined(broker, "member-2", 3)
-        tasks = [await waiting(broker, request(one)) for one in (stranger, other)]
+        tasks = [await waiting(broker, request(member)) for member in (stranger, other)]
         before = looks(broker)
         assert await member.acknowledge(broker, {1: [(0, RELEASE)]}) == {1: 0}
         assert await soon(tasks[1]) == [(1, 0, 1)]
@@ -326,7 +326,8 @@ def test_fetch_of_a_session_that_is_over_waits_no_more(tmp_path: Path, epoch: in
     async def scenario(broker: Broker, member: ShareMember) -> None:
         task = await waiting(broker, request(member))
         named = tuple(
-            FetchPartition(partition_index=one, acknowledgement_batches=()) for one in (0, 1)
+            FetchPartition(partition_index=partition, acknowledgement_batches=())
+            for partition in (0, 1)
         )
         topics = (FetchTopic(topic_id=topic_of(member), partitions=named),)
         message = request(member, share_session_epoch=epoch, topics=topics, max_wait=NOW)

@@ -29,19 +29,19 @@ def test_what_follows_a_large_answer_is_to_be_read(
     tmp_path: Path, record_bytes: int, is_due: bool
 ) -> None:
     async def main() -> None:
-        one = await Broker.start(None, str(tmp_path))
-        await one.create_topic("orders", 1)
+        broker = await Broker.start(None, str(tmp_path))
+        await broker.create_topic("orders", 1)
         member = ShareMember("g", "member-1", "orders", 1, connection_id=1)
-        assert await member.heartbeat(one) == 0
-        assert await member.fetch(one, records_max=1) == ([], {})
+        assert await member.heartbeat(broker) == 0
+        assert await member.fetch(broker, records_max=1) == ([], {})
         for _ in range(2):
-            await one.produce(
+            await broker.produce(
                 "orders", 0, encode_batch([SimpleRecord(None, bytes(record_bytes), 1)])
             )
-        taken, _ = await member.fetch(one, records_max=1)
+        taken, _ = await member.fetch(broker, records_max=1)
         assert len(taken) == 1
-        assert one.running.parts.topics.read_ahead.is_due == is_due
-        await one.stop()
+        assert broker.running.parts.topics.read_ahead.is_due == is_due
+        await broker.stop()
 
     asyncio.run(main())
 

@@ -99,7 +99,7 @@ async def free_records(broker: Broker) -> list[tuple[int, int, int]]:
     other = ShareMember("g", "member-2", "orders", 1, connection_id=2)
     assert await other.heartbeat(broker) == 0
     taken, _ = await other.fetch(broker, records_max=100)
-    return [(one.partition, one.offset, one.delivery_count) for one in taken]
+    return [(record.partition, record.offset, record.delivery_count) for record in taken]
 
 
 def test_renewed_lock_outlives_its_first_end(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_fetch_that_renews_takes_no_records(tmp_path: Path) -> None:
         answer = await task
         assert (answer.error_code, records(answer)) == (0, [])
         [topic] = answer.responses
-        assert [int(one.acknowledge_error_code) for one in topic.partitions] == [0]
+        assert [int(partition.acknowledge_error_code) for partition in topic.partitions] == [0]
         assert answer.acquisition_lock_timeout == LOCK
         assert records(await broker.ask(request(member, share_session_epoch=3))) == [(1, 1, 1)]
 

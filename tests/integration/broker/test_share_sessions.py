@@ -58,7 +58,7 @@ def test_closing_answers_for_its_acknowledgements_and_gives_the_rest_back(tmp_pa
         answer = await broker.ask(request(member, share_session_epoch=-1, topics=named(member, 1)))
         assert (partitions(answer), records(answer)) == ([(0, 0, 0)], [])
         taken, _ = await other.fetch(broker, records_max=10)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 2), (2, 2)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 2), (2, 2)]
         answer = await broker.ask(request(member, share_session_epoch=2))
         assert answer.error_code == 122
 
@@ -123,7 +123,7 @@ def test_partition_forgotten_before_is_not_given_back_with_the_session(tmp_path:
         assert await other.fetch(broker, records_max=1) == ([], {})
         broker.clock.advance(30)
         taken, _ = await other.fetch(broker, records_max=1)
-        assert [(one.offset, one.delivery_count) for one in taken] == [(0, 2)]
+        assert [(record.offset, record.delivery_count) for record in taken] == [(0, 2)]
 
     run(scenario, tmp_path)
 

@@ -100,8 +100,8 @@ class Coordinator:
         found = await self.read()
         assert found.error_code == NONE, found
         return [
-            (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
-            for one in found.state_batches
+            (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+            for batch in found.state_batches
         ]
 
     async def ask(
@@ -116,8 +116,10 @@ class Coordinator:
         """The result of the one partition that is asked about."""
         newest = dict(VERSIONS)[verb] if version is None else version
         module = messages(verb, newest)
-        one = module.PartitionData(partition=partition, **fields)
-        topic = getattr(module, TOPIC_CLASSES[verb])(topic_id=self.topic_id, partitions=(one,))
+        partition_entry = module.PartitionData(partition=partition, **fields)
+        topic = getattr(module, TOPIC_CLASSES[verb])(
+            topic_id=self.topic_id, partitions=(partition_entry,)
+        )
         request = getattr(module, f"{VERBS[verb][2]}Request")(group_id=group, topics=(topic,))
         answer = await self.broker.ask(request)
         [result] = answer.results
@@ -355,7 +357,7 @@ def test_each_partition_of_a_request_is_decided_by_itself() -> None:
         topic = module.InitializeStateData(topic_id=asked.topic_id, partitions=partitions)
         request = module.InitializeShareGroupStateRequest(group_id="g", topics=(topic,))
         [result] = (await asked.broker.ask(request)).results
-        codes = [(one.partition, one.error_code) for one in result.partitions]
+        codes = [(partition.partition, partition.error_code) for partition in result.partitions]
         assert codes == [(0, NONE), (1, UNKNOWN_TOPIC), (-1, INVALID_REQUEST)]
 
     run(scenario)
@@ -424,7 +426,7 @@ def test_whoever_reads_with_a_high_leader_epoch_does_not_lock_the_broker_out() -
 
 async def advertised(broker: Broker) -> set[int]:
     request = api_versions.ApiVersionsRequest(client_software_name="t", client_software_version="1")
-    return {one.api_key for one in (await broker.ask(request)).api_keys}
+    return {key.api_key for key in (await broker.ask(request)).api_keys}
 
 
 def test_the_requests_are_advertised_where_they_are_served() -> None:

@@ -53,7 +53,7 @@ RECORD = SimpleRecord(None, None, 1)
 
 def keys(broker: Broker) -> list[SharePartitionKey]:
     topic_id = broker.running.parts.topics.catalog.topic(TopicName("orders")).topic_id
-    return [SharePartitionKey(GroupId("g"), topic_id, one) for one in range(TOPIC_PARTITIONS)]
+    return [SharePartitionKey(GroupId("g"), topic_id, number) for number in range(TOPIC_PARTITIONS)]
 
 
 async def begin(broker: Broker, *some: SharePartitionKey) -> None:
@@ -93,18 +93,20 @@ def stored(log: PartitionLog) -> list[ShareStateRecord | None]:
         return []
     found = decode_records(log.read(log.start_offset, bytes_max=1 << 30))
     return [
-        decode(bytes(one.key or b""), one.value) for one in found if one.offset >= log.start_offset
+        decode(bytes(record.key or b""), record.value)
+        for record in found
+        if record.offset >= log.start_offset
     ]
 
 
 def neighbours(broker: Broker) -> tuple[SharePartitionKey, SharePartitionKey]:
     """Two share partitions in one partition of the topic."""
-    one, *others = keys(broker)
-    wanted = share_state_partition(one, STATE_PARTITIONS)
+    kept, *others = keys(broker)
+    wanted = share_state_partition(kept, STATE_PARTITIONS)
     for number in range(20):
-        other = one._replace(group_id=GroupId(f"other-{number}"))
+        other = kept._replace(group_id=GroupId(f"other-{number}"))
         if share_state_partition(other, STATE_PARTITIONS) == wanted:
-            return one, other
+            return kept, other
     raise AssertionError(others)
 
 
@@ -209,12 +211,12 @@ def test_snapshots_are_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(state_pruning, "SNAPSHOT_BATCH_BYTES", 2_500)
 
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
-        one, other = neighbours(broker)
-        await begin(broker, one, other)
-        await acknowledge(broker, one, count=300)
+        key, other = neighbours(broker)
+        await begin(broker, key, other)
+        await acknowledge(broker, key, count=300)
         await acknowledge(broker, other, count=300)
         await broker.running.parts.state_pruning.prune()
-        log = log_of(broker, one)
+        log = log_of(broker, key)
         batches = scan(log.read(log.start_offset, bytes_max=1 << 20))
         assert [header.record_count for _, header in batches] == [1, 1]
 
@@ -324,10 +326,10 @@ def test_nothing_goes_before_every_last_snapshot_is_on_the_disk(seed: int, opera
         await broker.create_topic("orders", TOPIC_PARTITIONS)
         await broker.produce("orders", 0, encode_batch([RECORD] * 100))
         coordinator = broker.running.parts.share_coordinator
-        one, other = neighbours(broker)
-        await begin(broker, other, one)
+        key, other = neighbours(broker)
+        await begin(broker, other, key)
         await acknowledge(broker, other, count=3)
-        ticket = coordinator.snapshot([one])
+        ticket = coordinator.snapshot([key])
         assert ticket is not None
         await ticket
         coordinator.snapshot([other])
@@ -336,9 +338,9 @@ def test_nothing_goes_before_every_last_snapshot_is_on_the_disk(seed: int, opera
         await broker.crash()
         disk.cut_power()
         again = await Broker.start(disk, **SETTINGS)
-        found = stored(log_of(again, one))
-        known = {one.key: one for one in found if isinstance(one, ShareSnapshot)}
-        assert sorted(known) == sorted([one, other])
+        found = stored(log_of(again, key))
+        known = {entry.key: entry for entry in found if isinstance(entry, ShareSnapshot)}
+        assert sorted(known) == sorted([key, other])
         await again.stop()
 
     asyncio.run(scenario())

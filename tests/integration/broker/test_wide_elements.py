@@ -51,8 +51,8 @@ def test_refusal_of_a_wide_request_is_made_in_slices(
             for name in names("topic")
         )
         answer: Any = await broker.ask(describe_configs.DescribeConfigsRequest(resources=wanted))
-        assert {one.error_code for one in answer.results} == {ErrorCode.invalid_request}
-        assert tuple(one.resource_name for one in answer.results) == names("topic")
+        assert {result.error_code for result in answer.results} == {ErrorCode.invalid_request}
+        assert tuple(result.resource_name for result in answer.results) == names("topic")
         assert 0 < most() <= TURN_ELEMENTS_MAX
         counters = broker.running.parts.requests.of(32)
         assert counters.errors == {"INVALID_REQUEST": 1}
@@ -71,8 +71,8 @@ def test_members_of_a_wide_request_leave_in_slices(
         most = longest_between_turns(monkeypatch, leave_group_handler, "_member")
         members = tuple(leave_group.MemberIdentity(member_id=name) for name in names("member"))
         answer = await broker.ask(leave_group.LeaveGroupRequest(group_id="g", members=members))
-        assert tuple(one.member_id for one in answer.members) == names("member")
-        assert {one.error_code for one in answer.members} == {ErrorCode.unknown_member_id}
+        assert tuple(member.member_id for member in answer.members) == names("member")
+        assert {member.error_code for member in answer.members} == {ErrorCode.unknown_member_id}
         assert 0 < most() <= TURN_ELEMENTS_MAX
         assert 0 < pieces() <= TURN_ELEMENTS_MAX / 64
 
@@ -104,7 +104,7 @@ def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
         most = longest_between_turns(monkeypatch, ShareCoordinator, "initialize")
         answer = await broker.ask(alter_request(*range(600), PARTITIONS))
         [topic] = answer.responses
-        codes = [one.error_code for one in topic.partitions]
+        codes = [partition.error_code for partition in topic.partitions]
         assert codes == [ErrorCode.none] * 600 + [ErrorCode.unknown_topic_or_partition]
         assert 0 < most() <= 256 + 64
         assert len(coordinator.known()) == 600
@@ -114,7 +114,7 @@ def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
         answer = await broker.ask(
             delete_offsets.DeleteShareGroupOffsetsRequest(group_id="g", topics=(wanted,))
         )
-        assert [one.error_code for one in answer.responses] == [ErrorCode.none]
+        assert [response.error_code for response in answer.responses] == [ErrorCode.none]
         assert coordinator.known() == ()
         # At most one for each of the 50 partitions of the topic of states.
         assert 0 < coordinator.write_count - before <= 50
@@ -139,7 +139,7 @@ def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(
 
         monkeypatch.setattr(type(groups), "alter_offsets", refuse_second_piece)
         answer = await broker.ask(alter_request(*range(520)))
-        codes = [one.error_code for one in answer.responses[0].partitions]
+        codes = [partition.error_code for partition in answer.responses[0].partitions]
         assert codes[:256] == [ErrorCode.none] * 256
         assert codes[256:512] == [ErrorCode.non_empty_group] * 256
         assert codes[512:] == [ErrorCode.none] * 8
@@ -160,7 +160,7 @@ def test_records_of_many_partitions_are_deleted_in_slices(
         answer = await broker.ask(
             delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
         )
-        codes = {one.error_code for one in answer.topics[0].partitions}
+        codes = {partition.error_code for partition in answer.topics[0].partitions}
         assert codes == {ErrorCode.unknown_topic_or_partition}
         assert 0 < most() <= TURN_ELEMENTS_MAX
 
@@ -180,7 +180,7 @@ def test_many_offsets_of_a_consumer_group_are_deleted_in_pieces(
         )
         topic = offset_delete.OffsetDeleteRequestTopic(name="wide", partitions=partitions)
         answer = await broker.ask(offset_delete.OffsetDeleteRequest(group_id="g", topics=(topic,)))
-        codes = [one.error_code for one in answer.topics[0].partitions]
+        codes = [partition.error_code for partition in answer.topics[0].partitions]
         unknown = [ErrorCode.unknown_topic_or_partition] * ELEMENTS
         assert codes == [ErrorCode.none] * (PARTITIONS - 1) + unknown
         assert list(coordinator.offsets(GroupId("g"))[TopicName("wide")]) == [PARTITIONS - 1]
@@ -239,7 +239,7 @@ def test_states_of_many_share_partitions_are_initialized_in_slices(
         answer = await broker.ask(
             initialize.InitializeShareGroupStateRequest(group_id="g", topics=(wanted,))
         )
-        codes = [one.error_code for one in answer.results[0].partitions]
+        codes = [partition.error_code for partition in answer.results[0].partitions]
         unknown = [ErrorCode.unknown_topic_or_partition] * (ELEMENTS - PARTITIONS)
         assert codes == [ErrorCode.none] * PARTITIONS + unknown
         assert 0 < most() <= 2 * 5 * 16

@@ -75,7 +75,7 @@ def test_nothing_of_a_join_is_seen_before_all_of_it(tmp_path: Path) -> None:
 def test_members_that_join_together_share_the_preparation(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         members = [member(f"member-{number}") for number in range(5)]
-        errors = await asyncio.gather(*(one.heartbeat(broker) for one in members))
+        errors = await asyncio.gather(*(joined.heartbeat(broker) for joined in members))
         assert errors == [0] * 5
         assert initialized(broker) == PARTITIONS
         # Each state was written once: nobody's acknowledgements can be undone by another's join.
@@ -119,7 +119,7 @@ def test_offsets_are_not_altered_during_a_join(tmp_path: Path) -> None:
             )
         )
         codes = {answer.error_code} | {
-            one.error_code for topic in answer.responses for one in topic.partitions
+            partition.error_code for topic in answer.responses for partition in topic.partitions
         }
         assert ErrorCode.non_empty_group in codes
         assert await join == 0

@@ -136,7 +136,7 @@ def _produced(answer: bytes) -> list[tuple[int, int]]:
 def test_wide_produce_with_wrong_acks_is_refused_for_each_partition(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         answer = await broker.ask(produce_request(*range(PARTITIONS), acks=7))
-        errors = {int(one.error_code) for one in answer.responses[0].partition_responses}
+        errors = {int(response.error_code) for response in answer.responses[0].partition_responses}
         assert errors == {INVALID_REQUIRED_ACKS}
 
     run(scenario, tmp_path)
@@ -199,10 +199,10 @@ def _flat(group: Any) -> dict[tuple[str, int], Any]:
 def test_wide_commit_answers_each_partition(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         answer = await broker.ask(commit_request(*range(PARTITIONS + 1), offset=7))
-        errors = [int(one.error_code) for one in answer.topics[0].partitions]
+        errors = [int(partition.error_code) for partition in answer.topics[0].partitions]
         assert errors == [0] * PARTITIONS + [UNKNOWN_PARTITION]
         answer = await broker.ask(commit_request(*range(PARTITIONS + 1), offset=7, generation=5))
-        errors = [int(one.error_code) for one in answer.topics[0].partitions]
+        errors = [int(partition.error_code) for partition in answer.topics[0].partitions]
         assert set(errors[:-1]) - {0}
         assert errors[-1] == UNKNOWN_PARTITION
         assert isinstance(

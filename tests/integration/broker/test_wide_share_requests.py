@@ -118,7 +118,9 @@ def partitions_of(request: Any, reply: Any) -> list[Any]:
 
 
 def with_records(partitions: list[Any]) -> list[int]:
-    return sorted(int(one.partition_index) for one in partitions if one.acquired_records)
+    return sorted(
+        int(partition.partition_index) for partition in partitions if partition.acquired_records
+    )
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -129,8 +131,10 @@ def test_wide_session_is_opened_and_looked_at_in_slices(
         most = longest_between_turns(monkeypatch, SharePartitions, "get")
         wanted = topic_id if is_known else UUID(int=1)
         found = await answer_to(broker, fetch(wanted, range(PARTITIONS)))
-        assert [int(one.partition_index) for one in found] == list(range(PARTITIONS))
-        assert {int(one.error_code) for one in found} == {0 if is_known else UNKNOWN_TOPIC_ID}
+        assert [int(partition.partition_index) for partition in found] == list(range(PARTITIONS))
+        assert {int(partition.error_code) for partition in found} == {
+            0 if is_known else UNKNOWN_TOPIC_ID
+        }
         assert 0 < most() <= PARTITIONS_IN_A_SLICE
         assert broker.running.parts.share_sessions.partition_count() == PARTITIONS
 
@@ -156,8 +160,8 @@ def test_wide_acknowledgements_are_decided_in_slices_and_in_order(
         replies = await asyncio.gather(send(broker, first), send(broker, behind))  # type: ignore[arg-type]
         assert 0 < most() <= PARTITIONS_IN_A_SLICE
         errors = {
-            int(one.acknowledge_error_code if by_fetch else one.error_code)
-            for one in partitions_of(first, replies[0])
+            int(partition.acknowledge_error_code if by_fetch else partition.error_code)
+            for partition in partitions_of(first, replies[0])
         }
         assert errors == {0}
         # It was decided behind the wide request, as the epoch of the session says.
@@ -283,6 +287,6 @@ def test_fetch_of_many_topics_is_counted_in_slices(tmp_path: Path) -> None:
         found = await answer_to(broker, replace(request, topics=request.topics + unknown))
         assert len(found) == TOPICS_AT_ONCE + 1
         counted = broker.running.parts.share_partitions.counters.topics
-        assert [one.fetch_count for one in counted.values()] == [1]
+        assert [count.fetch_count for count in counted.values()] == [1]
 
     run(scenario, tmp_path)

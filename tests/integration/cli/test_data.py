@@ -50,7 +50,9 @@ def ends(data: Path) -> dict[str, list[int]]:
             for topic in sorted(await admin.list_topics()):
                 described = (await admin.describe_topics([topic]))[topic]
                 assert isinstance(described, TopicDescription)
-                wanted = [TopicPartition(topic, one.partition) for one in described.partitions]
+                wanted = [
+                    TopicPartition(topic, partition.partition) for partition in described.partitions
+                ]
                 offsets = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
                 found[topic] = [offsets[key].offset for key in wanted]
         return found

@@ -35,8 +35,8 @@ def test_all_records_are_deleted_by_minus_one(produced: str, run: Run) -> None:
 
 def test_kafkas_file_says_what_to_delete(produced: str, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "offsets.json"
-    one = {"topic": produced, "partition": 0, "offset": 2}
-    file.write_text(json.dumps({"version": 1, "partitions": [one]}))
+    before = {"topic": produced, "partition": 0, "offset": 2}
+    file.write_text(json.dumps({"version": 1, "partitions": [before]}))
     rows = run("topics delete-records --json --offset-json-file", str(file)).rows
     assert rows == [{"topic": produced, "partition": 0, "low_watermark": 2}]
 

@@ -103,12 +103,12 @@ def test_segments_are_listed_with_what_they_hold(written: Written) -> None:
 def test_batches_are_listed_with_their_place_and_producer(written: Written) -> None:
     found = logs(written.data, "--batches", "--topic", "orders", "--json")
     batches = json.loads(found.out)
-    assert [one["base_offset"] for one in batches] == [0, 10, 20, 30, 40, 50]
-    assert [one["position"] for one in batches[:3]] == positions(segment(written, 0))
-    assert [one["base_sequence"] for one in batches] == [0, 10, 20, 30, 40, 50]
+    assert [batch["base_offset"] for batch in batches] == [0, 10, 20, 30, 40, 50]
+    assert [batch["position"] for batch in batches[:3]] == positions(segment(written, 0))
+    assert [batch["base_sequence"] for batch in batches] == [0, 10, 20, 30, 40, 50]
     assert batches[1]["timestamp"] == 1_000
     assert batches[1]["timestamp_type"] == "CreateTime"
-    assert {one["producer_epoch"] for one in batches} == {0}
+    assert {batch["producer_epoch"] for batch in batches} == {0}
 
 
 def test_records_are_printed_as_json_within_the_offsets_that_were_asked_for(
@@ -128,7 +128,8 @@ def test_records_are_printed_as_json_within_the_offsets_that_were_asked_for(
         for offset, timestamp, value in ((29, 2_000, "2.9"), (30, 3_000, "3.0"))
     ]
     assert [
-        one["offset"] for one in logs(written.data, "--records", "--offsets", "59").documents
+        document["offset"]
+        for document in logs(written.data, "--records", "--offsets", "59").documents
     ] == [59]
     assert (
         len(logs(written.data, "--records", "--topic", "orders", "--offsets", "50:").documents)
@@ -141,7 +142,7 @@ def test_records_are_printed_as_json_within_the_offsets_that_were_asked_for(
 
 def test_topic_is_found_by_its_id_and_partition_by_its_number(written: Written) -> None:
     by_id = json.loads(logs(written.data, "--topic", written.topic_id, "--json").out)
-    assert [one["segment"] for one in by_id] == [0, 30]
+    assert [entry["segment"] for entry in by_id] == [0, 30]
     nothing = logs(written.data, "--topic", "orders", "--partition", "0")
     assert nothing.out == f"There are no logs in {written.data} that were asked for.\n".encode()
 
@@ -149,9 +150,9 @@ def test_topic_is_found_by_its_id_and_partition_by_its_number(written: Written) 
 def test_share_state_is_printed_in_the_shape_of_kafkas_formatter(written: Written) -> None:
     key = {"groupId": "billing", "topicId": written.topic_id, "partition": 1}
     states = [
-        one
-        for one in logs(written.data, "--records", "--topic", "__share_group_state").documents
-        if one["key"]["data"] == key
+        document
+        for document in logs(written.data, "--records", "--topic", "__share_group_state").documents
+        if document["key"]["data"] == key
     ]
     assert states[0]["key"] == {"type": 0, "data": key}
     snapshot = states[0]["value"]
@@ -181,12 +182,14 @@ def test_share_state_is_printed_in_the_shape_of_kafkas_formatter(written: Writte
 
 def test_group_records_are_printed_in_the_shape_of_kafkas_formatter(written: Written) -> None:
     documents = logs(written.data, "--records", "--topic", "__consumer_offsets").documents
-    by_type = {one["key"]["type"]: one for one in documents if one["value"] is not None}
+    by_type = {
+        document["key"]["type"]: document for document in documents if document["value"] is not None
+    }
     assert sorted(by_type) == [10, 11, 12, 13, 14, 15]
     assert by_type[10]["value"]["data"]["subscribedTopicNames"] == ["orders"]
     (topic,) = by_type[15]["value"]["data"]["initializedTopics"]
     assert topic == {"topicId": written.topic_id, "topicName": "orders", "partitions": [0, 1]}
-    assert any(one["value"] is None for one in documents), "the member left: a tombstone"
+    assert any(document["value"] is None for document in documents), "the member left: a tombstone"
 
 
 def test_running_brokers_directory_is_read_and_left_as_it_is(tmp_path: Path) -> None:
@@ -200,7 +203,7 @@ def test_running_brokers_directory_is_read_and_left_as_it_is(tmp_path: Path) -> 
 
 def test_folder_of_one_partition_is_enough(written: Written) -> None:
     found = logs(written.data / f"{written.topic_id}-1", "--json")
-    assert [(one["topic"], one["segment"]) for one in json.loads(found.out)] == [
+    assert [(load["topic"], load["segment"]) for load in json.loads(found.out)] == [
         ("orders", 0),
         ("orders", 30),
     ]
@@ -214,15 +217,15 @@ def test_damaged_batch_is_named_and_those_around_it_are_printed(copy: Written) -
     path.write_bytes(data)
     found = logs(copy.data, "--records", "--topic", "orders", "--offsets", ":30")
     assert found.code == 1
-    offsets = [one["offset"] for one in found.documents]
+    offsets = [document["offset"] for document in found.documents]
     assert offsets == [*range(10), *range(20, 30)]
     assert found.err == (
         f"sharegroup: topic 'orders' partition 1, {path.name} from byte {second}, offset 10: "
         f"the checksum does not hold; readable again from byte {positions(path)[2]}\n"
     )
     listed = json.loads(logs(copy.data, "--topic", "orders", "--json").out)
-    assert [one["state"] for one in listed] == ["damaged", "ok"]
-    assert [one["batches"] for one in listed] == [2, 3]
+    assert [listing["state"] for listing in listed] == ["damaged", "ok"]
+    assert [listing["batches"] for listing in listed] == [2, 3]
 
 
 def test_damage_that_reaches_the_end_of_an_older_segment_is_told_from_a_torn_end(
@@ -262,7 +265,7 @@ def test_damaged_header_is_passed_over_by_the_index(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = logs(tmp_path / "data", "--batches", "--json")
     assert found.code == 1
-    read = [one["position"] for one in json.loads(found.out)]
+    read = [load["position"] for load in json.loads(found.out)]
     assert read == [place for place in places if place != places[1]]
 
 
@@ -294,7 +297,7 @@ def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> N
     found = logs(copy.data, "--records", "--topic", "orders", "--offsets", ":20")
     assert found.code == 1
     assert "at byte 0: the checksum holds, the records can't be read" in found.err
-    assert [one["offset"] for one in found.documents] == list(range(10, 20))
+    assert [document["offset"] for document in found.documents] == list(range(10, 20))
 
 
 @pytest.mark.parametrize("text", ["x", "1:2:3", "-1:", ""])

@@ -67,11 +67,11 @@ def test_several_consumers_share_the_records(bootstrap: str, filled: str) -> Non
     assert done.code == 0
     facts = json.loads(done.out)
     assert facts["records"] == 3_000
-    assert [one["client_id"] for one in facts["consumers"]] == [
+    assert [fact["client_id"] for fact in facts["consumers"]] == [
         "perf-share-consumer-client-1",
         "perf-share-consumer-client-2",
     ]
-    assert sum(one["records"] for one in facts["consumers"]) == 3_000
+    assert sum(fact["records"] for fact in facts["consumers"]) == 3_000
     assert facts["latency_ms"]["p99"] >= facts["latency_ms"]["p50"] > 0
 
 

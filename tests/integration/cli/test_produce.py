@@ -32,9 +32,9 @@ def everything(bootstrap: str, topic: str, partitions: int = 1) -> list[dict[str
     )
     words = f"consume {topic} --group {group} --json --max-messages {count} {PATIENT}"
     found = sharegroup(*at(bootstrap, words)).documents
-    for one in found:
+    for row in found:
         for name in ("topic", "offset", "timestamp", "delivery_count", "deadline"):
-            del one[name]
+            del row[name]
     return found
 
 
@@ -42,7 +42,7 @@ def test_every_line_becomes_a_record_and_is_acknowledged(bootstrap: str) -> None
     create(bootstrap, "lines")
     done = produce(bootstrap, "lines", stdin=b"one\ntwo\n\nlast")
     assert (done.code, done.out, done.err) == (0, b"", "")
-    assert [one["value"] for one in everything(bootstrap, "lines")] == ["one", "two", "", "last"]
+    assert [row["value"] for row in everything(bootstrap, "lines")] == ["one", "two", "", "last"]
 
 
 def test_files_are_read_one_after_another_and_input_where_a_dash_stands(
@@ -53,7 +53,7 @@ def test_files_are_read_one_after_another_and_input_where_a_dash_stands(
     (tmp_path / "b").write_bytes(b"b1\n")
     done = produce(bootstrap, "files", str(tmp_path / "a"), "-", str(tmp_path / "b"), stdin=b"in\n")
     assert done.code == 0
-    assert [one["value"] for one in everything(bootstrap, "files")] == ["a1", "a2", "in", "b1"]
+    assert [row["value"] for row in everything(bootstrap, "files")] == ["a1", "a2", "in", "b1"]
 
 
 def test_keys_headers_and_null_are_taken_from_the_line(bootstrap: str) -> None:
@@ -82,7 +82,7 @@ def test_json_from_one_topic_goes_to_the_same_partitions_of_another(bootstrap: s
     words = f"consume source --group copies --json --max-messages 2 {PATIENT}"
     source = sharegroup(*at(bootstrap, words))
     assert produce(bootstrap, "copy", "--json", stdin=source.out).code == 0
-    found = sorted(everything(bootstrap, "copy", 2), key=lambda one: str(one["partition"]))
+    found = sorted(everything(bootstrap, "copy", 2), key=lambda row: str(row["partition"]))
     assert found == [
         {"partition": 0, "key": "k", "value": '{"a":1}', "headers": []},
         {"partition": 1, "key": None, "value_base64": "/wA=", "headers": []},
@@ -108,7 +108,7 @@ def test_what_stands_before_something_unreadable_is_sent(bootstrap: str) -> None
         "sharegroup: standard input: line 3: no key.separator b':' in b'bad'\n"
         "acknowledged 2 of 2 records\n"
     )
-    assert [one["value"] for one in everything(bootstrap, "broken")] == ["1", "2"]
+    assert [row["value"] for row in everything(bootstrap, "broken")] == ["1", "2"]
 
 
 def test_record_that_is_too_large_is_reported_and_the_others_are_sent(bootstrap: str) -> None:
@@ -118,7 +118,7 @@ def test_record_that_is_too_large_is_reported_and_the_others_are_sent(bootstrap:
     assert done.code == 1
     assert done.err.startswith("sharegroup: record 2: MessageTooLarge: topic 'large': a record of ")
     assert done.err.endswith("acknowledged 2 of 3 records\n")
-    assert [one["value"] for one in everything(bootstrap, "large")] == ["a", "b"]
+    assert [row["value"] for row in everything(bootstrap, "large")] == ["a", "b"]
 
 
 def test_compressed_records_arrive_as_they_were(bootstrap: str) -> None:
@@ -178,7 +178,7 @@ def test_signal_ends_the_reading_and_what_was_read_is_acknowledged(bootstrap: st
         assert child.wait(timeout=20) == 130, "the input has not ended yet"
         assert child.stderr is not None
         assert child.stderr.read() == b""
-    assert [one["value"] for one in everything(bootstrap, "stopped")] == ["a"]
+    assert [row["value"] for row in everything(bootstrap, "stopped")] == ["a"]
 
 
 def test_pipe_is_read_as_it_comes(bootstrap: str) -> None:
@@ -189,4 +189,4 @@ def test_pipe_is_read_as_it_comes(bootstrap: str) -> None:
     os.close(theirs)
     with os.fdopen(ours) as pipe:
         assert reading(pipe, *at(bootstrap, "produce pipe")).code == 0
-    assert [one["value"] for one in everything(bootstrap, "pipe")] == ["a", "b"]
+    assert [row["value"] for row in everything(bootstrap, "pipe")] == ["a", "b"]

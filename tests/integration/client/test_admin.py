@@ -167,7 +167,7 @@ class LateCoordinator:
 
     async def request(self, message: Any) -> Any:
         (topic,) = message.topics
-        self.asked.append([one.partition_index for one in topic.partitions])
+        self.asked.append([partition.partition_index for partition in topic.partitions])
         late = self.codes.pop(0)
         partitions = tuple(
             SimpleNamespace(
@@ -241,7 +241,10 @@ def test_leader_that_does_not_know_yet_is_asked_again_and_hides_no_other(
     cluster: Any = NewTopicsLeader(learns=learns)
     wanted = {TopicPartition("new", index): int(OffsetSpec.LATEST) for index in range(2)}
     listed = asyncio.run(list_offsets(cluster, wanted))
-    found = [one.offset if isinstance(one, ListedOffset) else type(one) for one in listed.values()]
+    found = [
+        record.offset if isinstance(record, ListedOffset) else type(record)
+        for record in listed.values()
+    ]
     assert found == [7, second]
 
 

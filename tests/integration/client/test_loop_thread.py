@@ -23,7 +23,7 @@ def thread() -> Iterator[LoopThread]:
     made.enter()
     yield made
     made.leave()
-    assert "sharegroup" not in {one.name for one in threading.enumerate()}
+    assert "sharegroup" not in {running.name for running in threading.enumerate()}
 
 
 def test_result_and_error_of_a_coroutine_come_back(thread: LoopThread) -> None:

@@ -62,7 +62,7 @@ def test_implicit_mode_gives_back_what_an_exception_interrupted() -> None:
         with pytest.raises(ZeroDivisionError):
             await interrupted()
         async with bench.member("implicit") as member:
-            assert [one.delivery_count for one in await member.poll(POLL_SECONDS)] == [2] * 4
+            assert [record.delivery_count for record in await member.poll(POLL_SECONDS)] == [2] * 4
 
     play(scenario)
 
@@ -118,8 +118,8 @@ def test_the_callback_hears_of_everything_from_inside_the_next_call() -> None:
             for record in others:
                 record.accept()
             await member.commit()
-        assert sorted(offset for one in heard for offset in one.offsets) == [0, 1, 2, 3]
-        assert {one.error for one in heard} == {None}
+        assert sorted(offset for result in heard for offset in result.offsets) == [0, 1, 2, 3]
+        assert {result.error for result in heard} == {None}
 
     play(scenario)
 
@@ -367,8 +367,8 @@ def test_subscribing_to_what_is_no_topic_is_refused(
 
 def test_two_members_share_one_partition() -> None:
     async def scenario(bench: Bench) -> None:
-        async with bench.member() as one, bench.member() as other:
-            mine = await one.poll(POLL_SECONDS, max_records=4)
+        async with bench.member() as consumer, bench.member() as other:
+            mine = await consumer.poll(POLL_SECONDS, max_records=4)
             await bench.fill(b"4")
             (theirs,) = await other.poll(POLL_SECONDS)
             assert (values(mine), theirs.value) == ([b"0", b"1", b"2", b"3"], b"4")

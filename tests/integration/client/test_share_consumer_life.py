@@ -56,15 +56,15 @@ def test_a_consumer_that_nobody_polls_leaves_and_comes_back_with_the_next_poll(
                 other.release(theirs)
             again = await slow.poll(POLL_SECONDS)
             assert [record.delivery_count for record in again] == [3] * 4
-            assert [(list(one.offsets), type(one.error)) for one in heard] == [
+            assert [(list(result.offsets), type(result.error)) for result in heard] == [
                 ([0, 1, 2, 3], ShareSessionNotFound)
             ]
             slow.accept(again)
             assert await slow.commit() == {WHERE: None}
 
     play(scenario)
-    said = [one.getMessage() for one in caplog.records]
-    assert len([one for one in said if one.startswith("consumer.left group=g")]) == 1
+    said = [record.getMessage() for record in caplog.records]
+    assert len([message for message in said if message.startswith("consumer.left group=g")]) == 1
 
 
 def test_a_long_poll_is_not_an_absence(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,7 +85,7 @@ def test_closing_reports_what_was_sent_and_what_went_back() -> None:
             first.accept()
             second.reject()
             report = await member.close()
-            assert [(list(one.offsets), one.error) for one in report.acknowledged] == [
+            assert [(list(result.offsets), result.error) for result in report.acknowledged] == [
                 ([0, 1], None)
             ]
             assert report.released == {WHERE: 2}, "one in hand, one never handed out"
@@ -111,7 +111,9 @@ def test_closing_gives_up_in_time_and_says_what_is_in_doubt() -> None:
         member.accept(records)
         member._member.cluster.close()
         report = await member.close(1)
-        ((offsets, error),) = [(list(one.offsets), one.error) for one in report.acknowledged]
+        ((offsets, error),) = [
+            (list(result.offsets), result.error) for result in report.acknowledged
+        ]
         assert offsets == [0, 1, 2, 3]
         assert isinstance(error, ShareSessionNotFound)
         assert report.error is not None
@@ -128,7 +130,9 @@ def test_a_commit_need_not_wait() -> None:
             assert await member.commit(wait=False) == {}
             assert heard == []
             assert await member.poll(0.05) == []
-            assert [(list(one.offsets), one.error) for one in heard] == [([0, 1, 2, 3], None)]
+            assert [(list(result.offsets), result.error) for result in heard] == [
+                ([0, 1, 2, 3], None)
+            ]
 
     play(scenario)
 

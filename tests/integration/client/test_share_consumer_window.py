@@ -114,7 +114,7 @@ def test_a_record_that_came_again_is_not_settled_by_its_first_handler() -> None:
             assert (slow.offset, again.offset, again.delivery_count) == (0, 0, 2)
             slow.accept()
             assert (await member.commit())[WHERE] is not None
-            assert [(list(one.offsets), type(one.error)) for one in heard] == [
+            assert [(list(result.offsets), type(result.error)) for result in heard] == [
                 ([0], InvalidRecordState)
             ]
             again.accept()
@@ -135,7 +135,7 @@ def test_a_renewed_lock_begins_anew() -> None:
             clock.advance(LOCK_SECONDS * 2 / 3)
             kept.renew()
             assert await member.commit() == {WHERE: None}
-            assert [(list(one.offsets), one.is_renewal) for one in heard] == [([0], True)]
+            assert [(list(result.offsets), result.is_renewal) for result in heard] == [([0], True)]
             assert kept.deadline > before
             clock.advance(LOCK_SECONDS * 2 / 3)
             kept.accept()
@@ -213,7 +213,9 @@ def test_a_lock_that_grew_too_old_is_let_go_and_said_so_once(
             other.accept(again)
 
     play(scenario, group=SHORT_LOCKS)
-    said = [one.getMessage() for one in caplog.records if "renewal.ended" in one.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "renewal.ended" in record.getMessage()
+    ]
     assert len(said) == 1
     assert "topic=t partition=0 offsets=0-3 renew_age_max_ms=300" in said[0]
 

@@ -91,7 +91,8 @@ def range_of(acquired: AcquiredRecords) -> tuple[int, int, int]:
 def plain(acquisition: Acquisition) -> dict[int, list[tuple[int, int, int]]]:
     assert acquisition.failure is None
     return {
-        key.partition: [range_of(one) for one in some] for key, some in acquisition.ranges.items()
+        key.partition: [range_of(acquired) for acquired in some]
+        for key, some in acquisition.ranges.items()
     }
 
 
@@ -122,7 +123,10 @@ def test_acquired_ranges_are_accepted_and_gone() -> None:
             assert ranges.held == {}
             assert (await ranges.acquire(wait_ms=50)).ranges == {}
             positions = await ranges.positions()
-            assert {key.partition: one.lag for key, one in positions.items()} == {0: 0, 1: 0}
+            assert {key.partition: position.lag for key, position in positions.items()} == {
+                0: 0,
+                1: 0,
+            }
 
     play(scenario, partitions=2)
 

@@ -125,7 +125,7 @@ def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
     demo = start(tmp_path, 1_000)
     try:
         wait_until(
-            lambda: any("streaming_source_runner" in one for one in processes_in(tmp_path)),
+            lambda: any("streaming_source_runner" in command for command in processes_in(tmp_path)),
             UP_SECONDS_MAX,
             "the query's reader to start",
         )

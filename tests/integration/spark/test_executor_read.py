@@ -132,7 +132,7 @@ def test_what_lies_far_between_the_runs_is_not_fetched(bootstrap):
         fetch = executor_read.range_fetch(cluster, [part], options_for(bootstrap))
         total = 0
         while fetched := await fetch.next_round():
-            total += sum(len(one.records) for one in fetched)
+            total += sum(len(part.records) for part in fetched)
         cluster.close()
         return total
 
@@ -214,13 +214,13 @@ def test_batches_that_cannot_be_read_are_left_out_with_one_line_each(bootstrap, 
     told = []
     partition = RunsPartition((part,))
     batches = executor_read.read(
-        options_for(bootstrap), partition, unreadable=lambda *one: told.append(one)
+        options_for(bootstrap), partition, unreadable=lambda *call: told.append(call)
     )
     values = pa.Table.from_batches(list(batches)).column("value").to_pylist()
     assert values == [b"0.1", b"sound", b"sound"]
-    found = [(one.topic, offsets.ranges) for one, offsets in told]
+    found = [(partition.topic, offsets.ranges) for partition, offsets in told]
     assert found == [(topic, ((2, 300), (350, 402))), (topic, ((404, 600),))]
-    lines = [one for one in caplog.messages if "event=batch_unreadable" in one]
+    lines = [message for message in caplog.messages if "event=batch_unreadable" in message]
     assert [f"first={first}" in line for first, line in zip((2, 404), lines, strict=True)] == [
         True,
         True,

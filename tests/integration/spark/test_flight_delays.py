@@ -41,7 +41,7 @@ def test_cut_off_json_has_no_flight_though_it_begins_with_one(spark: SparkSessio
         ("",),
     ]
     flights = parsed(spark.createDataFrame(values, "value STRING")).select("flight").collect()
-    read = [None if one.flight is None else tuple(one.flight) for one in flights]
+    read = [None if flight.flight is None else tuple(flight.flight) for flight in flights]
     assert read == [("UA", 5, 2, None), ("UA", 5, None, None), None, None, None]
 
 
@@ -53,9 +53,9 @@ def test_figures_of_parts_add_up_to_those_of_the_whole(
     spark: SparkSession, expected: DataFrame
 ) -> None:
     columns = "carrier STRING, hour INT, dep_delay INT"
-    one = spark.createDataFrame([("UA", 5, 2), ("UA", 5, None), ("YV", 6, None)], columns)
+    frame = spark.createDataFrame([("UA", 5, 2), ("UA", 5, None), ("YV", 6, None)], columns)
     two = spark.createDataFrame([("UA", 5, 30), ("UA", 5, -6)], columns)
-    streamed = added_up(figures(one).union(figures(two)))
+    streamed = added_up(figures(frame).union(figures(two)))
     assert rows(streamed) == FIGURES
     assert differing(streamed, expected) == 0
 

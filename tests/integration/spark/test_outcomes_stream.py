@@ -115,11 +115,11 @@ def test_rows_of_nowhere_are_refused(spark: SparkSession) -> None:
 def test_rows_of_another_stream_in_a_union_are_refused(
     spark: SparkSession, bootstrap: str, group: str, tmp_path: Path
 ) -> None:
-    one, two = (create_topic(bootstrap, partitions=1) for _ in range(2))
-    produce(bootstrap, one, b"a", partition=0)
+    first, two = (create_topic(bootstrap, partitions=1) for _ in range(2))
+    produce(bootstrap, first, b"a", partition=0)
     produce(bootstrap, two, b"b", partition=0)
     set_group_config(bootstrap, f"{group}-two", "share.auto.offset.reset", "earliest")
-    streams = stream(spark, bootstrap, one, group).union(
+    streams = stream(spark, bootstrap, first, group).union(
         stream(spark, bootstrap, two, f"{group}-two")
     )
     refused: list[str] = []

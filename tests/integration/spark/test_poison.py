@@ -33,9 +33,9 @@ def lag(bootstrap: str, group: str) -> dict[int, int | None]:
             listed = (await admin.list_share_group_offsets({group: None}))[group]
         assert not isinstance(listed, KafkaError)
         return {
-            where.partition: one.lag
-            for where, one in listed.items()
-            if isinstance(one, SharePartitionOffset)
+            where.partition: lag_.lag
+            for where, lag_ in listed.items()
+            if isinstance(lag_, SharePartitionOffset)
         }
 
     return asyncio.run(ask())
@@ -122,7 +122,7 @@ def test_batches_that_cannot_be_read_are_rejected_and_stop_nobody(
     # The reader gives the files that it settled a number of a batch in their names.
     settled = (tmp_path / "outcomes").rglob("*.*.*.json")
     rejected = [json.loads(path.read_bytes())["outcomes"][topic]["0"]["reject"] for path in settled]
-    ranges = [one for deltas in rejected for one in ranges_of(deltas)]
+    ranges = [range_ for deltas in rejected for range_ in ranges_of(deltas)]
     assert sorted(ranges) == [(2, 2 + RECORDS), (2 + RECORDS, 2 + 2 * RECORDS)]
 
 

@@ -96,5 +96,5 @@ def test_batch_that_is_damaged_on_the_brokers_disk_is_left_out_with_a_line(broke
     part = PartitionRuns("orders", topic_id, 0, (AcquiredRecords.of_range(0, RECORDS, 1),))
     found = offsets_in(reading(broker.bootstrap_servers, [part]))
     assert found == [(0, offset) for offset in range(header.end_offset, RECORDS)]
-    (line,) = (one for one in caplog.messages if "event=batch_unreadable" in one)
+    (line,) = (message for message in caplog.messages if "event=batch_unreadable" in message)
     assert f"topic=orders partition=0 first=0 end={header.end_offset} " in line

@@ -31,7 +31,7 @@ def test_all_columns_of_a_row_become_parts_of_its_record(spark, bootstrap, topic
     write(frame, bootstrap, topic=topic)
     first, second = read(spark, bootstrap, topic, includeHeaders="true").orderBy("offset").collect()
     assert (first["key"], first["value"].decode(), first["partition"]) == (b"k", "grün", 1)
-    assert [tuple(one) for one in first["headers"]] == [("h", b"1"), ("n", None)]
+    assert [tuple(header) for header in first["headers"]] == [("h", b"1"), ("n", None)]
     assert first["timestamp"] == datetime(2013, 1, 1, 5, 15)  # noqa: DTZ001  Spark's session is UTC.
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
 

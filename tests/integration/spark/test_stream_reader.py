@@ -163,7 +163,7 @@ def lag(bootstrap: str, group: str) -> int:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             listed = (await admin.list_share_group_offsets({group: None}))[group]
             assert isinstance(listed, dict)
-            return sum(one.lag or 0 for one in listed.values())
+            return sum(lag_.lag or 0 for lag_ in listed.values())
 
     return asyncio.run(ask())
 
@@ -301,15 +301,15 @@ def test_two_readers_of_a_group_share_the_records(
     query: Query, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     other = Query(bootstrap, topic, group, tmp_path / "outcomes")
-    with query.reader() as one, other.reader() as two:
-        query.idle(one)
+    with query.reader() as first, other.reader() as two:
+        query.idle(first)
         other.idle(two)
         produce(bootstrap, topic, *numbers(0, 100))
         seen: list[bytes] = []
         limit = time.monotonic() + WAIT_SECONDS
         while len(seen) < 100:
             assert time.monotonic() < limit, f"{len(seen)} of 100 records came"
-            for some, reader in ((query, one), (other, two)):
+            for some, reader in ((query, first), (other, two)):
                 if some.plan(reader):
                     seen += some.run(reader)
         assert sorted(seen) == sorted(numbers(0, 100))

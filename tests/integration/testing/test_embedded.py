@@ -29,9 +29,9 @@ def test_fixture_gives_a_broker(sharegroup_broker: TestBroker) -> None:
 
 
 def test_two_brokers_run_side_by_side() -> None:
-    with run_broker() as one, run_broker() as other:
-        assert one.bootstrap_servers != other.bootstrap_servers
-        assert one.cluster_id != other.cluster_id
+    with run_broker() as broker, run_broker() as other:
+        assert broker.bootstrap_servers != other.bootstrap_servers
+        assert broker.cluster_id != other.cluster_id
 
 
 def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
@@ -77,7 +77,9 @@ def test_a_broker_that_ended_has_closed_every_file() -> None:
     try:
         before = opened()
         during = asyncio.run(run())
-        assert any(os.devnull in one for one in during - before), "descriptors are kept in reserve"
+        assert any(os.devnull in descriptor for descriptor in during - before), (
+            "descriptors are kept in reserve"
+        )
         assert opened() - before == set()
     finally:
         gc.enable()

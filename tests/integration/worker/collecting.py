@@ -26,7 +26,7 @@ class Collected:
 
     def seen(self, name: str) -> list[tuple[Any, ...]]:
         """All of one name, without it."""
-        return [tuple(rest) for one, *rest in self.all if one == name]
+        return [tuple(rest) for event, *rest in self.all if event == name]
 
     async def wait_for(self, count: int) -> None:
         """Until there are so many."""

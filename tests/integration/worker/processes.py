@@ -144,14 +144,14 @@ class WorkerProcess:
         """The facts of the line that says that it works; of the ``count``-th such line."""
 
         def lines() -> list[str]:
-            return [one for one in self.printed().splitlines() if one.startswith("ready ")]
+            return [line for line in self.printed().splitlines() if line.startswith("ready ")]
 
         self.wait_until(lambda: len(lines()) >= count, "its line `ready`")
         return facts_of(lines()[count - 1])
 
     def stopped(self) -> dict[str, str]:
         """The facts of the line that says what a stop did."""
-        [line] = [one for one in self.printed().splitlines() if one.startswith("stopped ")]
+        [line] = [line for line in self.printed().splitlines() if line.startswith("stopped ")]
         return facts_of(line)
 
     def wait_noted(self, *lines: str) -> None:

@@ -71,9 +71,9 @@ async def make_tiers(
     """The retry topics of these groups."""
     async with AdminClient(bootstrap_servers=bootstrap, **options) as admin:
         new = [
-            NewTopic(one.name, one.partitions, 1, one.configs)
+            NewTopic(topic.name, topic.partitions, 1, topic.configs)
             for group in groups
-            for one in topics_of(route_of(group, delays))
+            for topic in topics_of(route_of(group, delays))
         ]
         results = await admin.create_topics(new)
         for name, result in results.items():

@@ -64,14 +64,16 @@ async def test_records_go_back_after_a_bug_is_fixed(bootstrap: str, group: str, 
     assert (death.error_class, death.error_message) == ("builtins.ZeroDivisionError", "a bug")
     assert 'raise ZeroDivisionError("a bug")' in death.traceback
     assert len(runs.seen("other")) == 2, "another group has nothing to do with it"
-    again: list[Record] = sorted((one[1] for one in runs.seen("run")), key=lambda one: one.offset)
-    assert [(one.topic, one.offset, one.value) for one in again] == [
+    again: list[Record] = sorted(
+        (run[1] for run in runs.seen("run")), key=lambda record: record.offset
+    )
+    assert [(record.topic, record.offset, record.value) for record in again] == [
         (topic, 0, b"a"), (topic, 1, b"b"),
     ]  # fmt: skip
     first = again[0]
     assert (first.key, tuple(first.headers)) == (b"k", (("tag", b"\xff"), ("tag", None)))
     assert (first.attempt, first.redrives, first.redrive_id) == (1, 1, f"{group}/{topic}/0/0/0")
-    assert [one.message for one in first.history] == ["a bug", "a bug"]
+    assert [attempt.message for attempt in first.history] == ["a bug", "a bug"]
 
 
 @on_a_loop
@@ -97,7 +99,7 @@ async def test_redriven_record_that_fails_again_has_both_histories(
     assert [number for (number,) in runs.seen("run")] == [0, 0, 1, 1, 2, 2]
     last = letter_of(dead, 0, letters[2])
     assert (last.story.failures, last.redrives) == (2, 2)
-    assert [one.message[:7] for one in last.story.attempts] == [
+    assert [attempt.message[:7] for attempt in last.story.attempts] == [
         "after 0", "after 0", "after 1", "after 1", "after 2", "after 2",
     ]  # fmt: skip
     assert last.story.origin is not None
@@ -125,9 +127,9 @@ async def test_group_that_works_on_dead_letters_has_attempts_of_its_own(
     async with app:
         await send(bootstrap, topic, b"a")
         await runs.wait_for(2)
-    records: list[Record] = [one for (one,) in runs.seen("triage")]
-    assert [one.attempt for one in records] == [1, 2]
-    assert {(one.topic, one.offset) for one in records} == {(dead, 0)}
+    records: list[Record] = [record for (record,) in runs.seen("triage")]
+    assert [record.attempt for record in records] == [1, 2]
+    assert {(record.topic, record.offset) for record in records} == {(dead, 0)}
 
 
 @on_a_loop

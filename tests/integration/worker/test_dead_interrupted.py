@@ -102,7 +102,7 @@ def test_kill_9_loses_nothing_and_doubles_what_was_under_way(bootstrap: str, gro
     for record in records:
         if record.value in ids:
             ids[record.value].add(story_of(record.headers).redrive_id)
-    assert all(len(one) == 1 for one in ids.values()), "a handler can tell a double by its id"
+    assert all(len(id_) == 1 for id_ in ids.values()), "a handler can tell a double by its id"
     code, out, _ = ended(start(bootstrap, dead, "--json"))
     assert (code, json.loads(out)["left"]) == (0, {"redriven-before": LETTERS})
 
@@ -165,7 +165,7 @@ def test_copy_that_the_topic_refuses_is_not_remembered_as_sent(bootstrap: str, g
         await make_topics(bootstrap, dead)
         await make_topics(bootstrap, f"{group}.retry", max_message_bytes="10000")
         given = [Given("orders", offset=n, value=value) for n, value in enumerate(values)]
-        await bury(bootstrap, dead, group, *((one, step) for one in given))
+        await bury(bootstrap, dead, group, *((record, step) for record in given))
 
     asyncio.run(arrange())
     code, out, err = ended(start(bootstrap, dead, "--rate", "10"))

@@ -84,7 +84,7 @@ def test_letter_keeps_every_byte_and_says_what_happened(bootstrap: str, group: s
     async def letters() -> list:
         await bury(bootstrap, dead, group, (given, failed(NoAnswer("gone"), story)))
         async with DeadLetterQueue(dead, bootstrap_servers=bootstrap) as queue:
-            return [one async for chunk in queue.chunks() for one in chunk.letters]
+            return [letter async for chunk in queue.chunks() for letter in chunk.letters]
 
     (letter,) = asyncio.run(letters())
     assert (letter.key, letter.value, letter.headers) == (b"\x00key", b"\xfe\xff", HEADERS)
@@ -207,7 +207,7 @@ def test_original_topic_gets_the_record_in_its_partition(
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             where = [TopicPartition(topic, number) for number in range(3)]
             listed = await admin.list_offsets(dict.fromkeys(where, OffsetSpec.LATEST))
-            return [listed[one].offset for one in where]
+            return [listed[partition].offset for partition in where]
 
     assert asyncio.run(ends()) == [0, 1, 1]
 
@@ -259,12 +259,14 @@ def test_single_letters_are_read_out_of_the_middle_of_a_batch(
         await make_topics(bootstrap, topic)
         async with Producer(bootstrap_servers=bootstrap, linger_ms=200) as producer:
             some = [await producer.send(topic, b"%d" % number) for number in range(10)]
-            for one in some:
-                await one
+            for letter in some:
+                await letter
         cluster = Cluster(ClientConfig(bootstrap_servers=bootstrap))
         try:
             span = PartitionRange(TopicPartition(topic, 0), 3, 6)
-            return [one.value async for records in read_records(cluster, span) for one in records]
+            return [
+                record.value async for records in read_records(cluster, span) for record in records
+            ]
         finally:
             cluster.close()
 
@@ -422,10 +424,10 @@ def test_brokers_letters_go_back_whole(
     printed = run(f"redrive {dead} --json")
     assert (printed.rows["sent"], printed.rows["without_headers"]) == ({f"{group}.retry": 2}, 0)
     records = asyncio.run(lying_in(bootstrap, f"{group}.retry"))
-    assert [(one.key, one.value) for one in records] == [
+    assert [(record.key, record.value) for record in records] == [
         (b"k0", b'{"total":0}'), (b"k1", b'{"total":1}'),
     ]  # fmt: skip
-    assert [tuple(one.headers[: len(HEADERS)]) for one in records] == [HEADERS] * 2
+    assert [tuple(record.headers[: len(HEADERS)]) for record in records] == [HEADERS] * 2
     told = story_of(records[1].headers)
     assert told.origin is not None
     assert told.origin[:3] == (topic, 0, 1)
@@ -541,8 +543,8 @@ def test_topic_that_does_not_exist_is_named(run: Run) -> None:
 
 def test_show_tells_that_there_is_more_than_it_shows(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
-    one, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
-    assert one.out.count("attempts-exhausted") == 1
-    assert one.err == "More match than the 1 shown; see --limit.\n"
+    first, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
+    assert first.out.count("attempts-exhausted") == 1
+    assert first.err == "More match than the 1 shown; see --limit.\n"
     assert both.out.count("attempts-exhausted") == 2
     assert both.err == ""

@@ -80,7 +80,7 @@ async def test_every_kind_of_handler_gets_what_its_sender_sends(
     assert got.seen("function") == [(b"four",)]
     assert got.seen("coroutine") == [(Order(4), True, b"from a thread")]
     assert got.seen("class") == [(Sold(7),)]
-    assert sorted(got.seen("batch"), key=lambda one: one[0].total) == [
+    assert sorted(got.seen("batch"), key=lambda batch: batch[0].total) == [
         (Model(total=number), str(number).encode()) for number in range(3)
     ]
     assert [name for name, *_ in got.all[-2:]] == ["closed", "shop closed"]
@@ -161,10 +161,10 @@ async def test_unreadable_bytes_are_kept_among_the_dead_letters(
         await got.wait_for(4)
     assert got.seen("handled") == [(Model(total=1),)]
     dead = await lying_in(bootstrap, f"{group}.dead")
-    assert {one.value for one in dead} == {None, b"\xff\x00", b'{"total":-1}'}
+    assert {record.value for record in dead} == {None, b"\xff\x00", b'{"total":-1}'}
     assert len(dead) == 3
-    assert {one.key for one in dead} == {b"k"}
-    assert all(one.headers[0] == ("a", b"\x00") for one in dead)
+    assert {record.key for record in dead} == {b"k"}
+    assert all(record.headers[0] == ("a", b"\x00") for record in dead)
 
 
 @on_a_loop

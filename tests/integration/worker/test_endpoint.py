@@ -28,25 +28,25 @@ class Standing:
 
 @asynccontextmanager
 async def serving(worker: Standing | None = None, **limits: float) -> AsyncIterator[HttpEndpoint]:
-    one = new_endpoint(pages(lambda: worker, {"app": "orders"}), **limits)
-    await one.listen("127.0.0.1", 0)
+    number = new_endpoint(pages(lambda: worker, {"app": "orders"}), **limits)
+    await number.listen("127.0.0.1", 0)
     try:
-        yield one
+        yield number
     finally:
-        await one.stop()
+        await number.stop()
 
 
-async def say(one: HttpEndpoint, request: bytes) -> bytes:
+async def say(number: HttpEndpoint, request: bytes) -> bytes:
     """What the endpoint sends until it closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", number.port)
     writer.write(request)
     answer = await reader.read()
     writer.close()
     return answer
 
 
-async def get(one: HttpEndpoint, path: str) -> tuple[int, str]:
-    answer = await say(one, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+async def get(number: HttpEndpoint, path: str) -> tuple[int, str]:
+    answer = await say(number, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, _, body = answer.decode().partition("\r\n\r\n")
     return int(head.split()[1]), body
 
@@ -65,17 +65,17 @@ async def get(one: HttpEndpoint, path: str) -> tuple[int, str]:
 )
 def test_health_by_phase(worker: Standing | None, live: int, ready: int, text: str) -> None:
     async def ask() -> None:
-        async with serving(worker) as one:
-            assert (await get(one, "/live"))[0] == live
-            assert await get(one, "/ready") == (ready, text)
+        async with serving(worker) as endpoint:
+            assert (await get(endpoint, "/live"))[0] == live
+            assert await get(endpoint, "/ready") == (ready, text)
 
     asyncio.run(ask())
 
 
 def test_status_is_json() -> None:
     async def ask() -> None:
-        async with serving(Standing(Phase.RUNNING)) as one:
-            code, body = await get(one, "/status?verbose=1")
+        async with serving(Standing(Phase.RUNNING)) as endpoint:
+            code, body = await get(endpoint, "/status?verbose=1")
             facts = json.loads(body)
             assert code == 200
             assert facts["app"] == "orders"
@@ -88,9 +88,14 @@ def test_status_is_json() -> None:
 
 def test_what_is_no_page_is_told_which_there_are() -> None:
     async def ask() -> None:
-        async with serving() as one:
-            assert await get(one, "/") == (404, "not found; the paths are /live, /ready, /status\n")
-            answer = await say(one, b"POST /live HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        async with serving() as endpoint:
+            assert await get(endpoint, "/") == (
+                404,
+                "not found; the paths are /live, /ready, /status\n",
+            )
+            answer = await say(
+                endpoint, b"POST /live HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+            )
             assert answer.startswith(b"HTTP/1.1 405 ")
 
     asyncio.run(ask())
@@ -98,8 +103,8 @@ def test_what_is_no_page_is_told_which_there_are() -> None:
 
 def test_head_has_no_body() -> None:
     async def ask() -> None:
-        async with serving() as one:
-            answer = await say(one, b"HEAD /live HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with serving() as endpoint:
+            answer = await say(endpoint, b"HEAD /live HTTP/1.1\r\nHost: x\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200 ")
             assert answer.endswith(b"\r\n\r\n")
             assert b"Content-Length: 9\r\n" in answer
@@ -109,18 +114,18 @@ def test_head_has_no_body() -> None:
 
 def test_what_is_no_http_is_refused() -> None:
     async def ask() -> None:
-        async with serving() as one:
-            assert (await say(one, b"\x00\x01\x02\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        async with serving() as endpoint:
+            assert (await say(endpoint, b"\x00\x01\x02\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
             endless = b"GET / HTTP/1.1\r\nX: " + b"x" * (2 * module.REQUEST_BYTES_MAX)
-            assert (await say(one, endless)).startswith(b"HTTP/1.1 431 ")
+            assert (await say(endpoint, endless)).startswith(b"HTTP/1.1 431 ")
 
     asyncio.run(ask())
 
 
 def test_who_asks_and_says_nothing_is_cut_off() -> None:
     async def ask() -> None:
-        async with serving(request_seconds_max=0.05) as one:
-            reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        async with serving(request_seconds_max=0.05) as endpoint:
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
             assert await reader.read() == b""
             writer.close()
 
@@ -131,14 +136,14 @@ def test_half_requests_block_no_probe() -> None:
     """A failing liveness probe has the worker restarted."""
 
     async def ask() -> None:
-        async with serving() as one:
+        async with serving() as endpoint:
             halves = [
-                await asyncio.open_connection("127.0.0.1", one.port)
+                await asyncio.open_connection("127.0.0.1", endpoint.port)
                 for _ in range(2 * module.CONNECTIONS_MAX)
             ]
             for _, writer in halves:
                 writer.write(b"GET /live HTTP/1.1\r\n")
-            assert (await get(one, "/live"))[0] == 200
+            assert (await get(endpoint, "/live"))[0] == 200
             for _, writer in halves:
                 writer.close()
 
@@ -155,11 +160,11 @@ def test_a_page_that_fails_closes_its_connection_and_no_other(
         return HttpResponse(200, b"fine\n")
 
     async def ask() -> None:
-        one = new_endpoint({"/broken": broken, "/fine": fine})
-        await one.listen("127.0.0.1", 0)
-        assert (await get(one, "/broken")) == (500, "RuntimeError: no page today\n")
-        assert (await get(one, "/fine")) == (200, "fine\n")
-        await one.stop()
+        number = new_endpoint({"/broken": broken, "/fine": fine})
+        await number.listen("127.0.0.1", 0)
+        assert (await get(number, "/broken")) == (500, "RuntimeError: no page today\n")
+        assert (await get(number, "/fine")) == (200, "fine\n")
+        await number.stop()
 
     asyncio.run(ask())
     assert "event=page_failed path=/broken" in caplog.text

@@ -87,7 +87,7 @@ def send(broker: ServeProcess, topic: str, *payloads: dict[str, object]) -> None
     """As another program would: JSON, by a client that is not ours."""
     cluster = admin(broker.bootstrap_servers)
     wait_until(lambda: topic in cluster.list_topics(timeout=5).topics, str)
-    produce(broker.bootstrap_servers, topic, [json.dumps(one).encode() for one in payloads])
+    produce(broker.bootstrap_servers, topic, [json.dumps(payload).encode() for payload in payloads])
 
 
 def test_web_application_answers_before_the_mail_goes_out(

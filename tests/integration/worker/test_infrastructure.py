@@ -43,7 +43,10 @@ def application(bootstrap: str, group: str, topic: str, **options: Any) -> App:
 
 def shown(some: Sequence[Change]) -> list[tuple[str, str, str | None, str | None, str | None]]:
     """Kind, name without the group's, setting, and both values."""
-    return [(str(one.kind), one.name, one.setting, one.now, one.wanted) for one in some]
+    return [
+        (str(change.kind), change.name, change.setting, change.now, change.wanted)
+        for change in some
+    ]
 
 
 async def described(admin: AdminClient, name: str) -> TopicDescription:
@@ -80,8 +83,8 @@ def test_a_plan_that_was_applied_leaves_nothing_to_plan(
         )
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             planned = await plan(app, admin)
-            assert {one.kind for one in planned} == {ChangeKind.MISSING}
-            assert {one.name for one in planned if one.resource == "topic"} == {
+            assert {change.kind for change in planned} == {ChangeKind.MISSING}
+            assert {change.name for change in planned if change.resource == "topic"} == {
                 topic, f"{group}.dead", f"{group}.retry", f"{group}.retry.due",
                 *(f"{group}.retry.{tier}" for tier in ("5s", "30s", "2m", "10m", "1h", "6h")),
             }  # fmt: skip
@@ -106,8 +109,8 @@ def test_drift_is_found_mended_and_what_nobody_declared_is_left_alone(
     async def work() -> None:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             dead = f"{group}.dead"
-            one = application(bootstrap, group, topic, dead_letter=DeadLetter())
-            await apply(admin, await plan(one, admin))
+            app = application(bootstrap, group, topic, dead_letter=DeadLetter())
+            await apply(admin, await plan(app, admin))
             await alter(admin, ResourceType.TOPIC, dead, "retention.ms", "1000")
             await alter(admin, ResourceType.TOPIC, dead, "segment.bytes", "16777216")
             await alter(admin, ResourceType.GROUP, group, "share.auto.offset.reset", "latest")
@@ -125,8 +128,8 @@ def test_drift_is_found_mended_and_what_nobody_declared_is_left_alone(
             assert await plan(other, admin) == []
 
             # Back to one partition: Kafka can't, and nobody deletes a topic for that.
-            assert shown(await plan(one, admin)) == [("refused", dead, "partitions", "3", "1")]
-            assert await apply(admin, await plan(one, admin)) == []
+            assert shown(await plan(app, admin)) == [("refused", dead, "partitions", "3", "1")]
+            assert await apply(admin, await plan(app, admin)) == []
 
     asyncio.run(work())
 
@@ -141,10 +144,10 @@ def test_nothing_is_deleted_without_prune_and_then_only_what_was_the_groups(
             await apply(admin, await plan(application(bootstrap, group, topic), admin))
             bare = application(bootstrap, group, topic, retry=None)
             planned = await plan(bare, admin)
-            assert {(one.kind, one.why) for one in planned} == {
+            assert {(change.kind, change.why) for change in planned} == {
                 (ChangeKind.SURPLUS, "holds 0 records")
             }
-            surplus = {one.name for one in planned}
+            surplus = {change.name for change in planned}
             assert surplus == {
                 f"{group}.retry.{tier}" for tier in ("5s", "30s", "2m", "10m", "1h", "6h", "due")
             }
@@ -161,7 +164,7 @@ def test_nothing_is_deleted_without_prune_and_then_only_what_was_the_groups(
             await apply(admin, await plan(other, admin))
             assert await plan(other, admin) == []
             gone = await plan(other, admin, former=[group])
-            assert [one.name for one in gone] == [f"{group}.dead", f"{group}.retry"]
+            assert [change.name for change in gone] == [f"{group}.dead", f"{group}.retry"]
 
     asyncio.run(work())
 
@@ -214,14 +217,14 @@ def test_a_start_makes_what_is_missing_and_only_tells_of_what_differs(
             await admin.create_topics([NewTopic(f"{group}.dead", num_partitions=1)])
             await alter(admin, ResourceType.GROUP, group, "share.auto.offset.reset", "latest")
             made = await prepare(app, admin)
-            assert {one.name for one in made} == {
+            assert {change.name for change in made} == {
                 group, topic, f"{group}.retry", f"{group}.retry.due",
                 *(f"{group}.retry.{tier}" for tier in ("5s", "30s", "2m", "10m", "1h", "6h")),
             }  # fmt: skip
-            drift = {(one.topic or one.group, one.details["setting"]) for one in told[:-10]}
+            drift = {(event.topic or event.group, event.details["setting"]) for event in told[:-10]}
             assert (f"{group}.dead", "partitions") in drift
             assert (group, "share.auto.offset.reset") in drift
-            assert [one.name for one in told[-9:]] == ["infrastructure.created"] * 9
+            assert [event.name for event in told[-9:]] == ["infrastructure.created"] * 9
             key = "share.auto.offset.reset"
             assert await config(admin, ResourceType.GROUP, group, key) == "latest"
             assert await prepare(app, admin) == []
@@ -260,7 +263,7 @@ def test_a_setting_that_can_not_be_made_is_told_of_and_stops_nobody(
             # What is right beside it is made all the same.
             of_group = ResourceType.GROUP
             assert await config(admin, of_group, group, "share.auto.offset.reset") == "earliest"
-        assert [one.details["setting"] for one in told] == ["share.delivery.count.limit"]
+        assert [event.details["setting"] for event in told] == ["share.delivery.count.limit"]
         assert told[0].error is not None
 
     asyncio.run(work())
@@ -319,10 +322,15 @@ class LeastPrivileged(AdminClient):
             ResourceType.TOPIC: TopicAuthorizationFailed,
             ResourceType.GROUP: GroupAuthorizationFailed,
         }
-        return {one: closed[one.type](f"{one.name} needs DESCRIBE_CONFIGS") for one in resources}
+        return {
+            resource: closed[resource.type](f"{resource.name} needs DESCRIBE_CONFIGS")
+            for resource in resources
+        }
 
     async def create_topics(self, topics: Any, *, validate_only: bool = False) -> Any:
-        return {one.name: TopicAuthorizationFailed(f"{one.name} needs CREATE") for one in topics}
+        return {
+            topic.name: TopicAuthorizationFailed(f"{topic.name} needs CREATE") for topic in topics
+        }
 
 
 class Blind(LeastPrivileged):
@@ -346,12 +354,12 @@ def test_least_privilege_is_enough_where_everything_exists_and_is_told_once(
         async with LeastPrivileged(bootstrap_servers=bootstrap) as admin:
             assert await prepare(app, admin) == []
             found = await plan(app, admin)
-        assert [one.name for one in told] == ["infrastructure.unknown"]
+        assert [event.name for event in told] == ["infrastructure.unknown"]
         assert f"topic {group}.dead, topic {group}.retry, " in str(told[0].details["of"])
         assert f"group {group}" in str(told[0].details["of"])
-        assert {one.kind for one in found} == {ChangeKind.UNKNOWN}
+        assert {change.kind for change in found} == {ChangeKind.UNKNOWN}
         # The handled topic is somebody else's, and nobody looked at its settings.
-        assert topic not in {one.name for one in found}
+        assert topic not in {change.name for change in found}
 
     asyncio.run(work())
 
@@ -376,7 +384,7 @@ def test_topics_that_can_neither_be_seen_nor_made_end_a_start_and_no_send(
             )
             told.clear()
             assert await prepare(app, admin, only_sends=True) == []
-            assert [one.name for one in told][-1] == "infrastructure.unknown"
+            assert [event.name for event in told][-1] == "infrastructure.unknown"
             assert f"topic {group}.dead, topic {group}.retry" in str(told[-1].details["of"])
 
     asyncio.run(work())
@@ -387,7 +395,7 @@ def test_a_topic_that_can_not_be_made_ends_the_start(bootstrap: str, group: str)
 
     class Refusing(AdminClient):
         async def create_topics(self, topics: Any, *, validate_only: bool = False) -> Any:
-            return {one.name: UnknownTopicOrPartition(f"no {one.name}") for one in topics}
+            return {topic.name: UnknownTopicOrPartition(f"no {topic.name}") for topic in topics}
 
     async def work() -> None:
         app = application(bootstrap, group, f"{group}.never")

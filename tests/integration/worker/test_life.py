@@ -62,9 +62,11 @@ def lag(bootstrap: str, group: str, topic: str) -> int:
         async with AdminClient(bootstrap_servers=bootstrap) as admin:
             partitions = (await admin.list_share_group_offsets({group: None}))[group]
             assert isinstance(partitions, dict), partitions
-            known = [one for where, one in partitions.items() if where.topic == topic]
+            known = [offsets for where, offsets in partitions.items() if where.topic == topic]
             return sum(
-                one.lag for one in known if isinstance(one, SharePartitionOffset) and one.lag
+                offsets.lag
+                for offsets in known
+                if isinstance(offsets, SharePartitionOffset) and offsets.lag
             )
 
     return asyncio.run(ask())
@@ -175,8 +177,8 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
             "app": group, "pid": worker.pid, "phase": "running", "groups": [group],
             "running": 1, "waiting": 0, "held": 0, "health": ready["health"], "metrics": None,
         }  # fmt: skip
-        one = worker.run("status", "--pid-file", str(tmp_path / "worker.pid"), "--json")
-        assert json.loads(one.stdout)[0]["pid"] == worker.pid
+        status = worker.run("status", "--pid-file", str(tmp_path / "worker.pid"), "--json")
+        assert json.loads(status.stdout)[0]["pid"] == worker.pid
         assert worker.run("status", "another").stdout == "There are no workers.\n"
         none = worker.run("quiet", "another")
         assert (none.returncode, none.stdout) == (1, "")
@@ -269,18 +271,21 @@ def test_the_commands_are_for_every_process_of_an_application(
     text = application(bootstrap, group, topic, grace="1s")
     runtime = tmp_path / "run"
     with (
-        WorkerProcess(tmp_path / "a", text, runtime=runtime) as one,
+        WorkerProcess(tmp_path / "a", text, runtime=runtime) as first,
         WorkerProcess(tmp_path / "b", text, runtime=runtime) as other,
     ):
-        one.wait_ready()
+        first.wait_ready()
         other.wait_ready()
-        rows = json.loads(one.run("quiet", group, "--json").stdout)
-        assert {row["pid"]: row["phase"] for row in rows} == {one.pid: "quiet", other.pid: "quiet"}
+        rows = json.loads(first.run("quiet", group, "--json").stdout)
+        assert {row["pid"]: row["phase"] for row in rows} == {
+            first.pid: "quiet",
+            other.pid: "quiet",
+        }
         other.signal(signal.SIGKILL)
         other.wait()
-        rows = json.loads(one.run("stop", group, "--json").stdout)
-        assert rows == [{"app": group, "pid": one.pid, "phase": "stopped"}]
-        assert one.wait() == 0
+        rows = json.loads(first.run("stop", group, "--json").stdout)
+        assert rows == [{"app": group, "pid": first.pid, "phase": "stopped"}]
+        assert first.wait() == 0
         assert list((runtime / "sharegroup").iterdir()) == []
 
 
@@ -297,7 +302,7 @@ def test_a_handler_in_a_process_of_its_own_logs_as_all_others_do(
         worker.wait_ready()
         send(bootstrap, topic, ["a"])
         worker.wait_noted("a")
-        [line] = [one for one in worker.log.read_text().splitlines() if "worked" in one]
+        [line] = [line for line in worker.log.read_text().splitlines() if "worked" in line]
         facts = json.loads(line)
         assert (facts["logger"], facts["group"]) == ("shop", group)
         assert (facts["topic"], facts["partition"], facts["offset"]) == (topic, 0, 0)
@@ -317,7 +322,9 @@ def test_logs_say_which_record_they_are_about(
         worker.wait_ready()
         send(bootstrap, topic, [" "])
         worker.wait_until(lambda: "record.failed" in worker.log.read_text(), "a failure")
-        [line] = [one for one in worker.log.read_text().splitlines() if "record.failed" in one][:1]
+        [line] = [line for line in worker.log.read_text().splitlines() if "record.failed" in line][
+            :1
+        ]
         if form == "json":
             facts = json.loads(line)
             assert (facts["event"], facts["group"], facts["topic"]) == (

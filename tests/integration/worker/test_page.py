@@ -59,7 +59,7 @@ def test_examples_of_a_section_run(blocks: list[str]) -> None:
 
 
 def rows(section: str) -> list[list[str]]:
-    (found,) = (one for one in SECTIONS if one.startswith(section))
+    (found,) = (section_ for section_ in SECTIONS if section_.startswith(section))
     lines = [line for line in found.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 

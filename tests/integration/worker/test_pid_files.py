@@ -51,7 +51,7 @@ def process(own_folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_running_worker_is_found_and_can_be_signalled(process: subprocess.Popen[str]) -> None:
     found = workers("orders")
-    assert [(one.pid, one.facts) for one in found] == [
+    assert [(worker.pid, worker.facts) for worker in found] == [
         (process.pid, {"app": "orders", "phase": "running"})
     ]
     assert found[0].send(signal.SIGUSR1)

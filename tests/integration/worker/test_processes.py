@@ -85,7 +85,7 @@ def test_a_call_that_is_over_before_its_process_has_it_is_not_made(tmp_path: Pat
         await processes.close()
 
     asyncio.run(test())
-    assert [one.name for one in tmp_path.iterdir()] == ["called after it"]
+    assert [path.name for path in tmp_path.iterdir()] == ["called after it"]
 
 
 def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are() -> None:
@@ -99,7 +99,9 @@ def test_of_a_batch_the_records_that_failed_are_known_whatever_their_errors_are(
         assert str(second).endswith("test_processes.Odd: the second (not picklable: TypeError)")
         with pytest.raises(SomeFailed) as raised:
             await processes.call(["raises"])
-        assert {index: type(one) for index, one in raised.value.errors.items()} == {2: RemoteError}
+        assert {index: type(error) for index, error in raised.value.errors.items()} == {
+            2: RemoteError
+        }
         await processes.close()
 
     asyncio.run(test())

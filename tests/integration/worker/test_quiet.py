@@ -38,7 +38,7 @@ async def test_what_is_held_for_a_retry_is_retried_by_others(
     other.share_group(group, topics=topic, retry=soon, name="fail", handler=work)
     async with quiet:
         await send(bootstrap, topic, b"held", b"late")
-        await until(lambda: any(one.name == "record.held" for one in events))
+        await until(lambda: any(event.name == "record.held" for event in events))
         quieted(quiet)
         failing.set()  # This one fails while its worker is quiet.
         async with other:
@@ -47,7 +47,7 @@ async def test_what_is_held_for_a_retry_is_retried_by_others(
         assert quiet.worker.state.groups[0].held == 0
         quiet.worker.resume()
         await send(bootstrap, topic, b"again")
-        await until(lambda: sum(one.name == "record.held" for one in events) == 2)
+        await until(lambda: sum(event.name == "record.held" for event in events) == 2)
     assert sorted(retried) == [("held", 2), ("late", 2)]
 
 

@@ -29,7 +29,7 @@ async def owned(app: App) -> None:
     """Wait until the application's schedulers own their tiers."""
     async with asyncio.timeout(30):
         assert app.worker is not None
-        while not all(one.snapshot() for one in app.worker.schedulers):
+        while not all(scheduler.snapshot() for scheduler in app.worker.schedulers):
             await asyncio.sleep(0.02)
 
 
@@ -72,7 +72,7 @@ async def test_failed_record_runs_again_in_time_for_its_group_alone(
     last: Record = runs.seen("run")[-1][1]
     assert (last.topic, last.partition, last.offset, last.key) == (topic, 0, 0, b"k")
     assert tuple(last.headers) == (("trace", b"\xff"), ("trace", None))
-    assert [one.message for one in last.history] == ["run 1", "run 2", "run 3"]
+    assert [attempt.message for attempt in last.history] == ["run 1", "run 2", "run 3"]
     assert last.delivery_attempt == 1, "waiting spends no delivery"
 
 
@@ -97,7 +97,7 @@ async def test_record_that_fails_to_the_end_takes_its_whole_history_to_the_dead_
         (letter,) = await until_there(bootstrap, f"{group}.dead", 1)
     story = story_of(letter.headers)
     assert story.failures == 3
-    assert [one.number for one in story.attempts] == [1, 2, 3]
+    assert [attempt.number for attempt in story.attempts] == [1, 2, 3]
     assert story.origin is not None
     assert story.origin[:3] == (topic, 0, 0)
     assert [header for header in letter.headers if header[0] == "trace"] == [

@@ -81,7 +81,7 @@ def test_scheduler_logs_in_by_each_mechanism_and_by_certificate(tmp_path: Path) 
                     await postponer.send_later("orders", b"a", due_ms=due_ms)
                 for _ in range(2_000):
                     # A slow machine moves it on after it was due, and then to no second tier.
-                    if any(one.committed.offset for one in scheduler.snapshot()):
+                    if any(state.committed.offset for state in scheduler.snapshot()):
                         return
                     await asyncio.sleep(0.02)
                 raise AssertionError(f"{group}: {scheduler.snapshot()}")

@@ -91,7 +91,9 @@ def test_delays_are_kept(bootstrap: str, group: str) -> None:
             await until_there(bootstrap, f"{group}.retry", 1)
             await send(bootstrap, group, *delays_ms)
             records = await until_there(bootstrap, f"{group}.retry", 1 + len(delays_ms))
-        late = {int(one.value or b""): late_ms(one) for one in records if one.value != b"10"}
+        late = {
+            int(record.value or b""): late_ms(record) for record in records if record.value != b"10"
+        }
         assert sorted(late) == delays_ms
         assert all(0 <= late[delay] <= allowed_ms(delay) for delay in late), late
 
@@ -120,15 +122,15 @@ def test_two_groups_of_one_topic_do_not_see_each_others_retries(
     bootstrap: str, group: str, topic: str
 ) -> None:
     async def run() -> None:
-        one, other = f"{group}.one", f"{group}.other"
+        group_one, other = f"{group}.one", f"{group}.other"
         await make_topics(bootstrap, topic)
-        await make_tiers(bootstrap, one, other)
-        async with scheduling(bootstrap, one), scheduling(bootstrap, other):
+        await make_tiers(bootstrap, group_one, other)
+        async with scheduling(bootstrap, group_one), scheduling(bootstrap, other):
             async with Producer(bootstrap_servers=bootstrap) as producer:
                 await producer.send_and_wait(topic, b"original")
-            await send(bootstrap, one, 300)
+            await send(bootstrap, group_one, 300)
             await send(bootstrap, other, 250)
-            (first,) = await until_there(bootstrap, f"{one}.retry", 1)
+            (first,) = await until_there(bootstrap, f"{group_one}.retry", 1)
             (second,) = await until_there(bootstrap, f"{other}.retry", 1)
         assert (first.value, second.value) == (b"300", b"250")
         assert [record.value for record in await lying_in(bootstrap, topic)] == [b"original"]
@@ -150,7 +152,7 @@ def test_members_that_come_and_go_double_nothing_and_delay_little(
             records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
             await asyncio.sleep(0.3)
             records = await lying_in(bootstrap, f"{group}.retry")
-        assert Counter(one.value for one in records).most_common(1)[0][1] == 1
+        assert Counter(record.value for record in records).most_common(1)[0][1] == 1
         assert len(records) == len(delays_ms)
         assert min(map(late_ms, records)) >= 0
         assert max(map(late_ms, records)) <= 3_000, "twice a heartbeat and an exchange, at most"
@@ -173,7 +175,7 @@ def test_what_a_killed_process_owned_is_moved_within_the_session_timeout(
                 await send(bootstrap, group, *delays_ms, key=True)
                 victim.kill()
                 records = await until_there(bootstrap, f"{group}.retry", len(delays_ms))
-        counts = Counter(int(one.value or b"") for one in records)
+        counts = Counter(int(record.value or b"") for record in records)
         assert sorted(counts) == delays_ms
         assert max(map(late_ms, records)) <= SESSION_MS + 3_000
 
@@ -194,7 +196,7 @@ def test_waiting_records_survive_the_end_of_every_process(tmp_path: Path, group:
     async def after() -> None:
         async with scheduling(broker.bootstrap_servers, group):
             records = await until_there(broker.bootstrap_servers, f"{group}.retry", len(delays_ms))
-        assert sorted(int(one.value or b"") for one in records) == delays_ms
+        assert sorted(int(record.value or b"") for record in records) == delays_ms
         assert min(map(late_ms, records)) >= 0
 
     with broker:

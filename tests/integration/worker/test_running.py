@@ -48,8 +48,8 @@ async def send(bootstrap: str, topic: str, *values: bytes, key: bytes | None = N
     """All in one log batch, if they fit."""
     async with Producer(bootstrap_servers=bootstrap, linger_ms=50) as producer:
         some = [await producer.send(topic, value, key=key) for value in values]
-        for one in some:
-            await one
+        for event in some:
+            await event
 
 
 def app_of(bootstrap: str) -> tuple[App, list[Event]]:
@@ -60,7 +60,7 @@ def app_of(bootstrap: str) -> tuple[App, list[Event]]:
 
 
 def named(events: list[Event], name: str) -> list[Event]:
-    return [one for one in events if one.name == name]
+    return [event for event in events if event.name == name]
 
 
 class Together:
@@ -126,14 +126,16 @@ async def test_a_crash_of_the_interpreter_fails_its_record_and_no_other(
     async with app:
         await send(bootstrap, topic, b"1", b"crash", b"2", b"3", b"4")
         await until(lambda: len(named(events, "record.dead_lettered")) == 5)
-    errors = [one.error for one in named(events, "record.failed")]
-    crashed = [one for one in errors if type(one).__name__ == "HandlerCrashed"]
-    pids = {str(one) for one in errors if isinstance(one, LookupError)}
-    assert [str(one) for one in crashed] == ["the process of handler pid_of ended with exit code 3"]
+    errors = [event.error for event in named(events, "record.failed")]
+    crashed = [error for error in errors if type(error).__name__ == "HandlerCrashed"]
+    pids = {str(error) for error in errors if isinstance(error, LookupError)}
+    assert [str(error) for error in crashed] == [
+        "the process of handler pid_of ended with exit code 3"
+    ]
     assert len(errors) == 5
     assert str(os.getpid()) not in pids
     assert "raise LookupError" in str(
-        next(one for one in errors if isinstance(one, LookupError)).__cause__
+        next(error for error in errors if isinstance(error, LookupError)).__cause__
     )
 
 
@@ -202,7 +204,7 @@ async def test_records_of_one_key_never_overlap_and_others_go_on(
         assert inside[b"slow"].now == 1
         blocked.set()
         await until(lambda: sum(map(len, seen.values())) == 60)
-    assert {one.most for one in inside.values()} == {1}
+    assert {counter.most for counter in inside.values()} == {1}
     assert seen == {
         b"slow": list(range(0, 60, 3)),
         b"quick-1": list(range(1, 60, 3)),
@@ -278,8 +280,8 @@ async def test_a_handler_past_its_time_is_cancelled_and_has_failed(
         await send(bootstrap, topic, b"x")
         await send(bootstrap, f"{topic}.threads", b"x")
         await until(lambda: len(named(events, "record.dead_lettered")) == 2)
-    for one in named(events, "record.timed_out"):
-        assert "max_handling is 0.3 s" in str(one.error)
+    for event in named(events, "record.timed_out"):
+        assert "max_handling is 0.3 s" in str(event.error)
 
 
 @run
@@ -354,9 +356,9 @@ async def test_a_batch_handler_gets_many_and_ends_each(
     assert max(sizes) <= 50
     assert sum(sizes) == 100
     assert len(sizes) <= 6
-    failed = sorted(one.offset for one in named(events, "record.failed"))
+    failed = sorted(record.offset for record in named(events, "record.failed"))
     assert failed == [7, 17, 27, 37, 47, 57, 67, 77, 87, 97]
-    assert [one.offset for one in named(events, "record.unreadable")] == [100]
+    assert [record.offset for record in named(events, "record.unreadable")] == [100]
 
 
 @run
@@ -535,10 +537,10 @@ async def test_a_record_that_is_held_does_not_stop_its_partition(
             await send(bootstrap, topic, *[b"x"] * 50)
         await until(lambda: len(done) == 1021)
     times = [when for value, when in done if value == b"x"]
-    ((_, again),) = [one for one in done if one[0] == b"flaky"]
+    ((_, again),) = [call for call in done if call[0] == b"flaky"]
     assert max(times) < again
     assert again - began >= 4.5
-    assert [one.name for one in events if one.name in ("record.held", "record.failed")] == [
+    assert [event.name for event in events if event.name in ("record.held", "record.failed")] == [
         "record.failed",
         "record.held",
     ]

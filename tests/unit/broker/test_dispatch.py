@@ -63,7 +63,7 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
         assert response.error_message == "AttributeError; the broker's log has the trace"
 
     asyncio.run(run())
-    [record] = [one for one in caplog.records if "event=request_failed" in one.message]
+    [record] = [record for record in caplog.records if "event=request_failed" in record.message]
     assert "api=describe_cluster version=2 client='test'" in record.message
     assert record.exc_info is not None
 
@@ -93,7 +93,7 @@ def test_failed_conversion_of_a_request_is_answered_with_invalid_request(
         assert answered(await reply, 60, 0).error_code is ErrorCode.invalid_request
 
     asyncio.run(run())
-    [record] = [one for one in caplog.records if "event=request_failed" in one.message]
+    [record] = [record for record in caplog.records if "event=request_failed" in record.message]
     assert record.exc_info is not None
 
 
@@ -149,7 +149,7 @@ def test_request_that_holds_the_event_loop_is_counted_and_named(
     counters = parts.requests.of(18)
     assert counters.hold_count == 3
     assert counters.longest_hold_seconds == pytest.approx(0.06)
-    [record] = [one for one in caplog.records if "event=event_loop_held" in one.message]
+    [record] = [record for record in caplog.records if "event=event_loop_held" in record.message]
     assert f"api=api_versions version=4 ms=60 {cause}" in record.message
 
 

@@ -34,7 +34,9 @@ def test_setting_of_a_limit_exists(limit: Limit) -> None:
 
 
 def test_every_metric_of_a_limit_exists() -> None:
-    assert {limit.metric for limit in LIMITS if limit.metric} <= {each.name for each in FAMILIES}
+    assert {limit.metric for limit in LIMITS if limit.metric} <= {
+        family.name for family in FAMILIES
+    }
 
 
 def test_every_key_named_like_a_limit_is_in_the_table() -> None:

@@ -30,7 +30,9 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
     config = LiveConfig(Config.parse({"group.share.record.lock.duration.ms": "20000"}))
     own = {"share.record.lock.duration.ms": "15000"}
     setting = next(
-        one for one in describe_group(config, own) if one.name == "share.record.lock.duration.ms"
+        setting_
+        for setting_ in describe_group(config, own)
+        if setting_.name == "share.record.lock.duration.ms"
     )
     assert (setting.value, setting.source) == ("15000", ConfigSource.DYNAMIC_GROUP)
     assert setting.synonyms == (
@@ -44,7 +46,7 @@ def test_value_set_at_run_time_wins_over_what_the_broker_was_started_with() -> N
     live = LiveConfig(Config.parse({"message.max.bytes": "5000"}))
     live.apply({"message.max.bytes": "6000", "group.share.max.size": "7"}, {})
     assert (live.log.message_bytes_max, live.share_group.members_max) == (6000, 7)
-    setting = {one.name: one for one in describe_broker(live)}["message.max.bytes"]
+    setting = {setting_.name: setting_ for setting_ in describe_broker(live)}["message.max.bytes"]
     assert (setting.value, setting.source, setting.read_only) == (
         "6000",
         ConfigSource.DYNAMIC_BROKER,
@@ -66,7 +68,7 @@ def test_fixed_and_wrong_settings_of_the_broker_are_refused() -> None:
 
 
 def test_value_that_nobody_set_is_the_default() -> None:
-    found = {one.name: one for one in describe_topic(LiveConfig(Config()), {})}
+    found = {setting_.name: setting_ for setting_ in describe_topic(LiveConfig(Config()), {})}
     assert (found["segment.bytes"].value, found["segment.bytes"].source) == (
         "1073741824",
         ConfigSource.DEFAULT,
@@ -214,13 +216,13 @@ def test_setting_of_one_broker_stands_above_that_of_all_brokers() -> None:
     live.apply({name: "700"}, {name: "500", "log.cleaner.backoff.ms": "1000"})
     assert live.share_group.assignment_interval_ms == 700
     assert live.log.cleaner_backoff_ms == 1_000
-    found = {one.name: one for one in describe_broker(live)}
+    found = {setting_.name: setting_ for setting_ in describe_broker(live)}
     assert found[name].synonyms == (
         (name, "700", ConfigSource.DYNAMIC_BROKER),
         (name, "500", ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (name, "1000", ConfigSource.DEFAULT),
     )
-    of_all = {one.name: one.synonyms for one in of_all_brokers(found.values())}
+    of_all = {broker.name: broker.synonyms for broker in of_all_brokers(found.values())}
     assert of_all == {
         name: ((name, "500", ConfigSource.DYNAMIC_DEFAULT_BROKER),),
         "log.cleaner.backoff.ms": (
@@ -256,13 +258,13 @@ def test_retention_holds_in_the_finest_unit_that_is_set(
     values: dict[str, str], expected_ms: str, expected_source: ConfigSource
 ) -> None:
     live = LiveConfig(Config.parse(values))
-    [found] = [one for one in describe_topic(live, {}) if one.name == "retention.ms"]
+    [found] = [setting_ for setting_ in describe_topic(live, {}) if setting_.name == "retention.ms"]
     assert (found.value, found.source) == (expected_ms, expected_source)
     assert live.log.effective_retention_ms == int(expected_ms)
 
 
 def test_keys_of_kafkas_own_workings_are_not_listed() -> None:
-    names = {one.name for one in describe_broker(LIVE)}
+    names = {setting_.name for setting_ in describe_broker(LIVE)}
     assert "group.share.persister.class.name" not in names
     assert "group.share.max.share.sessions" in names
 

@@ -37,7 +37,7 @@ async def opened(path: Path, settings: dict[str, str] | None = None) -> AsyncIte
 
 
 def folders(path: Path) -> list[str]:
-    return sorted(one.name for one in path.iterdir() if one.is_dir())
+    return sorted(path_.name for path_ in path.iterdir() if path_.is_dir())
 
 
 def test_topic_and_its_records_are_there_after_a_restart(tmp_path: Path) -> None:

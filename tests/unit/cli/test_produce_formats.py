@@ -250,7 +250,7 @@ def test_lengths_carry_any_bytes_there_and_back(found: list[NewRecord], step: in
     )
     write = template_writer(form)
     data = b"".join(
-        write(Row("t", one.partition or 0, 0, one.timestamp_ms or 0, *one[:3])) for one in found
+        write(Row("t", row.partition or 0, 0, row.timestamp_ms or 0, *row[:3])) for row in found
     )
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
     assert read(TemplateReader(form), *pieces) == found
@@ -260,6 +260,6 @@ def test_lengths_carry_any_bytes_there_and_back(found: list[NewRecord], step: in
 def test_json_carries_any_bytes_there_and_back(found: list[NewRecord]) -> None:
     write = json_writer()
     data = b"".join(
-        write(Row("t", one.partition or 0, 0, one.timestamp_ms or 0, *one[:3])) for one in found
+        write(Row("t", row.partition or 0, 0, row.timestamp_ms or 0, *row[:3])) for row in found
     )
     assert read(LineReader(json_record), data) == found

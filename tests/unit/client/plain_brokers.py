@@ -143,7 +143,9 @@ class Connection:
                 name=wanted.name,
                 topic_id=brokers.topic_id if there else None,
                 partitions=tuple(
-                    made(metadata.MetadataResponsePartition, **one) for one in partitions if there
+                    made(metadata.MetadataResponsePartition, **partition)
+                    for partition in partitions
+                    if there
                 ),
             )
             for wanted in request.topics

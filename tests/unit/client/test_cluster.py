@@ -317,7 +317,7 @@ def test_metadata_is_asked_of_another_broker_than_the_last_time() -> None:
             await cluster.refresh(["t"])
 
     asyncio.run(run())
-    assert all(one != following for one, following in pairwise(brokers.asked))
+    assert all(asked != following for asked, following in pairwise(brokers.asked))
 
 
 def test_broker_in_doubt_is_asked_last_until_a_new_connection_to_it_works() -> None:

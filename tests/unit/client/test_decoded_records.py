@@ -67,7 +67,7 @@ def filled(
 
 
 def offsets(decoded: Sequence[DecodedRecords]) -> list[int]:
-    return [record.offset for one in decoded for record in one.records]
+    return [record.offset for decoded_ in decoded for record in decoded_.records]
 
 
 def settled(held: HeldRecords) -> tuple[AckRun, ...]:
@@ -92,8 +92,10 @@ def test_each_record_of_a_batch_is_under_the_lock_that_covers_it() -> None:
     under = locks(held, (10, 11), (11, 13), (13, 15))
     settings = ShareConsumerConfig(group_id="g")
     found = list(decode_records(held, batches, under, settings))
-    assert [one.lock for one in found] == under
-    covers = [[(one.offset, under.index(one._lock)) for one in some.records] for some in found]
+    assert [decoded_.lock for decoded_ in found] == under
+    covers = [
+        [(record.offset, under.index(record._lock)) for record in some.records] for some in found
+    ]
     assert covers == [[(10, 0)], [(11, 1), (12, 1)], [(13, 2), (14, 2)]]
 
 
@@ -141,7 +143,7 @@ def test_a_corrupt_batch_is_rejected_and_reported_and_the_others_are_read() -> N
     records = batch(10, b"a") + bytes(bad) + batch(13, b"d")
     decoded = read(held, records, (10, 14))
     assert offsets(decoded) == [10, 13]
-    failures = [one.failure for one in decoded if one.failure is not None]
+    failures = [decoded_.failure for decoded_ in decoded if decoded_.failure is not None]
     assert [type(failure) for failure in failures] == [UnreadableBatch]
     assert "topic 't' partition 0: batch at offset 11" in str(failures[0])
     assert settled(held) == (AckRun(11, 13, 3),)
@@ -152,19 +154,21 @@ def test_a_batch_that_comes_in_pieces_is_reported_once() -> None:
     bad = bytearray(batch(11, b"b", b"c", b"d"))
     bad[-1] ^= 1
     first = read(held, bytes(bad), (11, 12), (12, 13))
-    assert [type(one.failure) for one in first] == [UnreadableBatch]
+    assert [type(decoded_.failure) for decoded_ in first] == [UnreadableBatch]
     assert read(held, bytes(bad), (13, 14)) == []
     assert settled(held) == (AckRun(11, 12, 3), AckRun(12, 13, 3), AckRun(13, 14, 3))
     other = bytearray(batch(14, b"e"))
     other[-1] ^= 1
-    assert [type(one.failure) for one in read(held, bytes(other), (14, 15))] == [UnreadableBatch]
+    assert [type(decoded_.failure) for decoded_ in read(held, bytes(other), (14, 15))] == [
+        UnreadableBatch
+    ]
 
 
 def test_after_what_is_no_batch_at_all_the_rest_is_given_back_and_reported() -> None:
     held = table()
     decoded = read(held, batch(10, b"a") + b"\xff" * 100, (10, 13))
     assert offsets(decoded) == [10]
-    assert [type(one.failure) for one in decoded] == [type(None), CorruptMessage]
+    assert [type(decoded_.failure) for decoded_ in decoded] == [type(None), CorruptMessage]
     assert settled(held) == (AckRun(11, 13, 2),)
 
 
@@ -181,7 +185,7 @@ def decimal_values(**options: str) -> ShareConsumerConfig:
 
 def test_values_are_deserialized() -> None:
     decoded = read(table(), batch(10, b"1", b"2"), (10, 12), config=decimal_values())
-    assert [record.value for one in decoded for record in one.records] == [1, 2]
+    assert [record.value for decoded_ in decoded for record in decoded_.records] == [1, 2]
 
 
 def test_a_value_that_cant_be_read_is_released_reported_and_never_accepted() -> None:

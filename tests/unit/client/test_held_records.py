@@ -32,16 +32,16 @@ def table(first: int, end: int, *, explicit: bool = True) -> tuple[HeldRecords, 
 
 
 def taken(held: HeldRecords) -> Settled:
-    (one,) = held.take()
-    return one
+    (request,) = held.take()
+    return request
 
 
 def test_settled_records_are_taken_in_order_and_once() -> None:
     held, lock = table(7, 10)
     for offset in (9, 7, 8):
         held.settle(lock, offset, ACCEPT)
-    one = taken(held)
-    assert (one.runs, one.error) == ((AckRun(7, 10, 1),), None)
+    request = taken(held)
+    assert (request.runs, request.error) == ((AckRun(7, 10, 1),), None)
     assert list(held.take()) == []
     assert held.is_empty
     assert lock.is_done
@@ -92,9 +92,9 @@ def test_gaps_go_along_and_are_no_ones_records() -> None:
     gap = locked(held, 8, 10**9, handed_out=False)
     held.settle_unseen(gap, 8, 10**9, GAP)
     assert held.has_settled
-    one = taken(held)
-    assert one.runs == (AckRun(8, 10**9, 0),)
-    assert list(one.report(None).offsets) == []
+    request = taken(held)
+    assert request.runs == (AckRun(8, 10**9, 0),)
+    assert list(request.report(None).offsets) == []
     assert held.open_count == 1
     assert lock.open == 1
 
@@ -104,9 +104,9 @@ def test_what_nobody_was_handed_is_sent_and_not_reported() -> None:
     unread = locked(held, 8, 2**62, handed_out=False)
     held.settle_unseen(unread, 8, 2**62, RELEASE)
     held.settle(lock, 7, ACCEPT)
-    one = taken(held)
-    assert sorted(one.runs) == [AckRun(7, 8, 1), AckRun(8, 2**62, 2)]
-    assert list(one.report(None).offsets) == [7]
+    request = taken(held)
+    assert sorted(request.runs) == [AckRun(7, 8, 1), AckRun(8, 2**62, 2)]
+    assert list(request.report(None).offsets) == [7]
 
 
 def test_what_is_settled_after_the_loss_carries_its_error() -> None:
@@ -116,9 +116,9 @@ def test_what_is_settled_after_the_loss_carries_its_error() -> None:
     lost = ShareSessionNotFound("gone")
     held.lose(lost)
     held.settle(lock, 8, ACCEPT)  # A worker in the middle of a batch is not disturbed.
-    one = taken(held)
-    assert one.error is lost
-    assert one.runs == (AckRun(7, 9, 1),)
+    request = taken(held)
+    assert request.error is lost
+    assert request.runs == (AckRun(7, 9, 1),)
     assert list(held.locks()) == []
 
 

@@ -52,14 +52,14 @@ def test_token_is_read_anew_each_time(tmp_path):
 def test_every_option_is_of_a_type_that_a_text_can_give(kind):
     """A new option of another type must be added to `OBJECTS`, or be read from its text."""
     texts = {"int": 7, "int | None": 7, "bool": True}
-    for one in fields(kind):
-        if one.name in OBJECTS:
+    for field in fields(kind):
+        if field.name in OBJECTS:
             continue
-        assert "Callable" not in str(one.type), one.name
-        expected = texts.get(str(one.type), "7")
-        found = client_options({one.name.replace("_", "."): str(expected).lower()}, kind)
-        if one.name != "acks":
-            assert found == {one.name: expected}, one.name
+        assert "Callable" not in str(field.type), field.name
+        expected = texts.get(str(field.type), "7")
+        found = client_options({field.name.replace("_", "."): str(expected).lower()}, kind)
+        if field.name != "acks":
+            assert found == {field.name: expected}, field.name
 
 
 @pytest.mark.parametrize(

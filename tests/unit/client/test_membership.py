@@ -105,7 +105,7 @@ def test_after_an_error_everything_is_said_again(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "loses", [Membership.unanswered, lambda one: exchange(one, answer(error=15))]
+    "loses", [Membership.unanswered, lambda membership: exchange(membership, answer(error=15))]
 )
 def test_an_old_coordinator_repeats_the_assignment_for_a_join(
     loses: Callable[[Membership], object],

@@ -50,11 +50,11 @@ def test_nothing_lies_between_an_offset_and_itself() -> None:
 def test_operations_are_those_of_a_set(
     left: frozenset[int], right: frozenset[int], offset: int
 ) -> None:
-    one, other = of(*left), of(*right)
-    assert as_set(one) == left
-    assert as_set(one | other) == left | right
-    assert as_set(one & other) == left & right
-    assert as_set(one - other) == left - right
+    first, other = of(*left), of(*right)
+    assert as_set(first) == left
+    assert as_set(first | other) == left | right
+    assert as_set(first & other) == left & right
+    assert as_set(first - other) == left - right
     low, high = min(offset, 30), max(offset, 30)
-    assert as_set(one.between(low, high)) == {one for one in left if low <= one < high}
-    assert as_set(one.from_offset(offset)) == {member for member in left if member >= offset}
+    assert as_set(first.between(low, high)) == {offset for offset in left if low <= offset < high}
+    assert as_set(first.from_offset(offset)) == {member for member in left if member >= offset}

@@ -47,9 +47,9 @@ def test_every_leader_is_asked_about_its_partitions_with_their_epochs() -> None:
     assert listed == {FIRST: ListedOffset(2, -1, 4), SECOND: ListedOffset(2, -1, 9)}
     asked = {
         node: [
-            (one.partition_index, one.current_leader_epoch, one.timestamp)
+            (partition.partition_index, partition.current_leader_epoch, partition.timestamp)
             for topic in request.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         ]
         for node, request in brokers.asked("ListOffsets")
     }

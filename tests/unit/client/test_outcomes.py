@@ -33,8 +33,8 @@ def test_what_a_callback_raises_comes_out_and_the_rest_is_told_later() -> None:
     told = outcomes()
     heard: list[AcknowledgementResult] = []
 
-    def fail_once(one: AcknowledgementResult) -> None:
-        heard.append(one)
+    def fail_once(result: AcknowledgementResult) -> None:
+        heard.append(result)
         if len(heard) == 1:
             raise ZeroDivisionError
 

@@ -54,16 +54,21 @@ def test_leaders_get_one_request_each_with_the_epochs_of_their_partitions() -> N
     brokers.logs[1].leader, brokers.logs[1].epoch = 2, 9
     outcomes = fetch(brokers, position(0), position(1, 2), position(2, 1))
     found = [
-        (one.span, one.end_offset, one.high_watermark)
-        for one in outcomes
-        if isinstance(one, RecordBatches)
+        (outcome.span, outcome.end_offset, outcome.high_watermark)
+        for outcome in outcomes
+        if isinstance(outcome, RecordBatches)
     ]
     assert found == [(3, 3, 3), (1, 3, 3), (3, 3, 3)]
     asked = {
         node: [
-            (topic.topic_id, one.partition, one.current_leader_epoch, one.fetch_offset)
+            (
+                topic.topic_id,
+                partition.partition,
+                partition.current_leader_epoch,
+                partition.fetch_offset,
+            )
             for topic in request.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         ]
         for node, request in brokers.asked("Fetch")
     }
@@ -74,7 +79,7 @@ def test_limits_are_in_the_request_and_what_does_not_fit_is_no_error() -> None:
     brokers = filled(partitions=2)
     size = len(brokers.logs[0].batches[0])
     outcomes = fetch(brokers, position(0, bytes_max=size), position(1), bytes_max=size)
-    assert [type(one) for one in outcomes] == [RecordBatches, NoRecords]
+    assert [type(outcome) for outcome in outcomes] == [RecordBatches, NoRecords]
     ((_, request),) = brokers.asked("Fetch")
     assert (request.max_bytes, request.isolation_level, int(request.session_epoch)) == (size, 0, -1)
     assert request.topics[0].partitions[0].partition_max_bytes == size

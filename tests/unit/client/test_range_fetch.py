@@ -269,10 +269,10 @@ def test_bytes_to_request_follow_the_size_of_the_records_received() -> None:
     sizes: dict[object, float] = {}
     play(brokers, lambda cluster: read(cluster, wanted((0, 600)), record_sizes=sizes))
     asked = [
-        one.partition_max_bytes
+        partition.partition_max_bytes
         for _, request in brokers.asked("Fetch")
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     assert asked[0] == 600 * 256 + 64 * 1024
     assert 2_000_000 < asked[1] <= 4 * 1024 * 1024

@@ -121,14 +121,14 @@ def test_a_batch_with_a_record_that_is_not_held_settles_nothing() -> None:
 
 
 def test_one_batch_holds_several_partitions() -> None:
-    one, other = table(0), table(1)
+    first, other = table(0), table(1)
     box = inbox(
-        parcel(one, batch(10, b"a", b"b"), (10, 12, 1)), parcel(other, batch(5, b"c"), (5, 6, 1))
+        parcel(first, batch(10, b"a", b"b"), (10, 12, 1)), parcel(other, batch(5, b"c"), (5, 6, 1))
     )
     handed = take(box)
     assert handed.batch["partition"].to_pylist() == [0, 0, 1]
-    record_batches.settle(handed.batch.slice(1, 2), ACCEPT, [one, other], [handed])
-    assert (settled(one), settled(other)) == ([(11, 12, 1)], [(5, 6, 1)])
+    record_batches.settle(handed.batch.slice(1, 2), ACCEPT, [first, other], [handed])
+    assert (settled(first), settled(other)) == ([(11, 12, 1)], [(5, 6, 1)])
 
 
 def test_batches_are_cut_to_what_was_asked_for() -> None:

@@ -20,21 +20,21 @@ def lock(*, acquired_at: float, deadline: float) -> AcquisitionLock:
     )
 
 
-def names(now: float, one: AcquisitionLock) -> str:
-    due, let_go = due_locks([one], now=now, lock_seconds=30, age_max_seconds=100)
+def names(now: float, held: AcquisitionLock) -> str:
+    due, let_go = due_locks([held], now=now, lock_seconds=30, age_max_seconds=100)
     return "due" if due else "let go" if let_go else "-"
 
 
 def test_a_lock_is_due_when_a_third_of_its_time_is_gone_until_it_ends() -> None:
-    one = lock(acquired_at=0, deadline=30)
-    assert [names(now, one) for now in (0, 9.9, 10, 20, 29.9, 30)] == [
+    held = lock(acquired_at=0, deadline=30)
+    assert [names(now, held) for now in (0, 9.9, 10, 20, 29.9, 30)] == [
         "-", "-", "due", "due", "due", "-",
     ]  # fmt: skip
 
 
 def test_a_lock_that_grew_too_old_is_let_go_once() -> None:
-    one = lock(acquired_at=0, deadline=120)
-    assert [names(now, one) for now in (89, 100, 101, 102)] == ["-", "due", "let go", "-"]
+    held = lock(acquired_at=0, deadline=120)
+    assert [names(now, held) for now in (89, 100, 101, 102)] == ["-", "due", "let go", "-"]
 
 
 def test_it_is_looked_often_enough_for_several_tries() -> None:

@@ -150,7 +150,9 @@ class ScriptedBroker:
     @property
     def numbers(self) -> list[tuple[int, int, int]]:
         """Producer id, epoch and first number of every batch that arrived."""
-        return [(one.producer_id, one.producer_epoch, one.base_sequence) for one in self.seen]
+        return [
+            (batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in self.seen
+        ]
 
 
 def play(
@@ -348,8 +350,8 @@ def test_records_that_wait_together_leave_together() -> None:
     async def scenario(producer: Producer) -> None:
         futures = [await producer.send("t", b"v", timestamp_ms=7) for _ in range(10)]
         await producer.flush()
-        assert [one.result().offset for one in futures] == list(range(10))
-        assert {one.result().timestamp_ms for one in futures} == {7}
+        assert [future.result().offset for future in futures] == list(range(10))
+        assert {future.result().timestamp_ms for future in futures} == {7}
 
     broker = play(scenario)
     assert [header.record_count for header in broker.seen] == [10]

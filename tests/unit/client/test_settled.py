@@ -43,7 +43,7 @@ def unit(*runs: tuple[int, int, int], locks: list[tuple[int, int, float]]) -> Se
 
 def after(sent: Settled, error: KafkaError) -> tuple[list[Runs], Runs | None]:
     again, over = after_refusal(sent, error, NOW)
-    return [[tuple(run) for run in one.runs] for one in again], (  # type: ignore[misc]
+    return [[tuple(run) for run in batch.runs] for batch in again], (  # type: ignore[misc]
         None if over is None else [tuple(run) for run in over.runs]  # type: ignore[misc]
     )
 
@@ -151,7 +151,7 @@ def test_a_ticket_is_done_when_every_piece_is_reported() -> None:
         assert not sent.ticket.done.is_set()
         high.report(InvalidRecordState("over"))
         assert sent.ticket.done.is_set()
-        assert [list(one.offsets) for one in sent.ticket.results] == [[0, 1], [2, 3]]
+        assert [list(result.offsets) for result in sent.ticket.results] == [[0, 1], [2, 3]]
 
     asyncio.run(scenario())
 

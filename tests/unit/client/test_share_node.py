@@ -70,8 +70,8 @@ class Bench:
         for ticket in tickets:
             await ticket.done.wait()
         results, self.results = self.results, []
-        return [(list(one.offsets), None if one.error is None else type(one.error))
-                for one in results]  # fmt: skip
+        return [(list(result.offsets), None if result.error is None else type(result.error))
+                for result in results]  # fmt: skip
 
     def sent(self) -> list[list[tuple[int, int, Sequence[int]]]]:
         """The acknowledgements of each request but the first, which opened the session."""
@@ -97,7 +97,9 @@ def test_acknowledgements_go_with_the_next_fetch() -> None:
         for record in await bench.fetch():
             record.accept()
         await bench.fetch()
-        assert [(list(one.offsets), one.error) for one in bench.results] == [([0, 1], None)]
+        assert [(list(result.offsets), result.error) for result in bench.results] == [
+            ([0, 1], None)
+        ]
         assert bench.sent() == [[(0, 1, (1,))]]
 
     play(scenario, fetched(b"a", b"b"), fetched(b"c", first=2, ack_error=0))
@@ -249,7 +251,7 @@ def test_what_is_tried_again_goes_alone() -> None:
         await bench.outcomes.get()
         second.accept()
         assert await bench.settle() == [([0], None), ([1], None)]
-        assert all(one.done.is_set() for one in ticket)
+        assert all(request.done.is_set() for request in ticket)
         assert bench.sent() == [[(0, 0, (1,))], [(0, 0, (1,))], [(1, 1, (1,))]]
 
     play(
@@ -398,7 +400,7 @@ def test_closing_sends_what_is_settled_and_ends_the_session() -> None:
         first, _ = await bench.fetch()
         first.accept()
         await bench.node.close()
-        assert [(list(one.offsets), one.error) for one in bench.results] == [([0], None)]
+        assert [(list(result.offsets), result.error) for result in bench.results] == [([0], None)]
         assert bench.broker.requests[-1].share_session_epoch == -1
         assert not bench.node.is_open
 

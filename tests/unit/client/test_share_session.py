@@ -73,7 +73,7 @@ def test_a_fetch_opens_the_session_and_the_next_one_carries_acknowledgements() -
         assert first.lock_ms == 30_000
         second = await fetch(session, {KEY: (AckRun(0, 2, 1),)})
         assert second.results == {KEY: None}
-        assert [one.share_session_epoch for one in broker.requests] == [0, 1]
+        assert [request.share_session_epoch for request in broker.requests] == [0, 1]
         assert ack_batches(broker.requests[1]) == [(0, 1, (1,))]
 
     play(scenario, fetched(b"a", b"b"), fetched(b"c", first=2, ack_error=0))
@@ -118,7 +118,9 @@ def test_an_acknowledgement_refused_in_a_fetch_leaves_its_records_alone() -> Non
         assert kinds(answer) == [InvalidRecordState]
         said = "topic 't' partition 0: the record is not acquired by this member"
         assert str(answer.results[KEY]).endswith(said)
-        assert [one.acquired for one in answer.partitions] == [(AcquiredRecords.of_range(1, 2, 1),)]
+        assert [partition.acquired for partition in answer.partitions] == [
+            (AcquiredRecords.of_range(1, 2, 1),)
+        ]
 
     play(scenario, fetched(b"a"), fetched(b"b", first=1, ack_error=121))
 
@@ -141,7 +143,9 @@ def test_a_fetch_after_the_connection_ended_opens_a_new_session_and_says_so() ->
         answer = await fetch(session, ONE)
         assert kinds(answer) == [ShareSessionNotFound]
         assert isinstance(answer.lost, ShareSessionNotFound)
-        assert [one.acquired for one in answer.partitions] == [(AcquiredRecords.of_range(5, 6, 1),)]
+        assert [partition.acquired for partition in answer.partitions] == [
+            (AcquiredRecords.of_range(5, 6, 1),)
+        ]
         assert broker.requests[-1].share_session_epoch == 0
         assert ack_batches(broker.requests[-1]) == []
 

@@ -23,18 +23,18 @@ def public(kind: type[Any]) -> set[str]:
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_nothing_is_missing(name: str) -> None:
-    one, twin = PAIRS[name]
+    original, twin = PAIRS[name]
     # An attribute that is set when one is made: the blocking clients' `client_id`.
-    assert public(one) - public(twin) - ONLY_ASYNC.get(name, set()) == {"client_id"}
-    assert public(twin) <= public(one)
+    assert public(original) - public(twin) - ONLY_ASYNC.get(name, set()) == {"client_id"}
+    assert public(twin) <= public(original)
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_methods_take_the_same_arguments(name: str) -> None:
-    one, twin = PAIRS[name]
+    original, twin = PAIRS[name]
     for method in public(twin):
-        if callable(getattr(one, method)):
-            theirs = inspect.signature(getattr(one, method)).parameters.values()
+        if callable(getattr(original, method)):
+            theirs = inspect.signature(getattr(original, method)).parameters.values()
             ours = inspect.signature(getattr(twin, method)).parameters.values()
             shown = [[(p.name, p.kind, p.default) for p in side] for side in (theirs, ours)]
             assert shown[0] == shown[1], method

@@ -110,7 +110,7 @@ class Scene:
             generation,
             "consumer",
             "range",
-            {MemberId(one): part for one, part in (assignments or {}).items()},
+            {MemberId(member_id): part for member_id, part in (assignments or {}).items()},
         )
         request = replace(request, **fields)  # type: ignore[arg-type]
         self.follow(self.groups.sync(request, call, now=self.now))
@@ -135,7 +135,7 @@ class Scene:
                         member_id.split("-")[0], member_id, **fields
                     )
         replies = {member_id: self.joined(call) for member_id, call in calls.items()}
-        generation = max(one.generation for one in replies.values())
+        generation = max(reply.generation for reply in replies.values())
         leader = next(iter(replies.values())).leader
         parts = {member_id: member_id.split("-")[0].upper().encode() for member_id in calls}
         self.sync(leader, generation, parts)
@@ -153,10 +153,12 @@ class Scene:
         )
 
     def leave(self, *leaving: tuple[str, str | None]) -> list[object]:
-        identities = tuple(LeavingMember(MemberId(one), instance) for one, instance in leaving)
+        identities = tuple(
+            LeavingMember(MemberId(member_id), instance) for member_id, instance in leaving
+        )
         decision, outcomes = self.groups.leave(GROUP, identities, now=self.now, limits=self.limits)
         self.follow(decision)
-        return [None if one is None else type(one) for one in outcomes]
+        return [None if outcome is None else type(outcome) for outcome in outcomes]
 
     def commit(
         self,
@@ -220,7 +222,7 @@ class Scene:
 
     def generations(self) -> list[int]:
         """Those that were written, in order."""
-        return [one.generation for one in self.log if isinstance(one, GroupMetadata)]
+        return [entry.generation for entry in self.log if isinstance(entry, GroupMetadata)]
 
 
 def kinds(replies: Iterable[Reply]) -> list[type]:

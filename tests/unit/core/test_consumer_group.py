@@ -80,7 +80,7 @@ def test_followers_wait_for_the_leader_to_assign() -> None:
     (a, join_a), (b, join_b) = scene.knock("a"), scene.knock("b")
     scene.pass_ms(20)
     assert scene.joined(join_a).leader == scene.joined(join_b).leader == a
-    assert [one.member_id for one in scene.joined(join_a).members] == [a, b]
+    assert [member.member_id for member in scene.joined(join_a).members] == [a, b]
     assert scene.joined(join_b).members == ()
     call = scene.sync(b, 1)
     assert call not in scene.answers
@@ -117,7 +117,7 @@ def test_member_that_does_not_join_again_is_out_after_the_rebalance_timeout() ->
     scene.pass_ms(MINUTE_MS - 1)
     assert call not in scene.answers
     scene.pass_ms(1)
-    assert {one.member_id for one in scene.joined(again).members} == {b, "c-5"}
+    assert {member.member_id for member in scene.joined(again).members} == {b, "c-5"}
     assert scene.joined(call).leader == b, "the leader did not come, so another one leads"
     with pytest.raises(UnknownMemberId):
         scene.heartbeat(a, 2)
@@ -387,7 +387,7 @@ def test_while_a_group_rebalances_those_who_come_first_have_the_places() -> None
     third = scene.ask_to_join("c", c)
     assert isinstance(scene.answers[third], GroupMaxSizeReached)
     assert scene.joined(first).generation == scene.joined(second).generation == 2
-    assert c not in {one.member_id for one in scene.joined(first).members}
+    assert c not in {member.member_id for member in scene.joined(first).members}
 
 
 def test_old_client_joins_without_the_detour_for_an_id() -> None:
@@ -520,7 +520,7 @@ class TestStaticMembers:
         old, _ = self.static(scene, session_timeout_ms=100_000)
         _, call = scene.knock("b")
         scene.pass_ms(MINUTE_MS)
-        assert [one.member_id for one in scene.joined(call).members] == [old, "b-2"]
+        assert [member.member_id for member in scene.joined(call).members] == [old, "b-2"]
         scene.sync("b-2", 2, {"b-2": b"B"})
         assert scene.synced(scene.sync(old, 2, instance_id="s")) == b""
 

@@ -140,7 +140,7 @@ class TestHangingUp:
         scene.follow(decision)
         scene.pass_ms(2_000)
         assert isinstance(scene.answers[call], JoinReply)
-        assert [one.client_id for one in scene.groups.describe(GROUP).members] == ["a"]
+        assert [member.client_id for member in scene.groups.describe(GROUP).members] == ["a"]
 
 
 class TestPhases:
@@ -202,7 +202,7 @@ class TestLeaders:
         call = static(scene, "i")
         scene.knock("b")
         scene.pass_ms(20)
-        told = [(one.instance_id, one.metadata) for one in scene.joined(call).members]
+        told = [(member.instance_id, member.metadata) for member in scene.joined(call).members]
         assert told == [("i", b"t"), (None, b"t")]
 
     def test_leader_stays_when_an_earlier_one_is_back(self) -> None:
@@ -276,8 +276,8 @@ class TestOffsets:
         scene.commit(1)
         scene.commit(2, group_id=GroupId("other"), topic="u", partition=3)
         listed = [
-            (one.group_id, one.topic, one.partition, one.committed.offset)
-            for one in scene.groups.all_offsets()
+            (offset.group_id, offset.topic, offset.partition, offset.committed.offset)
+            for offset in scene.groups.all_offsets()
         ]
         assert listed == [("orders", "t", 0, 1), ("other", "u", 3, 2)]
 
@@ -312,7 +312,10 @@ class TestOffsets:
         scene.stable("a", protocols=both)
         scene.knock("b", protocols={"sticky": b"t"})
         records, refused = scene.groups.delete_offsets(GROUP, {U: [0]})
-        assert (records, [type(one) for one in refused.values()]) == ((), [GroupSubscribedToTopic])
+        assert (records, [type(error) for error in refused.values()]) == (
+            (),
+            [GroupSubscribedToTopic],
+        )
 
     def test_group_that_only_commits_is_described_without_a_protocol(self) -> None:
         scene = Scene()

@@ -112,7 +112,7 @@ class TestMemory:
         assigned(scene, a, 2, b"x" * 10)
         scene.ask_to_join("a", a)
         scene.knock("b")
-        assert [one.assignment for one in scene.groups.describe(GROUP).members] == [b"", b""]
+        assert [member.assignment for member in scene.groups.describe(GROUP).members] == [b"", b""]
         with pytest.raises(MessageTooLarge):
             scene.ask_to_join("a", a, protocols={"range": b"t" * 12})
         call = scene.ask_to_join("a", a, protocols={"range": b"t" * 11})
@@ -158,7 +158,7 @@ class TestOffsets:
             (self.OTHERS, T, 0),
         ):
             offsets.remove(OffsetTombstone(group_id, topic, partition))
-            there = [(one.group_id, one.topic, one.partition) for one in offsets]
+            there = [(offset.group_id, offset.topic, offset.partition) for offset in offsets]
             left.append(there)
         assert left == [
             [(GROUP, T, 1), (GROUP, U, 0), (self.OTHERS, T, 0)],
@@ -179,10 +179,10 @@ class TestOffsets:
         """That it comes last now shows that nothing was kept of it; such groups add up."""
         offsets = self.offsets()
         (first, *_), before = offsets, list(offsets.commits(GROUP))
-        for one in before:
-            offsets.remove(OffsetTombstone(GROUP, one.topic, one.partition))
+        for entry in before:
+            offsets.remove(OffsetTombstone(GROUP, entry.topic, entry.partition))
         offsets.put(first)
-        assert [one.group_id for one in offsets] == [self.OTHERS, GROUP]
+        assert [offset.group_id for offset in offsets] == [self.OTHERS, GROUP]
 
     @pytest.mark.parametrize(
         ("group_id", "topic", "partition"),

@@ -50,7 +50,7 @@ class TestGroupThatIsNotThere:
         scene = Scene()
         decision, outcomes = scene.groups.leave(GROUP, leaving, now=scene.now, limits=scene.limits)
         assert (decision.group_id, decision.records, decision.answers) == (GROUP, (), ())
-        assert [str(one) for one in outcomes] == [NOWHERE, NOWHERE.replace("'m'", "'n'")]
+        assert [str(outcome) for outcome in outcomes] == [NOWHERE, NOWHERE.replace("'m'", "'n'")]
 
     def test_nobody_commits_as_its_member_or_describes_it(self) -> None:
         scene = Scene()

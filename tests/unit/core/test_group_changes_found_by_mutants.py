@@ -189,24 +189,24 @@ class TestAssignor:
     def test_who_has_too_much_gives_what_others_have_too(self) -> None:
         """And so n, who has no more than its share, keeps it."""
         topic = TopicId(UUID(int=1))
-        zero, one = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
+        zero, first = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
         m, n = MemberId("m"), MemberId("n")
-        before = {n: frozenset({one}), m: frozenset({zero, one})}
+        before = {n: frozenset({first}), m: frozenset({zero, first})}
         wanted = {n: frozenset({topic}), m: frozenset({topic})}
         assigned = assign(wanted, before, {topic: frozenset({0, 1})})
-        assert assigned == {n: frozenset({one}), m: frozenset({zero})}
+        assert assigned == {n: frozenset({first}), m: frozenset({zero})}
 
     def test_partition_that_is_shared_too_much_leaves_whom_has_most_whatever_their_names(
         self,
     ) -> None:
         topic = TopicId(UUID(int=1))
         m, n = MemberId("m"), MemberId("n")
-        zero, one = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
-        before = {m: frozenset({zero}), n: frozenset({zero, one})}
+        zero, first = TopicIdPartition(topic, 0), TopicIdPartition(topic, 1)
+        before = {m: frozenset({zero}), n: frozenset({zero, first})}
         wanted = {m: frozenset({topic}), n: frozenset({topic})}
         assigned = assign(wanted, before, {topic: frozenset(range(5))})
         assert zero in assigned[m]
-        assert one in assigned[n]
+        assert first in assigned[n]
 
 
 class TestFetchSession:

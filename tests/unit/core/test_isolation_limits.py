@@ -57,9 +57,9 @@ def test_portions_halve_from_half_of_the_deliveries_on(
     sizes = []
     for attempt in range(limit):
         ranges = acquire(partition, limits, mode, now_ms=attempt * 100)
-        assert {one.delivery_count for one in ranges} == {attempt + 1}
+        assert {range_.delivery_count for range_ in ranges} == {attempt + 1}
         assert ranges[0].first == 0
-        sizes.append(sum(one.end - one.first for one in ranges))
+        sizes.append(sum(range_.end - range_.first for range_ in ranges))
         partition.expire(limits=limits, now_ms=attempt * 100 + 100)
     assert sizes == portions
     first = next(iter(partition.runs()), None)
@@ -91,9 +91,9 @@ def test_one_bad_record_costs_no_good_one_its_delivery(limit: int) -> None:
     accepted: set[int] = set()
     for now_ms in range(0, 100_000, 100):
         ranges = acquire(partition, limits, AcquireMode.BATCH_OPTIMIZED, now_ms)
-        offsets = {offset for one in ranges for offset in range(one.first, one.end)}
+        offsets = {offset for range_ in ranges for offset in range(range_.first, range_.end)}
         if 40 not in offsets:
-            acks = [AckBatch(one.first, one.end, (1,)) for one in ranges]
+            acks = [AckBatch(range_.first, range_.end, (1,)) for range_ in ranges]
             partition.acknowledge(A, acks, limits=limits, now_ms=now_ms)
             accepted |= offsets
         partition.expire(limits=limits, now_ms=now_ms + 100)

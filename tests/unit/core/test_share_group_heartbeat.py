@@ -246,7 +246,7 @@ def test_member_that_unsubscribed_loses_the_topic_before_the_target_follows() ->
     assert had is not None
     kept = group.heartbeat("m", 4, "a").assignment
     assert kept is not None
-    assert kept == frozenset(one for one in had if one.topic_id == topic_id("a"))
+    assert kept == frozenset(partition for partition in had if partition.topic_id == topic_id("a"))
 
 
 def test_leaving_writes_tombstones_and_raises_the_epoch() -> None:

@@ -91,7 +91,7 @@ def test_members_with_the_same_subscription_share_it() -> None:
     for number in range(100):
         beat(groups, request(member=f"m{number}", names=names(1_000)))
     assert groups.size_bytes < 400_000
-    tuples = {id(one.subscribed_topic_names) for one in groups.describe(GroupId("g")).members}
+    tuples = {id(member.subscribed_topic_names) for member in groups.describe(GroupId("g")).members}
     assert len(tuples) == 1
 
 

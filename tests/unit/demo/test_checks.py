@@ -39,17 +39,17 @@ Written = Callable[[str], str]
 @pytest.fixture
 def ledgers(tmp_path: Path) -> Path:
     """Two workers' ledgers of a run that went as it should."""
-    one, two = (LedgerWriter(tmp_path / f"worker-{n}.ledger") for n in (1, 2))
-    one.begun(1, [Begun(0, GOOD, 1, 1, 0), Begun(0, CRASHED, 1, 1, 0)])
-    one.ended(1, [Ended(0, GOOD, True), Ended(0, CRASHED, True)], wall_ms=1)
+    first, two = (LedgerWriter(tmp_path / f"worker-{n}.ledger") for n in (1, 2))
+    first.begun(1, [Begun(0, GOOD, 1, 1, 0), Begun(0, CRASHED, 1, 1, 0)])
+    first.ended(1, [Ended(0, GOOD, True), Ended(0, CRASHED, True)], wall_ms=1)
     two.begun(1, [Begun(0, CRASHED, 1, 2, 0)])
     two.ended(1, [Ended(0, CRASHED, True)], wall_ms=2)
     two.buried(0, POISON, "unreadable")
     for attempt in range(1, ATTEMPTS + 1):
-        one.begun(1 + attempt, [Begun(0, CANCELLED, attempt, 1, 0)])
-        one.ended(1 + attempt, [Ended(0, CANCELLED, False)], wall_ms=3)
-    one.buried(0, CANCELLED, "attempts-exhausted")
-    one.close()
+        first.begun(1 + attempt, [Begun(0, CANCELLED, attempt, 1, 0)])
+        first.ended(1 + attempt, [Ended(0, CANCELLED, False)], wall_ms=3)
+    first.buried(0, CANCELLED, "attempts-exhausted")
+    first.close()
     two.close()
     return tmp_path
 
@@ -156,4 +156,4 @@ def test_each_other_source_can_contradict(
     ledgers: Path, false: dict[str, Any], claim: str, found: str
 ) -> None:
     problems = failed(ledgers, replace(EVIDENCE, **false))
-    assert (claim, found) in [(one[0], one[2]) for one in problems]
+    assert (claim, found) in [(problem[0], problem[2]) for problem in problems]

@@ -109,7 +109,9 @@ def test_one_rejected_too_many_contradicts_data_and_dead_letters() -> None:
     ],
 )
 def test_each_other_source_can_contradict(false: dict[str, Any], claim: str, found: str) -> None:
-    assert [(one[0], one[2]) for one in failed(replace(EVIDENCE, **false))] == [(claim, found)]
+    assert [(check[0], check[2]) for check in failed(replace(EVIDENCE, **false))] == [
+        (claim, found)
+    ]
 
 
 def test_batch_that_was_not_run_again_after_the_kill_is_noticed() -> None:

@@ -92,4 +92,4 @@ def test_fresh_and_known_together_are_what_was_acquired(
 
 
 def of(some: frozenset[int]) -> OffsetSet:
-    return OffsetSet.of((one, one + 1) for one in some)
+    return OffsetSet.of((offset, offset + 1) for offset in some)

@@ -25,7 +25,9 @@ keys = st.builds(TopicIdPartition, st.sampled_from([ORDERS, AGAIN]), st.integers
 acquired = st.dictionaries(keys, runs, max_size=4)
 sets = st.dictionaries(
     keys,
-    runs.map(lambda some: OffsetSet.of((one.first_offset, one.end_offset) for one in some)),
+    runs.map(
+        lambda some: OffsetSet.of((range_.first_offset, range_.end_offset) for range_ in some)
+    ),
     max_size=4,
 )
 

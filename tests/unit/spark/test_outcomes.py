@@ -55,14 +55,14 @@ def test_offsets_in_any_order_become_ranges(offsets: list[int]) -> None:
 
 
 def test_the_offset_column_of_a_stream_says_where_it_is_from() -> None:
-    columns = {one.name: one for one in marked(SCHEMA, STREAM, "load").fields}
+    columns = {field.name: field for field in marked(SCHEMA, STREAM, "load").fields}
     assert columns["offset"].metadata[METADATA_KEY] == {
         "folder": folder_of("/somewhere", "g/1", "load"),
         "group": "g/1",
         "topics": ["orders", "refunds"],
         "bootstrap_servers": "broker:9092",
     }
-    assert [name for name, one in columns.items() if one.metadata] == ["offset"]
+    assert [name for name, column in columns.items() if column.metadata] == ["offset"]
 
 
 def test_a_batch_read_says_nothing_of_decisions() -> None:

@@ -62,7 +62,9 @@ class Group:
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
     ) -> dict[TopicIdPartition, OffsetSet]:
         self.told += [tuple(run) for some in runs.values() for run in some]
-        asked = {key: OffsetSet.of((one.first, one.end) for one in runs[key]) for key in runs}
+        asked = {
+            key: OffsetSet.of((range_.first, range_.end) for range_ in runs[key]) for key in runs
+        }
         return {key: asked[key] & self.refused for key in runs if asked[key] & self.refused}
 
     async def positions(self) -> dict[TopicIdPartition, SharePartitionOffset]:

@@ -58,8 +58,8 @@ def keyed(*records: tuple[str | None, str | None], timestamp: int = NOW_MS, **pr
 
 
 async def append(log: PartitionLog, *batches: bytearray) -> None:
-    for one in batches:
-        await log.append(one, now_ms=NOW_MS)
+    for batch in batches:
+        await log.append(batch, now_ms=NOW_MS)
 
 
 async def closed(directory: LogDirectory, log: PartitionLog) -> None:
@@ -97,7 +97,10 @@ def content(log: PartitionLog) -> Content:
     offset = log.start_offset
     while offset < log.high_watermark:
         data = log.read(offset, bytes_max=1 << 20)
-        found += ((one.offset, one.key, one.value) for one in decode_records(data, check_crc=True))
+        found += (
+            (record.offset, record.key, record.value)
+            for record in decode_records(data, check_crc=True)
+        )
         offset = max(header.end_offset for _, header in scan(data))
     return found
 

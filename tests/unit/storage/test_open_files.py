@@ -145,13 +145,13 @@ def test_round_is_told_of_an_early_sync_that_failed(tmp_path: Path) -> None:
     written = [Written(first), Written(second)]
 
     async def one_round() -> None:
-        for each in written:
-            syncer.request(each)
+        for writer in written:
+            syncer.request(writer)
         await syncer.drain()
 
     asyncio.run(one_round())
     syncer.close()
-    assert [[error.errno for error in each.failures] for each in written] == [[errno.EIO], []]
+    assert [[error.errno for error in writer.failures] for writer in written] == [[errno.EIO], []]
 
 
 def test_checkpoint_is_told_of_an_early_sync_that_failed(tmp_path: Path) -> None:

@@ -69,23 +69,23 @@ def test_offset_and_leader_epoch_are_stamped_and_the_checksum_still_holds() -> N
 def test_read_returns_whole_batches_within_the_limit_and_always_one() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
-        one = len(batch(2))
+        size = len(batch(2))
         for _ in range(5):
             await log.append(batch(2), now_ms=NOW_MS)
-        assert len(log.read(0, bytes_max=one * 3)) == one * 3
-        assert len(log.read(0, bytes_max=one * 3 - 1)) == one * 2
-        assert len(log.read(5, bytes_max=0)) == one  # The batch that holds offset 5 is [4, 6).
+        assert len(log.read(0, bytes_max=size * 3)) == size * 3
+        assert len(log.read(0, bytes_max=size * 3 - 1)) == size * 2
+        assert len(log.read(5, bytes_max=0)) == size  # The batch that holds offset 5 is [4, 6).
         assert parse_header(log.read(5, bytes_max=0)).base_offset == 4
-        assert len(log.read(0, bytes_max=one * 9, end=3)) == one * 2
-        assert log.read(10, bytes_max=one) == b""
+        assert len(log.read(0, bytes_max=size * 9, end=3)) == size * 2
+        assert log.read(10, bytes_max=size) == b""
 
     run(main())
 
 
 def test_read_range_returns_exactly_the_batches_that_cover_it_across_segments() -> None:
     async def main() -> None:
-        one = len(batch(2))
-        _, log = open_log(PowerLossDisk(1), segment_bytes=one * 2)
+        size = len(batch(2))
+        _, log = open_log(PowerLossDisk(1), segment_bytes=size * 2)
         for _ in range(6):
             await log.append(batch(2), now_ms=NOW_MS)
         offsets = [record.offset for record in decode_records(log.read_range(3, 9))]

@@ -68,7 +68,9 @@ def test_sound_batches_behind_a_damaged_one_are_kept_and_counted(
         path = f"{ASIDE}/{entry}/{PARTITION}/00000000000000000002.log"
         disk.cut_power()
         assert content(disk, path) == tail
-        [line] = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        [line] = [
+            record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+        ]
         assert "sound_batches=2 records=2 offsets=3-4" in line
         assert f"set_aside={path}" in line
         directory.abandon()
@@ -191,7 +193,9 @@ def test_the_oldest_entries_go_first_and_the_newest_stays(
             assert directory.create(TOPIC, 0).end_offset == 50
             directory.abandon()
         assert len(disk.names(ASIDE)) == 2
-        removed = [one.getMessage() for one in caplog.records if "set_aside_removed" in one.msg]
+        removed = [
+            record.getMessage() for record in caplog.records if "set_aside_removed" in record.msg
+        ]
         assert [line.split()[1].rpartition("/")[2] for line in removed] == [
             f"20231114T22{minute}20Z-torn-log" for minute in (14, 15, 16)
         ]

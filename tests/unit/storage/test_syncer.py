@@ -88,11 +88,11 @@ def test_few_files_are_synced_each_and_many_at_once(count: int, syncs: int) -> N
         disk = PowerLossDisk(1)
         syncer, opened = made(disk)
         written = [Written(opened, str(number)) for number in range(count)]
-        for one in written:
-            syncer.request(one)
+        for file in written:
+            syncer.request(file)
         await syncer.drain()
         assert disk.syncs == syncs
-        assert all(one.heard == ["synced"] for one in written)
+        assert all(file.heard == ["synced"] for file in written)
 
     run(main())
 
@@ -103,15 +103,15 @@ def test_where_a_sync_of_everything_fails_each_file_answers_for_itself() -> None
         syncer, opened = made(disk)
         written = [Written(opened, str(number)) for number in range(50)]
         disk.fail_next_sync()  # The tree's: about every other write is lost with it.
-        for one in written:
-            syncer.request(one)
+        for file in written:
+            syncer.request(file)
         await syncer.drain()
-        failed = [one for one in written if one.heard == ["failed"]]
+        failed = [file for file in written if file.heard == ["failed"]]
         assert 10 < len(failed) < 40
         disk.cut_power()
-        for one in written:
-            kept = disk.size(disk.open(one.file.path))
-            assert (kept, one.heard) == (10, ["synced"]) or one in failed
+        for file in written:
+            kept = disk.size(disk.open(file.file.path))
+            assert (kept, file.heard) == (10, ["synced"]) or file in failed
 
     run(main())
 
@@ -121,15 +121,15 @@ def test_large_files_are_left_to_a_queue_and_each_answers_for_itself() -> None:
         disk = QueueDisk()
         syncer, opened = made(disk)
         written = [InFolder(opened, str(number), INLINE_BYTES_MAX) for number in range(3)]
-        for one in written:
-            syncer.request(one)
+        for file in written:
+            syncer.request(file)
         await asyncio.sleep(0)  # The round has begun.
         late = InFolder(opened, "late")
         syncer.request(late)
         assert len(disk.queue.fds) == 3
-        assert [one.heard for one in written] == [[], [], []]
+        assert [file.heard for file in written] == [[], [], []]
         disk.queue.end(1)
-        assert [one.heard for one in written] == [["synced"], ["failed"], ["synced"]]
+        assert [file.heard for file in written] == [["synced"], ["failed"], ["synced"]]
         assert late.heard == []
         await syncer.drain()
         assert (late.heard, disk.syncs, syncer.rounds) == (["synced"], 1, 2)
@@ -147,11 +147,11 @@ def test_what_is_quick_and_what_is_many_files_is_not_left_to_a_queue(count: int,
         disk = QueueDisk()
         syncer, opened = made(disk)
         written = [InFolder(opened, str(number), size) for number in range(count)]
-        for one in written:
-            syncer.request(one)
+        for file in written:
+            syncer.request(file)
         await syncer.drain()
         assert (disk.queue.fds, disk.syncs) == ([], 1)
-        assert all(one.heard == ["synced"] for one in written)
+        assert all(file.heard == ["synced"] for file in written)
 
     run(main())
 
@@ -199,7 +199,7 @@ def test_one_that_raises_does_not_keep_the_others_waiting() -> None:
         syncer.request(other)
         await syncer.drain()
         assert other.heard == ["synced"]
-        assert [type(one) for one in raised] == [ExceptionGroup]
+        assert [type(error) for error in raised] == [ExceptionGroup]
 
     run(main())
 

@@ -38,8 +38,8 @@ TXN_INDEX = f"{FOLDER}/00000000000000000000.txnindex"
 
 
 async def append(log: PartitionLog, *batches: bytearray) -> None:
-    for one in batches:
-        await log.append(one, now_ms=NOW_MS)
+    for batch_ in batches:
+        await log.append(batch_, now_ms=NOW_MS)
 
 
 async def two_transactions(log: PartitionLog) -> None:
@@ -59,7 +59,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins() ->
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         seen = []
-        for one in (
+        for batch_ in (
             batch(1),  # 0
             transactional(1, producer=A),  # 1
             transactional(1, producer=B),  # 2
@@ -68,7 +68,7 @@ def test_the_last_stable_offset_is_where_the_oldest_open_transaction_begins() ->
             commit(A),  # 5
             batch(1),  # 6
         ):
-            await log.append(one, now_ms=NOW_MS)
+            await log.append(batch_, now_ms=NOW_MS)
             seen.append((log.last_stable_offset, log.high_watermark))
         assert seen == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (6, 6), (7, 7)]
 
@@ -150,8 +150,8 @@ def test_transactions_are_the_same_after_a_crash(
             abort(A, coordinator_epoch=3),  # 7
             batch(1),  # 8
         ]
-        for number, one in enumerate(batches):
-            await append(log, one)
+        for number, written in enumerate(batches):
+            await append(log, written)
             if number == checkpoint_after:
                 await directory.checkpoint()
         if clean:

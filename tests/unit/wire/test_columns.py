@@ -74,7 +74,7 @@ def rows(groups):
                     int(group.timestamps[index]),
                     key,
                     value,
-                    [(one["key"], one["value"]) for one in (headers[index] or ())]
+                    [(header["key"], header["value"]) for header in (headers[index] or ())]
                     if headers is not None
                     else [],
                 )
@@ -85,13 +85,13 @@ def rows(groups):
 def expected(buffer, *, headers=True):
     return [
         (
-            one.offset,
-            -1 if one.timestamp is None else one.timestamp,
-            one.key,
-            one.value,
-            [tuple(header) for header in one.headers] if headers else [],
+            record.offset,
+            -1 if record.timestamp is None else record.timestamp,
+            record.key,
+            record.value,
+            [tuple(header) for header in record.headers] if headers else [],
         )
-        for one in decode_records(buffer, check_crc=True)
+        for record in decode_records(buffer, check_crc=True)
     ]
 
 
@@ -255,7 +255,7 @@ def test_batches_that_cannot_be_read_are_left_out_and_told(codec, how, group_byt
         )
     )
     assert [row[0] for row in found] == [0, 1, 2, 6, 7, 8]
-    assert [one[:2] for one in told] == [(3, 6), (9, 12)]
+    assert [range_[:2] for range_ in told] == [(3, 6), (9, 12)]
     with pytest.raises(told[0][2]):
         list(record_columns(log, headers=True, group_bytes=group_bytes))
 
@@ -301,7 +301,7 @@ def number(value: int) -> bytes:
 
 def log_with(*fields: int | bytes) -> bytes:
     """A batch of two records: one of these fields, numbers or raw bytes, and a long honest one."""
-    parts = (one if isinstance(one, bytes) else number(one) for one in fields)
+    parts = (field if isinstance(field, bytes) else number(field) for field in fields)
     body = bytes([0, 0, 0]) + b"".join(parts)
     honest = bytes([0, 0, 2]) + number(-1) + number(500) + bytes(500) + number(0)
     batch = encode_batch(RECORDS[:2])[:HEADER_BYTES]

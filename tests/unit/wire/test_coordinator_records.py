@@ -140,8 +140,8 @@ def test_record_has_kafkas_bytes_and_comes_back(layout):
 
 @pytest.mark.parametrize(
     "message_class",
-    [one for pair in (SHARE_STATE_RECORDS | SHARE_GROUP_RECORDS).values() for one in pair],
-    ids=lambda one: one.__name__,
+    [type_ for pair in (SHARE_STATE_RECORDS | SHARE_GROUP_RECORDS).values() for type_ in pair],
+    ids=lambda type_: type_.__name__,
 )
 def test_random_records_read_and_write_as_kio_does(message_class):
     dice = random.Random(message_class.__name__)

@@ -49,7 +49,7 @@ def share_fetch_response(*records):
             share_fetch.ShareFetchableTopicResponse(
                 topic_id=TOPIC_ID,
                 partitions=tuple(
-                    share_fetch_partition(index, one) for index, one in enumerate(records)
+                    share_fetch_partition(index, record) for index, record in enumerate(records)
                 ),
             ),
         ),

@@ -64,7 +64,9 @@ def test_first_record_from_a_time_is_that_of_the_codec(records, codec, timestamp
 @given(RECORDS, CODECS)
 def test_keys_are_seen_as_the_codec_sees_them(records, codec):
     batch = bytes(encode_batch(records, codec=codec))
-    assert walked(batch, every_record_has_a_key) == all(one.key is not None for one in records)
+    assert walked(batch, every_record_has_a_key) == all(
+        record.key is not None for record in records
+    )
 
 
 @given(RECORDS, CODECS)

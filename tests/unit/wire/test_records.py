@@ -31,15 +31,21 @@ new_records = st.builds(
 
 def plain(records):
     return [
-        (one.offset, one.key, one.value, one.timestamp, [tuple(h) for h in one.headers])
-        for one in records
+        (
+            record.offset,
+            record.key,
+            record.value,
+            record.timestamp,
+            [tuple(h) for h in record.headers],
+        )
+        for record in records
     ]
 
 
 def expected(records, base_offset=0):
     return [
-        (base_offset + index, one.key, one.value, one.timestamp, list(one.headers))
-        for index, one in enumerate(records)
+        (base_offset + index, record.key, record.value, record.timestamp, list(record.headers))
+        for index, record in enumerate(records)
     ]
 
 

@@ -58,7 +58,7 @@ def by_kio_classes(
             responses=tuple(
                 messages.ShareFetchableTopicResponse(
                     topic_id=topic_id,
-                    partitions=tuple(partition(messages, one) for one in answers),
+                    partitions=tuple(partition(messages, answer) for answer in answers),
                 )
                 for topic_id, answers in answered.items()
             ),
@@ -67,18 +67,18 @@ def by_kio_classes(
     )
 
 
-def partition(messages: Any, one: PartitionAnswer) -> Any:
+def partition(messages: Any, answer: PartitionAnswer) -> Any:
     return messages.PartitionData(
-        partition_index=one.partition,
-        error_code=ErrorCode(one.error_code),
-        error_message=one.error_message,
-        acknowledge_error_code=one.ack_error_code,
-        acknowledge_error_message=one.ack_error_message,
-        current_leader=messages.LeaderIdAndEpoch(leader_id=one.leader_id, leader_epoch=0),
-        records=one.records,
+        partition_index=answer.partition,
+        error_code=ErrorCode(answer.error_code),
+        error_message=answer.error_message,
+        acknowledge_error_code=answer.ack_error_code,
+        acknowledge_error_message=answer.ack_error_message,
+        current_leader=messages.LeaderIdAndEpoch(leader_id=answer.leader_id, leader_epoch=0),
+        records=answer.records,
         acquired_records=tuple(
             messages.AcquiredRecords(first_offset=first, last_offset=end - 1, delivery_count=count)
-            for first, end, count in one.acquired
+            for first, end, count in answer.acquired
         ),
     )
 

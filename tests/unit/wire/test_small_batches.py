@@ -26,9 +26,9 @@ batches = st.lists(st.tuples(st.lists(records, min_size=1, max_size=3), st.sampl
 
 def by_codec(data: bytes) -> list[tuple[int, bytes, bytes | None]]:
     return [
-        (one.offset, bytes(one.key), one.value)
-        for one in decode_records(data)
-        if one.key is not None
+        (record.offset, bytes(record.key), record.value)
+        for record in decode_records(data)
+        if record.key is not None
     ]
 
 

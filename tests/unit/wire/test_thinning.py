@@ -36,15 +36,21 @@ def placed(codec: int = 0) -> bytearray:
 
 def plain(batch: bytearray) -> list[tuple[object, ...]]:
     return [
-        (one.offset, one.key, one.value, one.timestamp, [tuple(h) for h in one.headers])
-        for one in decode_records(batch, check_crc=True)
+        (
+            record.offset,
+            record.key,
+            record.value,
+            record.timestamp,
+            [tuple(h) for h in record.headers],
+        )
+        for record in decode_records(batch, check_crc=True)
     ]
 
 
 def expected(*numbers: int) -> list[tuple[object, ...]]:
     return [
-        (40 + number, one.key, one.value, one.timestamp, list(one.headers))
-        for number, one in enumerate(RECORDS)
+        (40 + number, record.key, record.value, record.timestamp, list(record.headers))
+        for number, record in enumerate(RECORDS)
         if number in numbers
     ]
 

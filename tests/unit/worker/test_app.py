@@ -144,7 +144,7 @@ def test_handlers_of_one_group_have_different_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "name"),
+    ("options", "other", "name"),
     [
         ({"start_from": "latest"}, {}, "start_from"),
         ({"group_configs": {"share.isolation.level": "read_committed"}}, {}, "group_configs"),
@@ -153,10 +153,10 @@ def test_handlers_of_one_group_have_different_topics() -> None:
     ],
 )
 def test_handlers_of_one_group_agree_on_what_is_the_groups(
-    one: dict[str, Any], other: dict[str, Any], name: str
+    options: dict[str, Any], other: dict[str, Any], name: str
 ) -> None:
     app = App("orders-service")
-    app.share_group("billing", topics="orders", handler=bill, **one)
+    app.share_group("billing", topics="orders", handler=bill, **options)
     with pytest.raises(InvalidConfig, match=f"handlers bill and audit differ in {name}"):
         app.share_group("billing", topics="returns", handler=audit, **other)
 
@@ -317,8 +317,8 @@ class TestMiddleware:
     def run(self, handler: Proceed, *around: Any) -> Any:
         app = App("orders-service")
         route = app.share_group("billing", topics="orders", handler=bill).route
-        for one in around:
-            app.middleware(one)
+        for middleware in around:
+            app.middleware(middleware)
         call = Call(route, Order(3), (Record(FakeDelivery(), NEW, clock=None),))
         return asyncio.run(wrapped(handler, app.middlewares)(call))
 
@@ -394,7 +394,7 @@ class TestMiddleware:
 
         def is_plain(call: Call, proceed: Proceed) -> None: ...
 
-        for one, message in (
+        for options, message in (
             (
                 returns_it,
                 (
@@ -406,7 +406,7 @@ class TestMiddleware:
             (is_plain, "is_plain: it is not a coroutine function"),
         ):
             with pytest.raises(TypeError, match=message):
-                self.run(handler, one)
+                self.run(handler, options)
 
     def test_without_any_the_handler_is_as_it_was(self) -> None:
         async def handler(call: Call) -> None: ...

@@ -226,7 +226,9 @@ def _take(member: Member, records: int, acks: tuple[tuple[int, ...], ...]) -> tu
 def _take_any(member: Member, acks: Accepts) -> tuple[int, Accepts]:
     """Accept these, and take what comes: how many, and their acceptance by partition."""
     answer = member.fetch(acks, wait_ms=WAIT_MS)
-    failed = [one for one in answer.partitions.values() if one.acknowledge_error_code]
+    failed = [
+        partition for partition in answer.partitions.values() if partition.acknowledge_error_code
+    ]
     if answer.error or failed or any(answer.errors.values()):
         raise BenchError(f"{member.group}: a fetch failed: {answer.raw}")
     if not answer.count:

@@ -148,9 +148,9 @@ async def _nats(port: int, broker_pid: int, queue: str, records: int) -> dict[st
         if handler.seen + len(came) < records:
             coming = pull()
             await asyncio.sleep(0)  # The handler never waits; this lets the request out.
-        for each in came:
-            await handler.handle(each.data)
-            await each.ack()
+        for body in came:
+            await handler.handle(body.data)
+            await body.ack()
     await connection.flush()
 
     async def nothing_is_left() -> bool:

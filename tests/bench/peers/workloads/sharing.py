@@ -71,7 +71,7 @@ class Sharing:
         for consumers in CONSUMERS[1:]:
             together.append(self._share(peer, scale, consumers))
             alone.append(self._share(peer, scale, 1))
-        return replace(alone[0], value=fmean(one.value for one in alone)), *together
+        return replace(alone[0], value=fmean(result.value for result in alone)), *together
 
     def _share(self, peer: Peer, scale: Scale, consumers: int) -> Measured:
         with peer.awake() as broker:

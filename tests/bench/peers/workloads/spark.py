@@ -177,7 +177,9 @@ def against_ceiling(batches: list[dict[str, Any]], locks: int) -> tuple[float, f
     in the few that take longer than most.
     """
     first, last = batches[0], batches[-1]
-    first_begun, last_begun = (dt.datetime.fromisoformat(one["started"]) for one in (first, last))
+    first_begun, last_begun = (
+        dt.datetime.fromisoformat(query["started"]) for query in (first, last)
+    )
     milliseconds = (last_begun - first_begun) // MILLISECOND + last["milliseconds"]
     reached = sum(batch["rows"] for batch in batches) * 1000 / milliseconds
     return reached, locks * 1000 / median(batch["milliseconds"] for batch in batches)

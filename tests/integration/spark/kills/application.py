@@ -72,9 +72,9 @@ class Application:
 
     def find(self, victim: Victim, chance: random.Random) -> psutil.Process | None:
         """One such process; None while there is none."""
-        found = [one for one in self._family() if _is(victim, one, self._root())]
+        found = [process for process in self._family() if _is(victim, process, self._root())]
         if victim is Victim.WORKER:
-            found = [one for one in found if _is_busy(one)]
+            found = [process for process in found if _is_busy(process)]
         return chance.choice(found) if found else None
 
     def wait_until_ended(self, family: list[psutil.Process]) -> None:
@@ -87,7 +87,7 @@ class Application:
             self._process.kill()
             self._process.wait()
         _, alive = psutil.wait_procs(family, END_SECONDS_MAX)
-        named = [_command(one) for one in alive]
+        named = [_command(process) for process in alive]
         _kill(alive)
         assert not named, f"still running {END_SECONDS_MAX} s after the kill: {named}"
 
@@ -169,8 +169,8 @@ def _command(process: psutil.Process) -> str:
 
 
 def _kill(processes: list[psutil.Process]) -> None:
-    for one in processes:
+    for process in processes:
         try:
-            one.kill()
+            process.kill()
         except psutil.NoSuchProcess:
             continue  # It has ended by itself.

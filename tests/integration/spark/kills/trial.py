@@ -154,8 +154,8 @@ class Trial:
         found: list[psutil.Process] = []
 
         def is_there() -> bool:
-            one = self._application.find(victim, self._chance)
-            found.extend([one] if one is not None else [])
+            process = self._application.find(victim, self._chance)
+            found.extend([process] if process is not None else [])
             return bool(found)
 
         self._wait(is_there, PROGRESS_SECONDS_MAX, f"there is no {victim}")
@@ -192,8 +192,8 @@ async def _lag(bootstrap: str) -> int | None:
     if isinstance(listed, KafkaError):
         raise listed
     lags = [
-        one.lag
-        for one in listed.values()
-        if isinstance(one, SharePartitionOffset) and one.lag is not None
+        lag_.lag
+        for lag_ in listed.values()
+        if isinstance(lag_, SharePartitionOffset) and lag_.lag is not None
     ]
     return sum(lags) if len(lags) == PARTITIONS else None

@@ -85,7 +85,7 @@ def test_no_condition_is_everything() -> None:
 @given(st.sets(st.integers(0, 60)))
 def test_ranges_are_the_offsets(offsets: set[int]) -> None:
     ranges = list(runs_of(sorted(offsets)))
-    assert [one for first, end in ranges for one in range(first, end)] == sorted(offsets)
+    assert [number for first, end in ranges for number in range(first, end)] == sorted(offsets)
     assert all(before[1] < after[0] for before, after in pairwise(ranges))
 
 

@@ -97,7 +97,7 @@ def test_any_tiers_will_do(delays_ms: list[int], delay_ms: int) -> None:
 
 def test_tiers_are_named_as_durations_are_written() -> None:
     tiers = Tiers.of((0.2, "1500ms", "1h30m", 60, "7d", "1s"))
-    assert [one.name for one in tiers.tiers] == ["1w", "1h30m", "1m", "1s500ms", "1s", "200ms"]
+    assert [tier.name for tier in tiers.tiers] == ["1w", "1h30m", "1m", "1s500ms", "1s", "200ms"]
 
 
 @pytest.mark.parametrize("delays", [(), (0,), ("1s", 0.0001)])

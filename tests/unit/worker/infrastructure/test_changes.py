@@ -74,7 +74,7 @@ def between(
 
 def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
     found = wanted([route(dead_letter=DeadLetter())])
-    assert [(one.name, one.purpose) for one in found.topics] == [
+    assert [(topic.name, topic.purpose) for topic in found.topics] == [
         ("billing.dead", "dead letters of billing"),
         ("billing.retry", "retries of billing"),
         ("billing.retry.10m", "retries of billing"),
@@ -100,14 +100,14 @@ def test_a_group_needs_its_topics_its_tiers_and_its_dead_letters() -> None:
 
 
 def test_a_handled_topic_is_left_as_it_is() -> None:
-    topic = next(one for one in wanted([route()]).topics if one.name == "orders")
+    topic = next(topic for topic in wanted([route()]).topics if topic.name == "orders")
     assert (topic.partitions, topic.configs) == (None, {})
     assert between(topic, ExistingTopic(7, {})) == []
 
 
 def test_a_topic_of_the_applications_own_is_as_it_is_declared() -> None:
     declared = TopicDeclaration("orders", 12, {"retention.ms": "5"})
-    topic = next(one for one in wanted([route()], [declared]).topics if one.name == "orders")
+    topic = next(topic for topic in wanted([route()], [declared]).topics if topic.name == "orders")
     assert topic == RequiredTopic(
         "orders", "declared, handled by billing", 12, {"retention.ms": "5"}
     )
@@ -126,7 +126,7 @@ def test_a_topic_that_is_declared_in_two_ways_is_refused() -> None:
 
 def test_the_brokers_dead_letters_are_settings_of_group_and_topic() -> None:
     found = wanted([route(dead_letter=BrokerDeadLetter("orders.dead"))])
-    dead = next(one for one in found.topics if one.name == "orders.dead")
+    dead = next(topic for topic in found.topics if topic.name == "orders.dead")
     assert dead.configs == {"errors.deadletterqueue.group.enable": "true"}
     assert found.groups[0].configs == {
         "share.auto.offset.reset": "earliest",
@@ -161,8 +161,8 @@ def test_a_topic_that_two_groups_bury_in_is_wanted_once() -> None:
             route(group="refunding", dead_letter=DeadLetter("the.dead", partitions=3)),
         ]
     )
-    shared = [one for one in found.topics if one.name == "the.dead"]
-    assert [(one.partitions, one.purpose) for one in shared] == [
+    shared = [topic for topic in found.topics if topic.name == "the.dead"]
+    assert [(topic.partitions, topic.purpose) for topic in shared] == [
         (3, "dead letters of billing, dead letters of refunding")
     ]
 
@@ -198,24 +198,26 @@ def test_a_missing_topic_is_missing() -> None:
 def test_partitions_can_be_added_and_not_taken_away() -> None:
     topic = RequiredTopic("dead", "dead letters", 2)
     grown = between(topic, ExistingTopic(1, {}))
-    assert [(one.kind, one.setting, one.now, one.wanted) for one in grown] == [
+    assert [(change.kind, change.setting, change.now, change.wanted) for change in grown] == [
         (ChangeKind.DRIFT, "partitions", "1", "2")
     ]
     shrunk = between(topic, ExistingTopic(3, {}))
-    assert [(one.kind, one.now, one.wanted) for one in shrunk] == [(ChangeKind.REFUSED, "3", "2")]
+    assert [(change.kind, change.now, change.wanted) for change in shrunk] == [
+        (ChangeKind.REFUSED, "3", "2")
+    ]
     assert "cannot be removed" in str(shrunk[0])
 
 
 def test_more_partitions_than_nobody_declared_are_fine() -> None:
     topic = RequiredTopic("billing.retry", "retries", 2, more_is_fine=True)
     assert between(topic, ExistingTopic(3, {})) == []
-    assert [one.kind for one in between(topic, ExistingTopic(1, {}))] == [ChangeKind.DRIFT]
+    assert [change.kind for change in between(topic, ExistingTopic(1, {}))] == [ChangeKind.DRIFT]
 
 
 def test_a_topics_setting_that_differs_is_drift() -> None:
     topic = RequiredTopic("dead", "dead letters", 1, {"retention.ms": "5", "cleanup.policy": "x"})
     found = between(topic, ExistingTopic(1, entries(retention_ms="7", cleanup_policy="x")))
-    assert [(one.kind, one.setting, one.now, one.wanted) for one in found] == [
+    assert [(change.kind, change.setting, change.now, change.wanted) for change in found] == [
         (ChangeKind.DRIFT, "retention.ms", "7", "5")
     ]
 
@@ -224,7 +226,7 @@ def test_a_topics_setting_that_the_brokers_do_not_know_is_refused() -> None:
     topic = RequiredTopic(
         "dead", "dead letters", 1, {"errors.deadletterqueue.group.enable": "true"}
     )
-    assert [one.kind for one in between(topic, ExistingTopic(1, {}))] == [ChangeKind.REFUSED]
+    assert [change.kind for change in between(topic, ExistingTopic(1, {}))] == [ChangeKind.REFUSED]
 
 
 @pytest.mark.parametrize(
@@ -237,14 +239,16 @@ def test_a_groups_setting_is_missing_until_somebody_set_it(
     name = "share.auto.offset.reset"
     group = RequiredGroup("billing", {name: "earliest"})
     found = between(group=group, settings=group_entry(name, "latest", source))
-    assert [(one.kind, one.now, one.wanted) for one in found] == [(kind, "latest", "earliest")]
+    assert [(change.kind, change.now, change.wanted) for change in found] == [
+        (kind, "latest", "earliest")
+    ]
     assert between(group=group, settings=group_entry(name, "earliest", source)) == []
 
 
 def test_an_implied_setting_that_the_brokers_do_not_know_is_passed_over() -> None:
     name = "share.renew.acknowledge.enable"
     assert between(group=RequiredGroup("g", {name: "true"}, frozenset({name}))) == []
-    assert [one.kind for one in between(group=RequiredGroup("g", {name: "true"}))] == [
+    assert [change.kind for change in between(group=RequiredGroup("g", {name: "true"}))] == [
         ChangeKind.REFUSED
     ]
 
@@ -264,6 +268,6 @@ def test_what_is_owned_and_not_declared_is_surplus_and_says_what_it_holds() -> N
         RequiredInfrastructure((), ()),
         ExistingInfrastructure({"billing.retry.5s": ExistingTopic(2, {}, 1207)}, {}),
     )
-    assert [(one.kind, one.name, one.why) for one in found] == [
+    assert [(change.kind, change.name, change.why) for change in found] == [
         (ChangeKind.SURPLUS, "billing.retry.5s", "holds 1,207 records")
     ]

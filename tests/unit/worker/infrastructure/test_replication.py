@@ -81,7 +81,7 @@ def test_more_replicas_than_brokers_are_refused_with_both_numbers() -> None:
 
 def test_fewer_replicas_than_the_cluster_allows_are_a_warning() -> None:
     found = compared(topic(), brokers=3, replicas=1)
-    assert [(one.kind, one.setting, one.now, one.wanted) for one in found] == [
+    assert [(change.kind, change.setting, change.now, change.wanted) for change in found] == [
         (ChangeKind.WARNING, "replication_factor", "1", "3")
     ]
     assert "kafka-reassign-partitions" in found[0].why
@@ -99,7 +99,7 @@ def test_a_smaller_min_isr_is_mended_where_it_is_declared(
     insync: int | None, kind: ChangeKind
 ) -> None:
     found = compared(topic(None, insync), brokers=3, replicas=3, insync="1")
-    assert [(one.kind, one.setting, one.now, one.wanted) for one in found] == [
+    assert [(change.kind, change.setting, change.now, change.wanted) for change in found] == [
         (kind, MIN_INSYNC, "1", "2")
     ]
     assert compared(topic(None, insync), brokers=3, replicas=3, insync="3") == []
@@ -108,7 +108,7 @@ def test_a_smaller_min_isr_is_mended_where_it_is_declared(
 def test_a_min_isr_above_a_topics_replicas_is_never_wanted() -> None:
     """A topic with one replica that needed two in sync would take no record."""
     found = compared(topic(None, 2), brokers=3, replicas=1, insync="1")
-    assert [one.setting for one in found] == ["replication_factor"]
+    assert [change.setting for change in found] == ["replication_factor"]
 
 
 def test_a_min_isr_among_the_topics_settings_is_compared_as_they_are() -> None:
@@ -125,7 +125,7 @@ def test_replicas_of_somebody_elses_topic_are_not_compared() -> None:
 
 def test_settings_that_may_not_be_seen_are_unknown_and_replicas_are_compared() -> None:
     found = compared(topic(), brokers=3, replicas=1, configs=UNSEEN)
-    assert [one.kind for one in found] == [ChangeKind.WARNING, ChangeKind.UNKNOWN]
+    assert [change.kind for change in found] == [ChangeKind.WARNING, ChangeKind.UNKNOWN]
     assert found[1].why == str(UNSEEN)
     assert compared(topic(is_ours=False), brokers=3, replicas=1, configs=UNSEEN) == []
 
@@ -143,13 +143,19 @@ def test_each_declaration_is_about_its_topics_and_the_app_about_all_others() -> 
     async def bill(order: bytes) -> None: ...
 
     needed = wanted(app.route_list, app.topic_list, app.replication).topics
-    assert {one.name: tuple(one.replication) for one in needed if one.name[-1] not in "mhs"} == {
+    assert {
+        required.name: tuple(required.replication)
+        for required in needed
+        if required.name[-1] not in "mhs"
+    } == {
         "audit": (2, 4),
         "billing.dead": (5, 1),
         "billing.retry": (3, 4),
         "billing.retry.due": (3, 4),
     }
-    assert [tuple(one.replication) for one in needed if one.name == "orders"] == [(5, 4)]
+    assert [tuple(required.replication) for required in needed if required.name == "orders"] == [
+        (5, 4)
+    ]
 
 
 def test_a_topic_of_two_groups_has_what_the_more_careful_one_declares() -> None:
@@ -161,7 +167,7 @@ def test_a_topic_of_two_groups_has_what_the_more_careful_one_declares() -> None:
     @app.share_group("mailing", topics="a", dead_letter=DeadLetter("dead", min_insync_replicas=2))
     async def mail(order: bytes) -> None: ...
 
-    (dead,) = (one for one in wanted(app.route_list).topics if one.name == "dead")
+    (dead,) = (required for required in wanted(app.route_list).topics if required.name == "dead")
     assert dead.replication == Replication(2, 2)
     assert NOT_DECLARED.both(NOT_DECLARED) == NOT_DECLARED
 

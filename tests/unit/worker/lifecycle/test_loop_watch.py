@@ -67,7 +67,7 @@ def test_a_loop_that_beats_is_left_alone(heard: Heard) -> None:
 
     asyncio.run(wait())
     assert heard.lines == []
-    assert [one.name for one in threading.enumerate() if one.name == "loop-watch"] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name == "loop-watch"] == []
 
 
 def test_the_place_is_that_of_the_handler_not_of_what_it_calls() -> None:

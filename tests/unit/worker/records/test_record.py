@@ -33,46 +33,46 @@ def record(story: Story = NEW, **delivery: Any) -> Record:
 
 
 def test_new_record_lies_where_it_was_delivered_from() -> None:
-    one = record(delivery_count=1)
-    assert (one.topic, one.partition, one.offset) == ("orders", 2, 7)
-    assert one.timestamp_ms == 1_767_225_600_000
-    assert (one.key, one.value) == (b"customer-7", b"{}")
-    assert (one.attempt, one.delivery_attempt, one.redelivered) == (1, 1, False)
-    assert (one.history, one.redrives, one.redrive_id) == ((), 0, None)
+    first = record(delivery_count=1)
+    assert (first.topic, first.partition, first.offset) == ("orders", 2, 7)
+    assert first.timestamp_ms == 1_767_225_600_000
+    assert (first.key, first.value) == (b"customer-7", b"{}")
+    assert (first.attempt, first.delivery_attempt, first.redelivered) == (1, 1, False)
+    assert (first.history, first.redrives, first.redrive_id) == ((), 0, None)
 
 
 def test_retried_record_lies_where_the_application_wrote_it() -> None:
     story = Story(origin=ORIGIN, failures=1, attempts=(ATTEMPT,), redrives=1, redrive_id="r-1")
-    one = record(story, topic="billing.retry", partition=0, offset=99)
-    assert (one.topic, one.partition, one.offset, one.timestamp_ms) == ORIGIN
-    assert (one.attempt, one.delivery_attempt, one.redelivered) == (2, 1, True)
-    assert (one.history, one.redrives, one.redrive_id) == ((ATTEMPT,), 1, "r-1")
+    retried = record(story, topic="billing.retry", partition=0, offset=99)
+    assert (retried.topic, retried.partition, retried.offset, retried.timestamp_ms) == ORIGIN
+    assert (retried.attempt, retried.delivery_attempt, retried.redelivered) == (2, 1, True)
+    assert (retried.history, retried.redrives, retried.redrive_id) == ((ATTEMPT,), 1, "r-1")
 
 
 def test_delivery_after_a_crash_is_told_from_a_retry() -> None:
-    one = record(delivery_count=2)
-    assert (one.attempt, one.delivery_attempt, one.redelivered) == (1, 2, True)
+    seen = record(delivery_count=2)
+    assert (seen.attempt, seen.delivery_attempt, seen.redelivered) == (1, 2, True)
 
 
 def test_headers_are_the_applications() -> None:
-    one = record(headers=HEADERS)
-    assert list(one.headers) == [("trace", b"1"), ("trace", b"2"), ("empty", None)]
-    assert one.header("trace") == b"2"
-    assert one.header("empty") is None
-    assert one.header("other") is None
+    seen = record(headers=HEADERS)
+    assert list(seen.headers) == [("trace", b"1"), ("trace", b"2"), ("empty", None)]
+    assert seen.header("trace") == b"2"
+    assert seen.header("empty") is None
+    assert seen.header("other") is None
 
 
 def test_deadline_follows_the_lock() -> None:
-    one = record(deadline=30.0)
-    assert (one.deadline, one.seconds_left) == (30.0, 17.5)
-    one.delivery.deadline = 60.0
-    assert (one.deadline, one.seconds_left) == (60.0, 47.5)
+    seen = record(deadline=30.0)
+    assert (seen.deadline, seen.seconds_left) == (30.0, 17.5)
+    seen.delivery.deadline = 60.0
+    assert (seen.deadline, seen.seconds_left) == (60.0, 47.5)
 
 
 def test_renew_asks_at_once() -> None:
-    one = record()
-    one.renew()
-    assert one.delivery.settled == ["renew"]
+    seen = record()
+    seen.renew()
+    assert seen.delivery.settled == ["renew"]
 
 
 def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
@@ -84,10 +84,10 @@ def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
 
     async def handled() -> None:
         LOOP.set(asyncio.get_running_loop())
-        one = Record(Renewed(), NEW, StillClock())
-        await asyncio.to_thread(one.renew)  # As a handler that is a plain function does.
+        record = Record(Renewed(), NEW, StillClock())
+        await asyncio.to_thread(record.renew)  # As a handler that is a plain function does.
         await asyncio.sleep(0)
-        one.renew()
+        record.renew()
 
     asyncio.run(handled())
     assert asked_in == [threading.get_ident()] * 2
@@ -96,10 +96,10 @@ def test_renew_in_a_thread_asks_on_the_loop_that_keeps_the_lock() -> None:
 def test_verbs_decide_and_settle_nothing_yet() -> None:
     kept: list[Any] = []
     for verb in (Record.accept, Record.release, Record.reject):
-        one = record()
-        verb(one)
-        assert one.delivery.settled == []
-        kept.append(one.decision)
+        seen = record()
+        verb(seen)
+        assert seen.delivery.settled == []
+        kept.append(seen.decision)
     assert kept[0] == "accept"
     assert [type(decision) for decision in kept[1:]] == [Release, Reject]
 
@@ -114,18 +114,18 @@ def test_verbs_keep_what_they_were_given() -> None:
 
 
 def test_second_decision_is_refused_and_the_first_stands() -> None:
-    one = record()
-    one.accept()
+    seen = record()
+    seen.accept()
     with pytest.raises(AlreadyDecided, match=r"offset=7.*: Reject\('no'\) after 'accept'"):
-        one.reject("no")
-    assert one.decision == "accept"
+        seen.reject("no")
+    assert seen.decision == "accept"
 
 
 def test_pause_of_no_duration_decides_nothing() -> None:
-    one = record()
+    seen = record()
     with pytest.raises(ValueError, match="got 'soon'"):
-        one.pause("soon")
-    assert one.decision is None
+        seen.pause("soon")
+    assert seen.decision is None
 
 
 def test_context_is_a_record() -> None:

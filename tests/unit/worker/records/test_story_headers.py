@@ -93,7 +93,7 @@ def test_only_the_last_attempts_are_written() -> None:
     many = tuple(FAILED._replace(number=number) for number in range(1, 31))
     read = story_of(story_headers(Story(ORIGIN, 30, many), ORIGIN))
     assert read.failures == 30
-    assert [one.number for one in read.attempts] == list(range(11, 31))
+    assert [attempt.number for attempt in read.attempts] == list(range(11, 31))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_unsound_story_makes_a_new_record_and_a_line_in_the_log(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert story_of(headers) is NEW
-    assert [one.getMessage().split()[0] for one in caplog.records] == ["event=story_refused"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=story_refused"]
 
 
 ours = st.sampled_from(

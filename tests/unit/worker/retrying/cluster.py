@@ -79,11 +79,11 @@ class Cluster:
 
     def lying(self, topic: str) -> list[Lying]:
         """All records of a topic."""
-        return [one for partition in self.topics.get(topic, []) for one in partition]
+        return [record for partition in self.topics.get(topic, []) for record in partition]
 
     def values(self, topic: str = "g.retry") -> list[bytes | None]:
         """Their values."""
-        return [one.value for one in self.lying(topic)]
+        return [record.value for record in self.lying(topic)]
 
     def append(
         self, topic: str, value: bytes | None, key: bytes | None, headers: Iterable[Header]
@@ -169,22 +169,22 @@ class Outbox:
             at = self.under_way[0].at
             await asyncio.sleep(at + WRITE_SECONDS / 2 - loop.time())
             await self._cluster.is_up.wait()
-            batch = [one for one in self.under_way if one.at == at]
-            lying = [self._append(one) for one in batch]
+            batch = [write for write in self.under_way if write.at == at]
+            lying = [self._append(write) for write in batch]
             await asyncio.sleep(WRITE_SECONDS / 2)
             del self.under_way[: len(batch)]
-            for one, outcome in zip(batch, lying, strict=True):
-                if self.is_cut or one.answer.done():
+            for sent, outcome in zip(batch, lying, strict=True):
+                if self.is_cut or sent.answer.done():
                     continue
                 if isinstance(outcome, KafkaError):
-                    one.answer.set_exception(outcome)
+                    sent.answer.set_exception(outcome)
                 else:
-                    one.answer.set_result(outcome)
+                    sent.answer.set_result(outcome)
         self._task = None
 
-    def _append(self, one: Sent) -> Lying | KafkaError:
-        error = self._cluster.refuses(one.topic, one.value)
-        return error or self._cluster.append(one.topic, one.value, one.key, one.headers)
+    def _append(self, sent: Sent) -> Lying | KafkaError:
+        error = self._cluster.refuses(sent.topic, sent.value)
+        return error or self._cluster.append(sent.topic, sent.value, sent.key, sent.headers)
 
 
 class Member:
@@ -261,9 +261,12 @@ class Member:
 
     async def take_over(self, partitions: Iterable[TierPartition]) -> None:
         assert self._owner is not None
-        found = {one: self._cluster.committed.get(one, Committed(0)) for one in partitions}
+        found = {
+            partition: self._cluster.committed.get(partition, Committed(0))
+            for partition in partitions
+        }
         self._paused.clear()
-        self._positions = {one: committed.offset for one, committed in found.items()}
+        self._positions = {partition: committed.offset for partition, committed in found.items()}
         self._announced = tuple(found)
         await self._owner.assigned(found)
         self._cluster.appended.set()
@@ -283,8 +286,10 @@ class Member:
             if some := log[at : at + FETCH_RECORDS]:
                 self._positions[partition] = some[-1].offset + 1
                 found[partition] = [
-                    TierRecord(one.offset, one.timestamp_ms, one.key, one.value, one.headers)
-                    for one in some
+                    TierRecord(
+                        record.offset, record.timestamp_ms, record.key, record.value, record.headers
+                    )
+                    for record in some
                 ]
         return found
 

@@ -19,7 +19,7 @@ KAFKAS_LIMIT = 4_096
 
 @given(st.integers(0, 2**62), st.sets(st.integers(1, done_offsets.OFFSETS_MAX - 1), max_size=200))
 def test_done_offsets_come_back(committed: int, above: set[int]) -> None:
-    done = {committed + one for one in above}
+    done = {committed + gap for gap in above}
     assert done_offsets.read(committed, done_offsets.written(committed, done)) == done
 
 
@@ -36,7 +36,7 @@ def test_what_lies_too_far_above_is_left_out() -> None:
 
 def test_worst_case_fits_into_a_commit() -> None:
     chance = random.Random(7)
-    done = {one for one in range(1, done_offsets.OFFSETS_MAX) if chance.random() < 0.5}
+    done = {number for number in range(1, done_offsets.OFFSETS_MAX) if chance.random() < 0.5}
     text = done_offsets.written(0, done)
     assert len(text) <= KAFKAS_LIMIT
     assert done_offsets.read(0, text) == done
@@ -56,7 +56,9 @@ def test_metadata_that_is_not_ours_says_nothing(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert done_offsets.read(100, metadata) == set()
-    assert [one.getMessage().split()[0] for one in caplog.records] == ["event=done_offsets_refused"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == [
+        "event=done_offsets_refused"
+    ]
 
 
 def test_metadata_that_claims_a_gigabyte_is_read_as_far_as_it_may_go() -> None:
@@ -64,6 +66,6 @@ def test_metadata_that_claims_a_gigabyte_is_read_as_far_as_it_may_go() -> None:
     assert len(done_offsets.read(0, f"done1:{bomb}")) == done_offsets.OFFSETS_MAX - 1
 
 
-@given(st.text(max_size=100) | st.binary(max_size=60).map(lambda one: f"done1:{one!r}"))
+@given(st.text(max_size=100) | st.binary(max_size=60).map(lambda text: f"done1:{text!r}"))
 def test_no_metadata_raises(metadata: str) -> None:
     done_offsets.read(5, metadata)

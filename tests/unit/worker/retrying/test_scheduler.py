@@ -44,8 +44,8 @@ async def arrived(cluster: Cluster, count: int, *, seconds: float) -> None:
 def lateness_ms(cluster: Cluster) -> list[int]:
     """Of each record in the group's own topic, by a clock that is right."""
     return [
-        one.timestamp_ms - (story_of(one.headers).due_ms or 0) - cluster.clock.ahead_ms
-        for one in cluster.lying("g.retry")
+        record.timestamp_ms - (story_of(record.headers).due_ms or 0) - cluster.clock.ahead_ms
+        for record in cluster.lying("g.retry")
     ]
 
 
@@ -278,15 +278,15 @@ def test_each_partition_has_one_owner_and_nothing_is_moved_twice_when_members_co
                 processes.append(Process(cluster))
             if number == 400:
                 await processes.pop(1).stop()
-        owned = [state.partition for one in processes for state in one.scheduler.snapshot()]
+        owned = [state.partition for process in processes for state in process.scheduler.snapshot()]
         assert sorted(owned) == sorted(set(owned))
         assert len(owned) == 12, "three tiers and `due`, of three partitions each"
         await arrived(cluster, 600, seconds=15)
         await asyncio.sleep(5)
         assert Counter(cluster.values()).most_common(1)[0][1] == 1
         assert max(lateness_ms(cluster)) <= LATE_MS_MAX * 2
-        for one in processes:
-            await one.stop()
+        for process in processes:
+            await process.stop()
 
     play(scene, partitions=3)
 
@@ -338,8 +338,10 @@ def test_full_heap_stops_reading_and_goes_on(monkeypatch: pytest.MonkeyPatch) ->
             cluster.append("g.retry.due", b"%d" % number, None, [due])
         while len(cluster.values()) < 4_000:
             await asyncio.sleep(0.01)
-            states = [one for one in process.scheduler.snapshot() if "due" in one.partition.topic]
-            held = max(held, *(one.held for one in states), 0)
+            states = [
+                state for state in process.scheduler.snapshot() if "due" in state.partition.topic
+            ]
+            held = max(held, *(state.held for state in states), 0)
         assert 1_000 <= held <= 1_700, "the limit, and one answer of the broker on top"
         assert asyncio.get_running_loop().time() < 2.5
         await process.stop()
@@ -357,7 +359,9 @@ def test_tier_keeps_no_more_than_it_reads_ahead(monkeypatch: pytest.MonkeyPatch)
         for number in range(5_000):
             cluster.append("g.retry.30s", b"%d" % number, None, [due])
         await asyncio.sleep(1)
-        (state,) = [one for one in process.scheduler.snapshot() if "30s" in one.partition.topic]
+        (state,) = [
+            state for state in process.scheduler.snapshot() if "30s" in state.partition.topic
+        ]
         assert state.held == 700
         assert state.waiting == 5_000
         assert state.ready_ms == START_MS + 30_000
@@ -420,7 +424,9 @@ def test_record_that_can_never_be_written_holds_nobody_up(caplog: pytest.LogCapt
 
     with caplog.at_level(logging.WARNING):
         play(scene)
-    line = next(one.getMessage() for one in caplog.records if "tier_write_failed" in one.msg)
+    line = next(
+        record.getMessage() for record in caplog.records if "tier_write_failed" in record.msg
+    )
     assert line == (
         "event=tier_write_failed group=g topic=g.retry.5s partition=0 offset=1 records=1 "
         "error=MessageTooLarge: 1,048,600 bytes"
@@ -487,7 +493,7 @@ def test_failure_to_read_is_logged_and_the_group_joined_again(
 
     with caplog.at_level(logging.WARNING):
         play(scene)
-    assert [one.getMessage() for one in caplog.records if "unreadable" in one.msg] == [
+    assert [record.getMessage() for record in caplog.records if "unreadable" in record.msg] == [
         "event=tiers_unreadable group=g error=NetworkException: gone"
     ] * 3
 

@@ -40,77 +40,77 @@ def test_every_record_is_done_once_and_again_only_if_it_was_not_committed(
 ) -> None:
     """The log has every offset but each multiple of ``gap``, as a compacted one may."""
     log = [offset for offset in range(500) if not (gap and offset % (gap + 1) == 0)]
-    one, taken, done, durable = shelf(), [], set(), Committed(0)
+    member, taken, done, durable = shelf(), [], set(), Committed(0)
     for step, number, count in steps:
         if step == "put":
-            ahead = [offset for offset in log if offset >= one.next_offset][:count]
+            ahead = [offset for offset in log if offset >= member.next_offset][:count]
             for offset in ahead:
-                one.put(record(offset), number)
+                member.put(record(offset), number)
         elif step == "take":
-            found = one.take(number, count)
-            assert not done & {each.record.offset for each in found}, "done once is done"
+            found = member.take(number, count)
+            assert not done & {waiting.record.offset for waiting in found}, "done once is done"
             taken += found
         elif step == "done":
             settled, taken = (
                 taken[number : number + count],
                 taken[:number] + taken[number + count :],
             )
-            one.done(settled)
-            done |= {each.record.offset for each in settled}
-            if committed := one.to_commit():
-                one.keep(committed)
+            member.done(settled)
+            done |= {waiting.record.offset for waiting in settled}
+            if committed := member.to_commit():
+                member.keep(committed)
                 durable = committed
         elif step == "fail" and taken:
-            one.put_back(taken.pop(0), count)
+            member.put_back(taken.pop(0), count)
         elif step == "crash":
-            one, taken = shelf(durable), []
+            member, taken = shelf(durable), []
         below = {offset for offset in log if offset < durable.offset}
         assert below <= done, "what is below the commit is done"
-    one = shelf(durable)
+    member = shelf(durable)
     for offset in log:
-        one.put(record(offset), 0)
-    again = [each.record.offset for each in one.take(0, 500)]
+        member.put(record(offset), 0)
+    again = [waiting.record.offset for waiting in member.take(0, 500)]
     assert again == [offset for offset in log if offset not in done]
 
 
 def test_commit_is_the_lowest_offset_that_is_not_done() -> None:
-    one = shelf(Committed(100))
+    member = shelf(Committed(100))
     for offset in (100, 101, 102, 103):
-        one.put(record(offset), offset)
-    first, second, third = one.take(102, 5)
-    one.done([second, third])
-    committed = one.to_commit()
+        member.put(record(offset), offset)
+    first, second, third = member.take(102, 5)
+    member.done([second, third])
+    committed = member.to_commit()
     assert committed is not None
     assert committed.offset == 100
-    one.keep(committed)
-    assert one.to_commit() is None, "it was said already"
-    one.done([first])
-    assert one.to_commit() == Committed(103, "")
+    member.keep(committed)
+    assert member.to_commit() is None, "it was said already"
+    member.done([first])
+    assert member.to_commit() == Committed(103, "")
 
 
 def test_next_owner_passes_over_what_is_done() -> None:
-    one = shelf()
+    member = shelf()
     for offset in range(4):
-        one.put(record(offset), 0)
-    taken = one.take(0, 4)
-    one.done(taken[1:3])
-    left = one.to_commit()
+        member.put(record(offset), 0)
+    taken = member.take(0, 4)
+    member.done(taken[1:3])
+    left = member.to_commit()
     assert left is not None
     other = shelf(left)
     for offset in range(4):
         other.put(record(offset), 0)
-    assert [each.record.offset for each in other.take(0, 9)] == [0, 3]
+    assert [waiting.record.offset for waiting in other.take(0, 9)] == [0, 3]
 
 
 def test_records_leave_when_they_are_ready_and_at_one_time_in_their_order() -> None:
-    one = shelf()
+    member = shelf()
     for offset, ready_ms in enumerate((30, 10, 20, 10)):
-        one.put(record(offset), ready_ms)
-    assert one.ready_ms == 10
-    assert [each.record.offset for each in one.take(20, 2)] == [1, 3]
-    assert [each.record.offset for each in one.take(20, 9)] == [2]
-    assert one.take(29, 9) == []
-    assert one.ready_ms == 30
+        member.put(record(offset), ready_ms)
+    assert member.ready_ms == 10
+    assert [waiting.record.offset for waiting in member.take(20, 2)] == [1, 3]
+    assert [waiting.record.offset for waiting in member.take(20, 9)] == [2]
+    assert member.take(29, 9) == []
+    assert member.ready_ms == 30
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def test_records_leave_when_they_are_ready_and_at_one_time_in_their_order() -> N
 def test_shelf_is_full_by_records_or_by_bytes(
     count: int, value: bytes, is_full: bool, has_room: bool
 ) -> None:
-    one = shelf()
+    member = shelf()
     for offset in range(count):
-        one.put(record(offset, value), 0)
-    assert (one.is_full, one.has_room) == (is_full, has_room)
-    one.done(one.take(0, count))
-    assert (len(one), one.is_full, one.has_room) == (0, False, True)
+        member.put(record(offset, value), 0)
+    assert (member.is_full, member.has_room) == (is_full, has_room)
+    member.done(member.take(0, count))
+    assert (len(member), member.is_full, member.has_room) == (0, False, True)
 
 
 def test_record_that_was_read_before_is_passed_over() -> None:
-    one = shelf(Committed(5))
+    member = shelf(Committed(5))
     for offset in (3, 5, 5, 4, 6):
-        one.put(record(offset), 0)
-    assert [each.record.offset for each in one.take(0, 9)] == [5, 6]
+        member.put(record(offset), 0)
+    assert [waiting.record.offset for waiting in member.take(0, 9)] == [5, 6]

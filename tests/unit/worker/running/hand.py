@@ -16,13 +16,13 @@ from tests.unit.worker.deliveries import FakeDelivery
 
 def in_hand(offset: int = 0, *, key: bytes | None = None, **delivery: Any) -> TakenRecord:
     no_route: Any = None
-    one = TakenRecord(no_route, FakeDelivery(offset=offset, key=key, **delivery), NEW, 0.0)
-    one.key = key
-    return one
+    record = TakenRecord(no_route, FakeDelivery(offset=offset, key=key, **delivery), NEW, 0.0)
+    record.key = key
+    return record
 
 
 def offsets(some: Any) -> list[int]:
-    return [one.delivery.offset for one in some]
+    return [held.delivery.offset for held in some]
 
 
 def group_parts(clock: WorkerClock) -> GroupParts:

@@ -9,7 +9,7 @@ from tests.unit.worker.running.hand import in_hand, offsets
 def test_a_key_admits_one_and_others_go_on() -> None:
     keys = KeyOrder()
     some = [in_hand(n, key=key) for n, key in enumerate([b"a", b"b", b"a", b"a", b"c"])]
-    assert [keys.admit(one) for one in some] == [True, True, False, False, True]
+    assert [keys.admit(record) for record in some] == [True, True, False, False, True]
     assert keys.waiting == 2
 
 
@@ -17,12 +17,12 @@ def test_who_waits_comes_in_the_order_of_the_offsets() -> None:
     keys = KeyOrder()
     first, *others = [in_hand(n, key=b"a") for n in (0, 5, 2, 9)]
     keys.admit(first)
-    for one in others:
-        keys.admit(one)
-    order, one = [], keys.done(first)
-    while one is not None:
-        order.append(one)
-        one = keys.done(one)
+    for other in others:
+        keys.admit(other)
+    order, following = [], keys.done(first)
+    while following is not None:
+        order.append(following)
+        following = keys.done(following)
     assert offsets(order) == [2, 5, 9]
     assert (keys.waiting, keys.admit(in_hand(10, key=b"a"))) == (0, True)
 
@@ -45,8 +45,8 @@ def test_what_waits_can_be_looked_at() -> None:
 def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
     keys = KeyOrder()
     runs, waits, is_lost = (in_hand(n, key=b"a") for n in range(3))
-    for one in (runs, waits, is_lost):
-        keys.admit(one)
+    for record in (runs, waits, is_lost):
+        keys.admit(record)
     assert keys.done(is_lost) is None
     assert (offsets(keys), keys.waiting) == ([1], 1)
     assert keys.done(runs) is waits
@@ -57,8 +57,8 @@ def test_a_record_that_is_lost_while_it_waits_lets_nobody_run() -> None:
 def test_what_is_taken_from_behind_a_key_was_delivered_seldom_enough() -> None:
     keys = KeyOrder()
     runs = in_hand(0, key=b"a")
-    for one in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):
-        keys.admit(one)
+    for record in (runs, in_hand(1, key=b"a", delivery_count=4), in_hand(2, key=b"a")):
+        keys.admit(record)
     assert offsets(keys.take(delivered_below=4)) == [2]
     following = keys.done(runs)
     assert following is not None

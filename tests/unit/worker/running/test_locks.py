@@ -34,7 +34,9 @@ def app_of(handler: Callable[..., Any], **options: Any) -> tuple[App, list[Event
 
 
 def names(events: list[Event]) -> list[str]:
-    return [one.name.removeprefix("record.") for one in events if one.name.startswith("record.")]
+    return [
+        event.name.removeprefix("record.") for event in events if event.name.startswith("record.")
+    ]
 
 
 class Hanging:
@@ -205,7 +207,7 @@ async def test_a_record_of_a_topic_without_a_handler_here_waits_for_a_process_wi
     async with app.test() as t:
         t._world.log.append("billing.retry", b"x", headers=OF_RETURNS)
         await t.settle()
-        assert [one.value for one in t.in_topic("billing.retry.30s")] == [b"x"]
+        assert [record.value for record in t.in_topic("billing.retry.30s")] == [b"x"]
         await t.advance("31s")
         assert t.dead_letters == []
     assert names(events).count("unrouted") == 2
@@ -239,4 +241,4 @@ async def test_records_of_several_topics_share_the_handlers_of_their_route() -> 
         assert hanging.begun == 2
         hanging.go_on.set()
         await t.settle()
-        assert {one.outcome for one in some} == {"accepted"}
+        assert {event.outcome for event in some} == {"accepted"}

@@ -96,12 +96,12 @@ def test_a_key_that_can_be_had_later_orders_its_record_then() -> None:
             order_by=lambda order: places[order["customer"]],
         )  # fmt: skip
         async with app.test() as t:
-            one = await t.send("orders", b'{"customer": "ann"}')
+            sent = await t.send("orders", b'{"customer": "ann"}')
             await t.settle()
-            assert one.outcome == "retrying"
+            assert sent.outcome == "retrying"
             places["ann"] = "Berlin"
             await t.advance("1s")
-            assert (one.outcome, one.times) == ("accepted", (0.0, 1.0))
+            assert (sent.outcome, sent.times) == ("accepted", (0.0, 1.0))
 
     asyncio.run(test())
 
@@ -123,9 +123,9 @@ def test_a_retry_of_an_ordered_record_reads_its_payload_anew() -> None:
             retry=Retry(initial_delay="1s", multiplier=1, jitter=0),
         )  # fmt: skip
         async with app.test() as t:
-            one = await t.send("orders", b'{"customer": "ann", "total": 30}')
+            sent = await t.send("orders", b'{"customer": "ann", "total": 30}')
             await t.advance("2s")
-            assert (one.outcome, one.times) == ("accepted", (0.0, 1.0, 2.0))
+            assert (sent.outcome, sent.times) == ("accepted", (0.0, 1.0, 2.0))
 
     asyncio.run(test())
     assert seen == [30, 30, 30]

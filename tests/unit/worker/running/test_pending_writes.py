@@ -32,10 +32,10 @@ class World:
         self.error: KafkaError = NotLeaderOrFollower("no leader")
 
     def begin(
-        self, one: TakenRecord, write: Callable[[bool], Awaitable[None]] | None = None
+        self, record: TakenRecord, write: Callable[[bool], Awaitable[None]] | None = None
     ) -> None:
         async def attempt(*, shrunk: bool) -> None:
-            self.attempts.append((round(self.loop.time(), 6), one.delivery.offset, shrunk))
+            self.attempts.append((round(self.loop.time(), 6), record.delivery.offset, shrunk))
             if write is not None:
                 await write(shrunk)
             elif self.loop.time() < self.works_from:
@@ -43,12 +43,12 @@ class World:
 
         async def settle(pending: PendingWrite) -> None:
             if await pending.acknowledged():
-                self.settled.append((round(self.loop.time(), 6), one.delivery.offset))
+                self.settled.append((round(self.loop.time(), 6), record.delivery.offset))
 
-        pending = PendingWrite(one, self.gate, attempt, LoopClock())
+        pending = PendingWrite(record, self.gate, attempt, LoopClock())
         self.writing.begin(pending, settle(pending))
 
-    def _tell(self, name: str, error: KafkaError | None, one: TakenRecord) -> None:
+    def _tell(self, name: str, error: KafkaError | None, record: TakenRecord) -> None:
         self.told.append((round(self.loop.time(), 6), name, error is None))
 
 
@@ -76,8 +76,8 @@ def test_one_goes_on_trying_ever_more_slowly_while_the_others_wait() -> None:
         await asyncio.sleep(1)
         assert world.writing.blocked == 100
         await world.writing.finish()
-        at_once = [one for one in world.attempts if one[0] == 0.0]
-        retried = [one for one in world.attempts if 0.0 < one[0] < 6.3]
+        at_once = [attempt for attempt in world.attempts if attempt[0] == 0.0]
+        retried = [attempt for attempt in world.attempts if 0.0 < attempt[0] < 6.3]
         assert len(at_once) <= 100
         assert [time for time, _, _ in retried] == [0.1, 0.3, 0.7, 1.5, 3.1]
         assert {time for time, _ in world.settled} == {6.3}
@@ -168,8 +168,8 @@ def test_a_record_whose_lock_is_lost_does_not_wait_for_a_topic_that_can_not_be_w
     async def test(world: World) -> None:
         world.works_from = 1_000.0
         tries, waits, pauses = (in_hand(offset) for offset in range(3))
-        for one in (tries, waits):
-            world.begin(one)
+        for task in (tries, waits):
+            world.begin(task)
         await asyncio.sleep(0.05)
         waits.is_done = True
         world.writing.look(0.05)

@@ -37,10 +37,10 @@ def runner(**options: Any) -> RouteRunner:
 
 
 def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() -> None:
-    one = runner(concurrency=4)
-    assert one.room(0.0, LOCK_SECONDS) == 4
-    one.counts.running = 3
-    assert one.room(1.0, LOCK_SECONDS) == 1
+    route_runner = runner(concurrency=4)
+    assert route_runner.room(0.0, LOCK_SECONDS) == 4
+    route_runner.counts.running = 3
+    assert route_runner.room(1.0, LOCK_SECONDS) == 1
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,24 @@ def test_before_anything_is_done_there_is_room_for_as_many_as_run_at_a_time() ->
     ids=["quick", "short locks", "slow", "bounded"],
 )
 def test_what_is_done_soon_may_wait_here(done: int, lock_seconds: float, expected: int) -> None:
-    one = runner(concurrency=4)
-    one.runs.done = done
-    assert one.room(1.0, lock_seconds) == expected
+    route_runner = runner(concurrency=4)
+    route_runner.runs.done = done
+    assert route_runner.room(1.0, lock_seconds) == expected
 
 
 def test_what_waits_here_takes_room() -> None:
-    one = runner(concurrency=4)
-    one.queue.ready.extend([cast("Any", object())] * 3)
-    assert one.room(0.0, LOCK_SECONDS) == 1
+    route_runner = runner(concurrency=4)
+    route_runner.queue.ready.extend([cast("Any", object())] * 3)
+    assert route_runner.room(0.0, LOCK_SECONDS) == 1
 
 
 def test_a_rate_that_falls_is_believed_slowly_and_one_that_grows_at_once() -> None:
-    one = runner(concurrency=4)
-    one.runs.done = 1_000
-    assert one.room(1.0, LOCK_SECONDS) == 4 + 250
-    assert one.room(2.0, LOCK_SECONDS) == 4 + 175  # Nothing was done in this second.
-    one.runs.done = 5_000
-    assert one.room(3.0, LOCK_SECONDS) == 4 + 1_000
+    route_runner = runner(concurrency=4)
+    route_runner.runs.done = 1_000
+    assert route_runner.room(1.0, LOCK_SECONDS) == 4 + 250
+    assert route_runner.room(2.0, LOCK_SECONDS) == 4 + 175  # Nothing was done in this second.
+    route_runner.runs.done = 5_000
+    assert route_runner.room(3.0, LOCK_SECONDS) == 4 + 1_000
 
 
 def test_a_limited_rate_leaves_room_for_what_may_begin_soon() -> None:

@@ -9,7 +9,7 @@ from sharegroup.worker.running.token_bucket import TokenBucket
 def test_a_burst_goes_at_once_and_the_rest_one_by_one() -> None:
     bucket = TokenBucket(RateLimit(10, 1.0, burst=3))
     granted = [bucket.reserve(100.0) for _ in range(6)]
-    assert [round(one, 6) for one in granted] == [100.0, 100.0, 100.0, 100.1, 100.2, 100.3]
+    assert [round(time_, 6) for time_ in granted] == [100.0, 100.0, 100.0, 100.1, 100.2, 100.3]
 
 
 def test_without_a_burst_as_many_as_come_in_one_time() -> None:

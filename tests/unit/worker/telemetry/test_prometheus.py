@@ -82,8 +82,8 @@ def test_every_number_is_told() -> None:
 
 def test_the_table_of_the_document_is_what_is_told() -> None:
     families = scraped(Standing()).families
-    assert [*families] == [one.name.removesuffix("_total") for one in FAMILIES]
-    assert [one.type for one in families.values()] == [one.kind for one in FAMILIES]
+    assert [*families] == [family.name.removesuffix("_total") for family in FAMILIES]
+    assert [family.type for family in families.values()] == [family.kind for family in FAMILIES]
 
 
 def test_a_worker_that_is_not_there_yet_has_no_values() -> None:

@@ -109,7 +109,7 @@ async def test_failures_are_tried_again_at_their_times_and_buried_in_the_end() -
         assert order.outcome == "dead_lettered"
         (letter,) = t.dead_letters
         assert letter.death.reason == "attempts-exhausted"
-        assert [one.number for one in letter.story.attempts] == [1, 2, 3, 4]
+        assert [attempt.number for attempt in letter.story.attempts] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("delay", ["6s", "31s", "7m", "3h", "2d"])
@@ -140,7 +140,7 @@ async def test_error_that_is_never_tried_again_is_buried_at_once() -> None:
     async with shop(bill).test() as t:
         await t.send("orders", Order(7))
         await t.settle()
-        assert [one.death.reason for one in t.dead_letters] == ["not-retried"]
+        assert [letter.death.reason for letter in t.dead_letters] == ["not-retried"]
 
 
 @run
@@ -152,7 +152,7 @@ async def test_released_record_comes_back_until_its_deliveries_are_used_up() -> 
         order = await t.send("orders", Order(7))
         await t.settle()
         assert len(order.runs) == 3
-        assert [one.death.reason for one in t.dead_letters] == ["deliveries-exhausted"]
+        assert [letter.death.reason for letter in t.dead_letters] == ["deliveries-exhausted"]
 
 
 @run
@@ -215,7 +215,10 @@ async def test_crash_costs_a_delivery_and_no_attempt() -> None:
         await t.settle()
         await t.crash()
         assert seen == [(1, 1, False), (1, 2, True)]
-        assert (order.outcome, [one.crashed for one in order.runs]) == ("accepted", [True, False])
+        assert (order.outcome, [handler_run.crashed for handler_run in order.runs]) == (
+            "accepted",
+            [True, False],
+        )
 
 
 @run
@@ -229,8 +232,8 @@ async def test_record_that_kills_its_process_ends_with_the_dead_letters() -> Non
             await t.settle()
             await t.crash()
         await t.settle()
-        assert [one.death.reason for one in t.dead_letters] == ["deliveries-exhausted"]
-        assert [one.crashed for one in order.runs] == [True] * 4
+        assert [letter.death.reason for letter in t.dead_letters] == ["deliveries-exhausted"]
+        assert [handler_run.crashed for handler_run in order.runs] == [True] * 4
 
 
 @run

@@ -53,11 +53,11 @@ async def test_takes_what_is_there_up_to_the_room() -> None:
     world.send(b"a", b"b", b"c")
     member = world.member()
     taken = await member.take(2, 0)
-    assert [(one.offset, one.value, one.delivery_count) for one in taken] == [
+    assert [(record.offset, record.value, record.delivery_count) for record in taken] == [
         (0, b"a", 1),
         (1, b"b", 1),
     ]
-    assert [one.value for one in await member.take(2, 0)] == [b"c"]
+    assert [record.value for record in await member.take(2, 0)] == [b"c"]
     assert await member.take(2, 0) == ()
 
 
@@ -67,7 +67,7 @@ async def test_take_waits_for_a_record() -> None:
     taking = asyncio.create_task(world.member().take(1, 5.0))
     await asyncio.sleep(0)
     world.send(b"a")
-    assert [one.value for one in await taking] == [b"a"]
+    assert [record.value for record in await taking] == [b"a"]
 
 
 @run
@@ -171,7 +171,7 @@ async def test_lost_lock_says_so_and_gives_the_record_to_others() -> None:
     assert delivery.deadline == world.clock.now()
     delivery.renew()
     assert delivery.deadline == world.clock.now()
-    assert [one.delivery_count for one in await world.member("two").take(1, 0)] == [2]
+    assert [record.delivery_count for record in await world.member("two").take(1, 0)] == [2]
 
 
 @run
@@ -186,7 +186,7 @@ async def test_nothing_that_a_dead_process_does_has_an_effect() -> None:
     second.renew()
     answer = asyncio.ensure_future(world.outbox.send("orders.dead", b"a"))
     again = await world.member("two").take(2, 0)
-    assert [(one.value, one.delivery_count) for one in again] == [(b"a", 2), (b"b", 2)]
+    assert [(record.value, record.delivery_count) for record in again] == [(b"a", 2), (b"b", 2)]
     assert (list(world.log.records("orders.dead")), answer.done()) == ([], False)
 
 
@@ -198,7 +198,7 @@ async def test_closed_member_gives_everything_back() -> None:
     taken = await member.take(3, 0)
     taken[0].accept()
     assert await member.close(1.0) == 2
-    assert [one.value for one in await world.member("two").take(3, 0)] == [b"b", b"c"]
+    assert [record.value for record in await world.member("two").take(3, 0)] == [b"b", b"c"]
 
 
 @run
@@ -209,7 +209,7 @@ async def test_quiet_member_takes_nothing_until_it_resumes() -> None:
     member.quiet(delivered_below=4)
     assert await member.take(1, 0) == ()
     member.resume()
-    assert [one.value for one in await member.take(1, 0)] == [b"a"]
+    assert [record.value for record in await member.take(1, 0)] == [b"a"]
 
 
 @run
@@ -260,7 +260,9 @@ async def test_sleepers_wake_in_the_order_of_their_times() -> None:
         await clock.sleep_until(1_000 + seconds)
         woken.append((name, clock.now()))
 
-    sleepers = [asyncio.create_task(sleep(*one)) for one in (("b", 2), ("a", 1), ("never", 9))]
+    sleepers = [
+        asyncio.create_task(sleep(*arguments)) for arguments in (("b", 2), ("a", 1), ("never", 9))
+    ]
     await asyncio.sleep(0)
     assert clock.next_due() == 1_001
     for when in (1_001, 1_002, 1_003):

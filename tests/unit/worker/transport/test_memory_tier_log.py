@@ -43,7 +43,7 @@ class World:
 
     def arrived(self) -> list[int]:
         """When each record came to the group's own topic, in ms since the beginning."""
-        return [one.timestamp_ms - START_WALL_MS for one in self.log.records(OWN)]
+        return [record.timestamp_ms - START_WALL_MS for record in self.log.records(OWN)]
 
 
 def test_records_come_to_the_own_topic_when_they_are_due() -> None:

@@ -249,9 +249,9 @@ def test_consumer_that_can_not_start_is_stopped_and_the_next_one_is_new(play: Pl
         refusals.append(KafkaConnectionError("nobody there"))
         with pytest.raises(NetworkException, match="nobody there"):
             await tier_log.start(["g.retry.5s"], owner)
-        assert [one.is_stopped for one in consumers] == [True, True]
+        assert [consumer.is_stopped for consumer in consumers] == [True, True]
         await tier_log.start(["g.retry.5s"], owner)
-        assert [one.is_stopped for one in consumers] == [True, True, False]
+        assert [consumer.is_stopped for consumer in consumers] == [True, True, False]
 
     play(scene)
 
