@@ -1,6 +1,6 @@
 """The coordinator of consumer groups: membership and committed offsets, kept durable.
 
-It runs `sharegroup.core.ConsumerGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in
+It runs `core.consumer_group.ConsumerGroups` over the topic ``__consumer_offsets`` (`GroupLog`), in
 the pattern of ADR 0005: decide, append, and answer when the records are durable.
 
 A request that waits for other members is a future here and a number (`Call`) in core.  A decision

@@ -1,6 +1,6 @@
 """The coordinator of share groups: membership, assignment and offsets, kept durable.
 
-It runs `sharegroup.core.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It also
+It runs `core.share_group.ShareGroups` over the topic ``__consumer_offsets`` (`GroupLog`).  It also
 does what core cannot do:
 
 - It finds the start offset of a group in a log (`share.auto.offset.reset`).

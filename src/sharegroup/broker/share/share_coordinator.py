@@ -1,6 +1,6 @@
 """The share coordinator: stores the delivery state of all share partitions durably.
 
-It runs `sharegroup.core.ShareStates` over the topic ``__share_group_state``.  A command returns
+It runs `core.share_state.ShareStates` over the topic ``__share_group_state``.  A command returns
 records, which are appended and replayed at once; the answer comes when they are durable (ADR 0005).
 The share partitions of this process use it as their `Persister`, by plain calls.  A client over
 the network (ADR 0010) is a leader with a ``leader_epoch``.  The share partitions here pass none, so

@@ -7,7 +7,7 @@ settled for good; records from ``end_offset`` on were never delivered.
     ----------|-----------------------------------------------------------|-----------------
          start_offset                                                end_offset
 
-Pure: no I/O, no clock, no locks; time comes in as ``now_ms``. A method either raises and changes
+Pure: no I/O, no clock, no threads; time comes in as ``now_ms``. A method either raises and changes
 nothing, or changes the state and returns the `Delta` that must be durable before the caller
 replies. None means that nothing must be written. There is no undo: a caller whose write fails drops
 the object and restores another from the state log (ADR 0004). Acquisition locks are not durable on
