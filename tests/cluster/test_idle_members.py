@@ -105,7 +105,7 @@ def test_members_that_wait_for_a_reason_say_nothing(
                         await consumer.poll(timeout=0.1)
                 while not holder.assigned:
                     await holder.acquire(wait_ms=ACQUIRE_MS)
-            FlowControl(quiet).quiet(give_back_below=0)
+            FlowControl(quiet).quiet(release_below=0)
             await produce_to_each(cluster, topic, [0], "work")
             async with asyncio.timeout(LIMIT_SECONDS):
                 while not await full.poll(timeout=0.1):

@@ -20,7 +20,7 @@ from sharegroup.client import (
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import Acquisition, ShareRanges
+from sharegroup.client.share_ranges.share_ranges import AcquiredRanges, ShareRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
@@ -52,7 +52,7 @@ async def prepare(bootstrap: str, topic: str, group: str, *, records: int = 0) -
         await asyncio.gather(*(producer.send(topic, b"%d" % number) for number in range(records)))
 
 
-async def acquired(ranges: ShareRanges) -> Acquisition:
+async def acquired(ranges: ShareRanges) -> AcquiredRanges:
     limit = time.monotonic() + WAIT_MS / 1000
     while not (acquisition := await ranges.acquire(wait_ms=500)).ranges:
         assert time.monotonic() < limit, f"nothing came: {acquisition.failure!r}"

@@ -39,13 +39,13 @@ WIDE_MASK = 15
 """A step for requests that name many partitions handles one partition more than this number."""
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
-Outcomes = dict[TopicIdPartition, "KafkaError | None"]
+AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
 
 
 class Started(NamedTuple):
     """Decided acknowledgements: the errors so far, and the changes that must become durable."""
 
-    outcomes: Outcomes
+    outcomes: AcknowledgementErrors
     waiting: list[tuple[TopicIdPartition, Awaitable[None]]]
 
 
@@ -191,7 +191,7 @@ def _start_some(
                 started.waiting.append((partition, durable))
 
 
-async def durable(parts: Parts, started: Started) -> Outcomes:
+async def durable(parts: Parts, started: Started) -> AcknowledgementErrors:
     """Wait until every acknowledgement is durable or has failed; return the outcomes."""
     for count, (partition, acknowledged) in enumerate(started.waiting, 1):
         try:
@@ -203,7 +203,7 @@ async def durable(parts: Parts, started: Started) -> Outcomes:
     return counted(parts, started.outcomes)
 
 
-def counted(parts: Parts, outcomes: Outcomes) -> Outcomes:
+def counted(parts: Parts, outcomes: AcknowledgementErrors) -> AcknowledgementErrors:
     """Count the failed acknowledgements of a request; return its final outcomes."""
     failed = [partition for partition, error in outcomes.items() if error is not None]
     for topic in parts.share_partitions.counters.of_topics(failed):

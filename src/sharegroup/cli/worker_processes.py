@@ -76,7 +76,7 @@ def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json
 @which_workers
 @waiting_option(60)
 def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
-    """Let workers finish what fits in their grace, give back the rest, and end."""
+    """Let workers finish what fits in their grace, release the rest, and end."""
     _signal(name, pid_file, signal.SIGTERM, (GONE,), timeout_s, as_json=as_json)
 
 

@@ -22,7 +22,7 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.errors import InvalidConfig, OffsetOutOfRange
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import executor_read
-from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions, Offsets
+from sharegroup.spark.options import EARLIEST, LATEST, BatchOptions, OffsetsOption
 from sharegroup.spark.partition import NOT_DELIVERED
 from sharegroup.spark.plan import plan
 
@@ -107,7 +107,7 @@ async def _runs(
     return names, runs
 
 
-def _offsets(option: str, wanted: Offsets, earliest: Known, latest: Known) -> Known:
+def _offsets(option: str, wanted: OffsetsOption, earliest: Known, latest: Known) -> Known:
     """Return the offset of every partition that an option specifies."""
     if isinstance(wanted, int):
         return earliest if wanted == EARLIEST else latest

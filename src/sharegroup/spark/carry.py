@@ -28,10 +28,10 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, a
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition
 
-Acquired = Mapping[TopicIdPartition, tuple[AcquiredRecords, ...]]
+AcquiredByPartition = Mapping[TopicIdPartition, tuple[AcquiredRecords, ...]]
 """The acquired records of a batch: ascending runs by partition, each with its delivery count."""
 Sets = Mapping[TopicIdPartition, OffsetSet]
-Outcomes = Mapping[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]]
+DecidedOffsets = Mapping[TopicIdPartition, Mapping[AcknowledgeType, OffsetSet]]
 """Offsets by partition and acknowledgement type; the sets of a partition are disjoint."""
 
 
@@ -49,7 +49,7 @@ class Carry:
             offsets.count for sets in (self.accept, self.reject) for offsets in sets.values()
         )
 
-    def with_refused(self, refused: Outcomes) -> Carry:
+    def with_refused(self, refused: DecidedOffsets) -> Carry:
         """Return the carry with refused acknowledgements added, except those of type release."""
         accept, reject = dict(self.accept), dict(self.reject)
         for key, outcomes in refused.items():
@@ -59,7 +59,7 @@ class Carry:
             accept[key] = (accept.get(key, EMPTY) | accepted) - rejected
         return Carry(_filled(accept), _filled(reject))
 
-    def without(self, confirmed: Outcomes) -> Carry:
+    def without(self, confirmed: DecidedOffsets) -> Carry:
         """Return the carry without records whose acknowledgement is confirmed."""
         accept, reject = dict(self.accept), dict(self.reject)
         for key, outcomes in confirmed.items():
@@ -94,13 +94,13 @@ class Carry:
 class Recognised(NamedTuple):
     """Acquired records, divided into new and carried ones."""
 
-    fresh: Acquired
+    fresh: AcquiredByPartition
     """New records, to be processed."""
-    again: Outcomes
+    again: DecidedOffsets
     """Carried records, to be acknowledged at once."""
 
 
-def recognise(acquired: Acquired, carry: Carry) -> Recognised:
+def recognise(acquired: AcquiredByPartition, carry: Carry) -> Recognised:
     """Divide acquired records into new ones and those that the query has already processed."""
     fresh: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
     again: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}

@@ -34,7 +34,7 @@ from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_sessions.acquired_records import acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicIdPartition
-from sharegroup.spark.carry import Outcomes
+from sharegroup.spark.carry import DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
 
 VERSION = 1
@@ -85,7 +85,7 @@ class DecisionFiles:
         self._group = group
         self._load = load
 
-    def outcomes(self, batch: StreamOffset) -> Outcomes:
+    def outcomes(self, batch: StreamOffset) -> DecidedOffsets:
         """Return the decisions about the records of this batch; all others are to be accepted."""
         outcomes: dict[TopicIdPartition, dict[AcknowledgeType, OffsetSet]] = {}
         held = {

@@ -32,7 +32,7 @@ from uuid import UUID
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName, topic_id_text
-from sharegroup.spark.carry import Acquired, Carry, Sets
+from sharegroup.spark.carry import AcquiredByPartition, Carry, Sets
 
 VERSION = 1
 NUMBER_MAX = 2**63 - 1
@@ -66,7 +66,7 @@ class StreamOffset:
     seq: int = 0
     query: str = ""
     load: str = ""
-    acquired: Acquired = field(default_factory=dict)
+    acquired: AcquiredByPartition = field(default_factory=dict)
     carry: Carry = field(default_factory=Carry)
     names: Mapping[TopicId, TopicName] = field(default_factory=dict)
     """Names of all topics in the offset, by id."""
@@ -90,7 +90,7 @@ class StreamOffset:
             }
         return content
 
-    def _by_topic(self, acquired: Acquired) -> Json:
+    def _by_topic(self, acquired: AcquiredByPartition) -> Json:
         topics: Json = {}
         for key in sorted(acquired):
             runs = acquired[key]
@@ -161,7 +161,7 @@ def _check_subscription(said: Mapping[str, Any], expected: Subscription) -> None
         )
 
 
-def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> Acquired:
+def _parse_topics(said: Mapping[str, Any], names: dict[TopicId, TopicName]) -> AcquiredByPartition:
     acquired: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
     for text, topic in said.items():
         topic_id = TopicId(UUID(bytes=base64.urlsafe_b64decode(text + "==")))
@@ -244,14 +244,14 @@ def _counts(runs: Iterable[AcquiredRecords]) -> list[int]:
     return counts
 
 
-def _runs_of(sets: Sets) -> Acquired:
+def _runs_of(sets: Sets) -> AcquiredByPartition:
     return {
         key: tuple(AcquiredRecords.of_range(first, end, 1) for first, end in offsets)
         for key, offsets in sets.items()
     }
 
 
-def _sets_of(runs: Acquired) -> Sets:
+def _sets_of(runs: AcquiredByPartition) -> Sets:
     return {
         key: OffsetSet.of((run.first_offset, run.end_offset) for run in partition_runs)
         for key, partition_runs in runs.items()

@@ -27,7 +27,7 @@ LATEST = -1
 KEPT_BYTES_MAX = 1024 * 1024 * 1024
 """Default of ``keptBytesMax``, the maximum size of the kept records of a batch."""
 
-Offsets = int | Mapping[str, Mapping[int, int]]
+OffsetsOption = int | Mapping[str, Mapping[int, int]]
 """EARLIEST or LATEST for all partitions, or an offset (or one of these) for each partition."""
 
 
@@ -62,8 +62,8 @@ class SourceOptions(ReadOptions):
 class BatchOptions(ReadOptions):
     """The options of a batch read: plain offsets, no share group."""
 
-    starting_offsets: Offsets = EARLIEST
-    ending_offsets: Offsets = LATEST
+    starting_offsets: OffsetsOption = EARLIEST
+    ending_offsets: OffsetsOption = LATEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _topics(text: str) -> tuple[str, ...]:
     return topics
 
 
-def _offsets(text: str) -> Offsets:
+def _offsets(text: str) -> OffsetsOption:
     """Parse ``earliest``, ``latest``, or JSON as in ``{"topic": {"0": 23, "1": -2}}``."""
     match text.strip().lower():
         case "earliest":
@@ -131,14 +131,14 @@ def _offsets(text: str) -> Offsets:
         ) from None
 
 
-def _starting(text: str) -> Offsets:
+def _starting(text: str) -> OffsetsOption:
     offsets = _offsets(text)
     if offsets == LATEST:
         raise ValueError("a batch read from the latest offset has no rows; expected earliest")
     return offsets
 
 
-def _ending(text: str) -> Offsets:
+def _ending(text: str) -> OffsetsOption:
     offsets = _offsets(text)
     if offsets == EARLIEST:
         raise ValueError("a batch read to the earliest offset has no rows; expected latest")

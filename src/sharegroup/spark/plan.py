@@ -21,7 +21,7 @@ from math import ceil
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark.carry import Acquired
+from sharegroup.spark.carry import AcquiredByPartition
 from sharegroup.spark.kept_records import Keeper
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
 
@@ -30,7 +30,7 @@ ROWS_PER_TASK = 10_000
 
 
 def plan(
-    acquired: Acquired,
+    acquired: AcquiredByPartition,
     names: Mapping[TopicId, TopicName],
     *,
     tasks_min: int | None = None,

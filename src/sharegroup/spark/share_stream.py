@@ -29,13 +29,13 @@ from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
 from sharegroup.client.records import AcknowledgeType
-from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, Acquisition
+from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark.carry import Acquired, Carry, Outcomes, recognise
+from sharegroup.spark.carry import AcquiredByPartition, Carry, DecidedOffsets, recognise
 from sharegroup.spark.offsets import StreamOffset
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ ASK_SECONDS_MAX = 2.0
 class Ranges(Protocol):
     """The part of `ShareRanges` that `ShareStream` uses."""
 
-    async def acquire(self, *, records_max: int = ..., wait_ms: int) -> Acquisition: ...
+    async def acquire(self, *, records_max: int = ..., wait_ms: int) -> AcquiredRanges: ...
     async def acknowledge(
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
     ) -> Mapping[TopicIdPartition, OffsetSet]: ...
@@ -77,7 +77,7 @@ class Ranges(Protocol):
 class Decisions(Protocol):
     """The part of `DecisionFiles` that `ShareStream` uses."""
 
-    def outcomes(self, batch: StreamOffset) -> Outcomes: ...
+    def outcomes(self, batch: StreamOffset) -> DecidedOffsets: ...
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class ShareStream:
         self._carry = self._carry.with_refused(await self._acknowledge(outcomes))
         self._settled = start.seq
 
-    async def _acknowledge(self, outcomes: Outcomes) -> Outcomes:
+    async def _acknowledge(self, outcomes: DecidedOffsets) -> DecidedOffsets:
         """Send acknowledgements and return those that were not confirmed."""
         unconfirmed = await self._ranges.acknowledge(
             {key: _ack_runs(kinds) for key, kinds in outcomes.items()}
@@ -266,7 +266,7 @@ class ShareStream:
 
     # The next batch.
 
-    async def _fresh(self, records_max: int) -> tuple[Acquired, KafkaError | None]:
+    async def _fresh(self, records_max: int) -> tuple[AcquiredByPartition, KafkaError | None]:
         """Acquire records that this query has not processed; return them and an error, if any.
 
         Carried records, which the query has processed, are acknowledged at once.
@@ -282,7 +282,7 @@ class ShareStream:
             if fresh or acquisition.failure is not None or time.monotonic() >= deadline:
                 return fresh, acquisition.failure
 
-    async def _settle_again(self, again: Outcomes) -> None:
+    async def _settle_again(self, again: DecidedOffsets) -> None:
         refused = await self._acknowledge(again)
         confirmed = {
             key: {
@@ -296,7 +296,7 @@ class ShareStream:
             offsets.count for kinds in confirmed.values() for offsets in kinds.values()
         )
 
-    def _count_acquired(self, acquired: Acquired) -> None:
+    def _count_acquired(self, acquired: AcquiredByPartition) -> None:
         for run in (run for runs in acquired.values() for run in runs):
             self.counts.acquired += run.offset_count
             if run.delivery_count > 1:
@@ -304,7 +304,7 @@ class ShareStream:
 
     async def _available_now(
         self, records_max: int, targets: Mapping[TopicIdPartition, int]
-    ) -> Acquired:
+    ) -> AcquiredByPartition:
         """Acquire the next records of an availableNow run; empty if the run is over."""
         began = idle_since = time.monotonic()
         while True:
@@ -312,7 +312,7 @@ class ShareStream:
             if fresh:
                 if await self._is_wanted(fresh, targets):
                     return fresh
-                await self._give_back(fresh)
+                await self._release(fresh)
                 return {}
             if failure is None and await self._is_done(targets):
                 return {}
@@ -329,7 +329,9 @@ class ShareStream:
                 )
                 return {}
 
-    async def _is_wanted(self, fresh: Acquired, targets: Mapping[TopicIdPartition, int]) -> bool:
+    async def _is_wanted(
+        self, fresh: AcquiredByPartition, targets: Mapping[TopicIdPartition, int]
+    ) -> bool:
         """Return whether the run processes these records.
 
         It does so if some are below their target, or if records below a target may follow. A share
@@ -368,7 +370,7 @@ class ShareStream:
             position.lag == 0 or (position.start_offset or 0) >= target
         )
 
-    async def _give_back(self, fresh: Acquired) -> None:
+    async def _release(self, fresh: AcquiredByPartition) -> None:
         await self._acknowledge(
             {key: {AcknowledgeType.RELEASE: acquired_offsets(runs)} for key, runs in fresh.items()}
         )

@@ -28,7 +28,7 @@ def test_a_quiet_member_keeps_its_locks_and_leaves_the_rest_to_others() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(in_flight_max=1) as quiet, bench.member(in_flight_max=10) as other:
             (mine,) = await quiet.poll(POLL_SECONDS)
-            FlowControl(quiet).quiet(give_back_below=4)
+            FlowControl(quiet).quiet(release_below=4)
             theirs: list[bytes] = []
             async with asyncio.timeout(POLL_SECONDS):
                 while len(theirs) < 3:
@@ -94,7 +94,7 @@ def test_flow_counts_what_a_waiting_poll_has_asked_for() -> None:
 def test_flow_says_that_a_consumer_is_paused_and_that_it_renews() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(auto_renew=True) as member:
-            FlowControl(member).quiet(give_back_below=4)
+            FlowControl(member).quiet(release_below=4)
             assert (member.flow.is_paused, member.flow.renews_locks) == (True, True)
             FlowControl(member).resume()
             assert not member.flow.is_paused

@@ -17,7 +17,7 @@ from sharegroup.client import (
     ResourceType,
 )
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.client.share_ranges.share_ranges import Acquisition, ShareRanges
+from sharegroup.client.share_ranges.share_ranges import AcquiredRanges, ShareRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
@@ -88,7 +88,7 @@ def range_of(acquired: AcquiredRecords) -> tuple[int, int, int]:
     return acquired.first_offset, acquired.end_offset, acquired.delivery_count
 
 
-def plain(acquisition: Acquisition) -> dict[int, list[tuple[int, int, int]]]:
+def plain(acquisition: AcquiredRanges) -> dict[int, list[tuple[int, int, int]]]:
     assert acquisition.failure is None
     return {
         key.partition: [range_of(acquired) for acquired in some]
@@ -96,17 +96,17 @@ def plain(acquisition: Acquisition) -> dict[int, list[tuple[int, int, int]]]:
     }
 
 
-async def everything(ranges: ShareRanges, partitions: int) -> Acquisition:
+async def everything(ranges: ShareRanges, partitions: int) -> AcquiredRanges:
     """What there is in all partitions of a new group: Kafka hands out of each when it is loaded."""
     found: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = {}
     async with asyncio.timeout(WAIT_MS / 1_000):
         while len(found) < partitions:
             found |= (await ranges.acquire(wait_ms=WAIT_MS)).ranges
-    return Acquisition(found)
+    return AcquiredRanges(found)
 
 
 async def settle(
-    ranges: ShareRanges, acquisition: Acquisition, *parts: tuple[int, int, int]
+    ranges: ShareRanges, acquisition: AcquiredRanges, *parts: tuple[int, int, int]
 ) -> dict[int, OffsetSet]:
     """Acknowledge parts of every partition: first, end and type."""
     runs = {key: [AckRun(*part) for part in parts] for key in acquisition.ranges}

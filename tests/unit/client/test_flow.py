@@ -42,7 +42,7 @@ def test_what_waits_goes_back_but_for_what_was_delivered_too_often() -> None:
         held.acquired(lock)
     locks[0].waiting_from = 105  # Its first half is in somebody's hands.
     inbox.add([Parcel(held, b"", locks)])
-    inbox.give_back(delivered_below=4)
+    inbox.release_waiting(delivered_below=4)
     (unit,) = held.take()
     assert [(run.first, run.end, run.ack_type) for run in unit.runs] == [
         (105, 110, 2),

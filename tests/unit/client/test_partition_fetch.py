@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sharegroup.client.fetch.partition_fetch import (
+    FetchOutcome,
     FetchPosition,
     NoRecords,
     OtherTopicId,
-    Outcome,
     RecordBatches,
     fetch_positions,
 )
@@ -37,7 +37,9 @@ def position(partition: int = 0, offset: int = 0, **more: object) -> FetchPositi
     return FetchPosition(**values)  # type: ignore[arg-type]
 
 
-def fetch(brokers: Brokers, *positions: FetchPosition, bytes_max: int = BYTES_MAX) -> list[Outcome]:
+def fetch(
+    brokers: Brokers, *positions: FetchPosition, bytes_max: int = BYTES_MAX
+) -> list[FetchOutcome]:
     return play(brokers, lambda cluster: fetch_positions(cluster, positions, bytes_max=bytes_max))
 
 

@@ -148,10 +148,10 @@ def test_a_ticket_is_done_when_every_piece_is_reported() -> None:
         sent = unit((0, 4, 1), locks=[(0, 2, 30.0), (2, 4, 30.0)])
         (low, high), _ = after_refusal(sent, InvalidRecordState(""), NOW)
         low.report(None)
-        assert not sent.ticket.done.is_set()
+        assert not sent.pending.done.is_set()
         high.report(InvalidRecordState("over"))
-        assert sent.ticket.done.is_set()
-        assert [list(result.offsets) for result in sent.ticket.results] == [[0, 1], [2, 3]]
+        assert sent.pending.done.is_set()
+        assert [list(result.offsets) for result in sent.pending.results] == [[0, 1], [2, 3]]
 
     asyncio.run(scenario())
 

@@ -13,7 +13,7 @@ from sharegroup.client.records import AcknowledgementResult
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.inbox import Inbox
 from sharegroup.client.share.record import Record
-from sharegroup.client.share.share_node import Outcome, ShareNode
+from sharegroup.client.share.share_node import RequestOutcome, ShareNode
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.errors import (
@@ -44,14 +44,14 @@ class Bench:
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.broker = broker
-        self.outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
+        self.outcomes: asyncio.Queue[RequestOutcome] = asyncio.Queue()
         self.results: list[AcknowledgementResult] = []
         self.inbox = Inbox(CONFIG)
         member = SessionMember(GroupId("g"), MemberId("m"))
         self.node = ShareNode(1, broker, CONFIG, member, take_in=self.take_in)  # type: ignore[arg-type]
         self.node.wanted = (KEY,)
 
-    def take_in(self, node: ShareNode, outcome: Outcome) -> None:
+    def take_in(self, node: ShareNode, outcome: RequestOutcome) -> None:
         self.inbox.drop(outcome.lost)
         self.inbox.add(outcome.parcels)
         self.results += outcome.results
@@ -65,7 +65,7 @@ class Bench:
 
     async def settle(self) -> list[tuple[list[int], type | None]]:
         """Have everything sent and see it through; what became of it."""
-        tickets = self.node.tickets()
+        tickets = self.node.pending_results()
         self.node.flush()
         for ticket in tickets:
             await ticket.done.wait()
@@ -246,7 +246,7 @@ def test_what_is_tried_again_goes_alone() -> None:
     async def scenario(bench: Bench) -> None:
         first, second = await bench.fetch()
         first.accept()
-        ticket = bench.node.tickets()
+        ticket = bench.node.pending_results()
         bench.node.flush()
         await bench.outcomes.get()
         second.accept()

@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 
 from sharegroup.client import AcknowledgeType, SharePartitionOffset
-from sharegroup.client.share_ranges.share_ranges import Acquisition
+from sharegroup.client.share_ranges.share_ranges import AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
 from sharegroup.spark import share_stream
-from sharegroup.spark.carry import Carry, Outcomes
+from sharegroup.spark.carry import Carry, DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
 from sharegroup.spark.share_stream import ShareStream
 
@@ -49,14 +49,14 @@ class Group:
         self.held: dict[TopicIdPartition, OffsetSet] = {}
         self.assigned = frozenset({KEY})
 
-    async def acquire(self, *, records_max: int, wait_ms: int) -> Acquisition:
+    async def acquire(self, *, records_max: int, wait_ms: int) -> AcquiredRanges:
         if isinstance(self.failure, NetworkException):
-            return Acquisition(failure=self.failure)
+            return AcquiredRanges(failure=self.failure)
         if self.failure is not None:
             raise self.failure
         if not self.deliveries:
-            return Acquisition()
-        return Acquisition({KEY: (AcquiredRecords.of_range(*self.deliveries.pop(0)),)})
+            return AcquiredRanges()
+        return AcquiredRanges({KEY: (AcquiredRecords.of_range(*self.deliveries.pop(0)),)})
 
     async def acknowledge(
         self, runs: Mapping[TopicIdPartition, Sequence[AckRun]]
@@ -86,7 +86,7 @@ class Decided:
     def __init__(self, **decided: Mapping[AcknowledgeType, OffsetSet]) -> None:
         self.decided = {int(name.removeprefix("batch")): kinds for name, kinds in decided.items()}
 
-    def outcomes(self, batch: StreamOffset) -> Outcomes:
+    def outcomes(self, batch: StreamOffset) -> DecidedOffsets:
         kinds = self.decided.get(batch.seq)
         return {} if kinds is None else {KEY: kinds}
 
@@ -279,11 +279,11 @@ class TwoPartitions(Group):
         self.assigned = frozenset({KEY, OTHER})
         self.starts = {KEY: 0, OTHER: 0}
 
-    async def acquire(self, *, records_max: int, wait_ms: int) -> Acquisition:
+    async def acquire(self, *, records_max: int, wait_ms: int) -> AcquiredRanges:
         if not self.of_both:
-            return Acquisition()
+            return AcquiredRanges()
         key, first, end = self.of_both.pop(0)
-        return Acquisition({key: (AcquiredRecords.of_range(first, end, 1),)})
+        return AcquiredRanges({key: (AcquiredRecords.of_range(first, end, 1),)})
 
     async def positions(self) -> dict[TopicIdPartition, SharePartitionOffset]:
         return {key: SharePartitionOffset(start, None, 5) for key, start in self.starts.items()}

@@ -29,7 +29,7 @@ from sharegroup.steps import STEP_MASK, Steps, of_each
 
 Wanted = tuple[AlterShareGroupOffsetsRequestTopic, AlterShareGroupOffsetsRequestPartition]
 
-Outcomes = dict[tuple[TopicName, int], KafkaError | None]
+PartitionErrors = dict[tuple[TopicName, int], KafkaError | None]
 
 PIECE_PARTITIONS = 256
 """Share partitions that are altered together; each piece is written on its own and may fail."""
@@ -44,7 +44,7 @@ def handle(
 async def _alter(
     parts: Parts, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
-    group_id, outcomes = GroupId(request.group_id), Outcomes()
+    group_id, outcomes = GroupId(request.group_id), PartitionErrors()
     wanted = ((topic, partition) for topic in request.topics for partition in topic.partitions)
     # An error of the group fails the whole request, even a request without partitions.
     found = _check_piece(parts, list(islice(wanted, PIECE_PARTITIONS)), outcomes)
@@ -65,7 +65,7 @@ async def _alter(
 
 
 def _check_piece(
-    parts: Parts, piece: Sequence[Wanted], outcomes: Outcomes
+    parts: Parts, piece: Sequence[Wanted], outcomes: PartitionErrors
 ) -> tuple[dict[TopicIdPartition, int], Collection[Topic]]:
     """Return the offsets and topics that can be altered; ``outcomes`` gets the other errors."""
     offsets: dict[TopicIdPartition, int] = {}
@@ -108,7 +108,7 @@ def _check(parts: Parts, name: TopicName, partition: int, start_offset: int) -> 
 
 
 def _response(
-    parts: Parts, request: AlterShareGroupOffsetsRequest, outcomes: Outcomes
+    parts: Parts, request: AlterShareGroupOffsetsRequest, outcomes: PartitionErrors
 ) -> Steps[AlterShareGroupOffsetsResponse]:
     responses = []
     for wanted in request.topics:
@@ -131,7 +131,7 @@ def _response(
 
 
 def _partition(
-    name: TopicName, outcomes: Outcomes, index: i32
+    name: TopicName, outcomes: PartitionErrors, index: i32
 ) -> AlterShareGroupOffsetsResponsePartition:
     error = outcomes[name, int(index)]
     return AlterShareGroupOffsetsResponsePartition(

@@ -89,7 +89,7 @@ def _respond(
     parts: Parts,
     group_id: GroupId,
     named: Iterable[TopicIdPartition],
-    acks: share_requests.Outcomes,
+    acks: share_requests.AcknowledgementErrors,
 ) -> ShareAcknowledgeResponse:
     return run_to_end(_response_steps(parts, group_id, named, acks))
 
@@ -98,9 +98,9 @@ def _response_steps(
     parts: Parts,
     group_id: GroupId,
     named: Iterable[TopicIdPartition],
-    acks: share_requests.Outcomes,
+    acks: share_requests.AcknowledgementErrors,
 ) -> Steps[ShareAcknowledgeResponse]:
-    outcomes: share_requests.Outcomes = dict.fromkeys(named)
+    outcomes: share_requests.AcknowledgementErrors = dict.fromkeys(named)
     outcomes.update(acks)
     lock_ms = parts.group_settings.limits(group_id).lock_ms
     responses = yield from _responses(parts, outcomes)
@@ -124,7 +124,9 @@ def refuse(request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowle
     )
 
 
-def _endpoints(parts: Parts, outcomes: share_requests.Outcomes) -> tuple[NodeEndpoint, ...]:
+def _endpoints(
+    parts: Parts, outcomes: share_requests.AcknowledgementErrors
+) -> tuple[NodeEndpoint, ...]:
     if not share_requests.leader_is_news(*outcomes.values()):
         return ()
     node = parts.node

@@ -253,7 +253,7 @@ class _Reply:
 
     async def _later(
         self,
-        outcomes: share_requests.Outcomes,
+        outcomes: share_requests.AcknowledgementErrors,
         found: Awaitable[ShareFetchResult] | ShareFetchResult,
     ) -> Encoded:
         found = found if isinstance(found, ShareFetchResult) else await found
@@ -262,7 +262,9 @@ class _Reply:
         steps = partial(self._build_steps, outcomes, found)
         return await self._parts.slices.later(steps, self._context.connection_id)
 
-    def _build(self, acks: share_requests.Outcomes, found: ShareFetchResult) -> Encoded:
+    def _build(
+        self, acks: share_requests.AcknowledgementErrors, found: ShareFetchResult
+    ) -> Encoded:
         """Return the encoded response; this is a hot path."""
         errors, node = found.errors, self._parts.node
         named = dict.fromkeys((*self.every_partition, *acks, *found.records, *errors))
@@ -284,7 +286,7 @@ class _Reply:
         return Encoded(frame)
 
     def _build_steps(
-        self, acks: share_requests.Outcomes, found: ShareFetchResult
+        self, acks: share_requests.AcknowledgementErrors, found: ShareFetchResult
     ) -> Steps[Encoded]:
         """Like `_build`, in steps."""
         errors, node = found.errors, self._parts.node

@@ -52,7 +52,7 @@ class LockExpiry:
     __slots__ = ("_alarm", "_clock", "_due", "_entries_max", "_expire", "_order", "lateness")
 
     def __init__(self, clock: Clock, expire: Callable[[LiveSharePartition, int], None]) -> None:
-        self._alarm = Alarm(clock, self._give_back)
+        self._alarm = Alarm(clock, self._expire_due)
         self._clock = clock
         self._expire = expire
         self._due: list[tuple[int, int, ref[LiveSharePartition]]] = []
@@ -83,7 +83,7 @@ class LockExpiry:
         """Return the number of entries."""
         return len(self._due)
 
-    def _give_back(self) -> None:
+    def _expire_due(self) -> None:
         """Release the expired locks of all share partitions that are due, for up to `TURN_MS`."""
         began_ms = now_ms = self._clock.now_ms()
         while self._due and self._due[0][0] <= now_ms < began_ms + TURN_MS:

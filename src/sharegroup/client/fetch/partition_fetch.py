@@ -84,18 +84,18 @@ class NoRecords(NamedTuple):
     high_watermark: int
 
 
-Outcome = RecordBatches | NoRecords | KafkaError
+FetchOutcome = RecordBatches | NoRecords | KafkaError
 
 
 async def fetch_positions(
     cluster: Cluster, positions: Sequence[FetchPosition], *, bytes_max: int
-) -> list[Outcome]:
+) -> list[FetchOutcome]:
     """Fetch once from every leader; return the outcomes in the order of the positions.
 
     ``bytes_max`` limits the response of one leader, except that one batch may be larger.  No
     two positions may name the same partition of the same topic id.
     """
-    outcomes: dict[FetchPosition, Outcome] = {}
+    outcomes: dict[FetchPosition, FetchOutcome] = {}
     requests: dict[int, list[_Request]] = defaultdict(list)
     for position, request in zip(positions, await _requests(cluster, positions), strict=True):
         if isinstance(request, KafkaError):
@@ -172,7 +172,7 @@ def _request(position: FetchPosition, topic: Topic | KafkaError | None) -> _Requ
 
 async def _ask(
     cluster: Cluster, leader: int, requests: Sequence[_Request], *, bytes_max: int
-) -> dict[FetchPosition, Outcome]:
+) -> dict[FetchPosition, FetchOutcome]:
     """Send a request to one leader and return the outcome for each of its positions."""
     pending = {
         (request.topic_id, request.position.where.partition): request.position
@@ -187,7 +187,7 @@ async def _ask(
         if isinstance(error, NoAnswer):
             cluster.doubt(leader)
         return dict.fromkeys(pending.values(), error)
-    outcomes: dict[FetchPosition, Outcome] = {}
+    outcomes: dict[FetchPosition, FetchOutcome] = {}
     for topic in response.responses:
         for answer in topic.partitions:
             position = pending.pop((topic.topic_id, answer.partition_index), None)
@@ -227,7 +227,7 @@ def _message(requests: Iterable[_Request], bytes_max: int) -> FetchRequest:
 
 def _outcome(
     cluster: Cluster, connection: Connection, position: FetchPosition, answer: Any
-) -> Outcome:
+) -> FetchOutcome:
     if answer.error_code != NONE:
         return _refusal(cluster, connection, position, answer.error_code)
     records: Buffer = answer.records or b""

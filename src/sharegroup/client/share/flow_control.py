@@ -48,19 +48,19 @@ class FlowControl:
 
     def flush(self) -> None:
         """Send outstanding acknowledgements without waiting, like ``commit(wait=False)``."""
-        self._member.tickets()
+        self._member.pending_results()
 
-    def quiet(self, *, give_back_below: int) -> None:
+    def quiet(self, *, release_below: int) -> None:
         """Take no more records, and release those that were fetched ahead.
 
-        Records with a delivery count of ``give_back_below`` or more are kept, because a further
+        Records with a delivery count of ``release_below`` or more are kept, because a further
         delivery may be their last; `poll` still hands them out.
         """
         member = self._member
         member.group.membership.quiet = True
-        member.give_back_below = give_back_below
+        member.release_below = release_below
         member.group.heartbeats.wake()
-        member.give_back()
+        member.release_waiting()
 
     def resume(self) -> None:
         """Take records again, after `quiet`."""

@@ -22,7 +22,7 @@ SENT = -2
 SUPERSEDED = -3
 """The record was delivered again under another lock: settling this delivery has no effect."""
 
-Offsets = npt.NDArray[np.int64]
+OffsetColumn = npt.NDArray[np.int64]
 
 
 class HeldColumns:
@@ -30,7 +30,7 @@ class HeldColumns:
 
     __slots__ = ("_types", "locks", "offsets", "open")
 
-    def __init__(self, offsets: Offsets, locks: Sequence[tuple[AcquisitionLock, int]]) -> None:
+    def __init__(self, offsets: OffsetColumn, locks: Sequence[tuple[AcquisitionLock, int]]) -> None:
         assert len(offsets) > 0
         self.locks = locks
         """The locks, each with the number of its records."""
@@ -51,7 +51,7 @@ class HeldColumns:
         """The offset after the highest."""
         return int(self.offsets[-1]) + 1
 
-    def find(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
+    def find(self, offsets: OffsetColumn) -> npt.NDArray[np.bool_]:
         """Return which of these offsets are in the columns and not sent yet."""
         indexes = np.minimum(np.searchsorted(self.offsets, offsets), len(self.offsets) - 1)
         is_found: npt.NDArray[np.bool_] = (self.offsets[indexes] == offsets) & (
@@ -59,7 +59,7 @@ class HeldColumns:
         )
         return is_found
 
-    def settle(self, offsets: Offsets, ack_type: int) -> list[AckRun]:
+    def settle(self, offsets: OffsetColumn, ack_type: int) -> list[AckRun]:
         """Settle these offsets, which must be in the columns; return superseded ones as runs."""
         indexes = np.searchsorted(self.offsets, offsets)
         stale = indexes[self._types[indexes] == SUPERSEDED]
@@ -74,7 +74,7 @@ class HeldColumns:
         self._types[self._types == OPEN] = ack_type
         self._count_down(self.open)
 
-    def supersede(self, offsets: Offsets | Sequence[int]) -> None:
+    def supersede(self, offsets: OffsetColumn | Sequence[int]) -> None:
         """Mark the open records among these offsets as superseded by another delivery."""
         offsets = np.asarray(offsets, dtype=np.int64)
         is_here = self.find(offsets)
@@ -117,7 +117,7 @@ class HeldColumns:
                 lock.open -= lock_count
 
 
-def _runs(offsets: Offsets, types: npt.NDArray[np.int8]) -> list[AckRun]:
+def _runs(offsets: OffsetColumn, types: npt.NDArray[np.int8]) -> list[AckRun]:
     """Join neighbouring offsets of one type to runs; ``offsets`` ascend."""
     if not len(offsets):
         return []

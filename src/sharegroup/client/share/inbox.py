@@ -105,7 +105,7 @@ class Parcel:
         """Whether at least one of its locks has not ended."""
         return any(now < lock.deadline for lock in self.locks)
 
-    def give_back(self, *, delivered_below: int) -> None:
+    def release_waiting(self, *, delivered_below: int) -> None:
         """Release waiting records whose delivery count is lower than ``delivered_below``."""
         assert self.pieces is None, "only records are given back, not columns"
         kept_locks = []
@@ -173,10 +173,10 @@ class Inbox:
         self._parcels = deque(parcel for parcel in self._parcels if id(parcel.held) not in tables)
         return dropped
 
-    def give_back(self, *, delivered_below: int) -> None:
+    def release_waiting(self, *, delivered_below: int) -> None:
         """Release records whose delivery count is lower than ``delivered_below``; keep others."""
         for parcel in self._parcels:
-            parcel.give_back(delivered_below=delivered_below)
+            parcel.release_waiting(delivered_below=delivered_below)
         self._parcels = deque(
             queued_parcel for queued_parcel in self._parcels if queued_parcel.locks
         )

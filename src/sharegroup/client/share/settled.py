@@ -50,7 +50,7 @@ class AcknowledgedPartition(Protocol):
     lost: KafkaError | None
 
 
-class Ticket:
+class PendingResults:
     """Follows acknowledgements that were settled together until all of them are reported."""
 
     __slots__ = ("_pieces", "done", "results")
@@ -91,13 +91,13 @@ class Settled:
     """Ascending ranges in ``runs`` that were not handed out; results leave them out."""
     is_automatic: bool = False
     """Whether it is an automatic renewal, whose result is not reported to the application."""
-    ticket: Ticket = field(default_factory=Ticket)
+    pending: PendingResults = field(default_factory=PendingResults)
 
     def absorb(self, later: Settled) -> bool:
         """Add the acknowledgements of ``later``; return False if both settle the same offset.
 
         Then the offset's lock ended in between and the record was delivered here again, so they
-        need two requests.  The ticket of ``later`` must not be in use yet.
+        need two requests.  The `pending` of ``later`` must not be in use yet.
         """
         runs = sorted((*self.runs, *later.runs))
         if any(run.end > following.first for run, following in pairwise(runs)):
@@ -134,12 +134,12 @@ class Settled:
         )
 
     def report(self, error: KafkaError | None) -> AcknowledgementResult:
-        """Report the final outcome to the ticket, and return it as a result."""
+        """Report the final outcome to `pending`, and return it as a result."""
         runs = divide(sorted(self.runs), self.unseen).outside if self.unseen else self.runs
         result = AcknowledgementResult(
             self.held.topic_partition, Offsets(runs), error, is_renewal=self.is_renewal
         )
-        self.ticket.report(result)
+        self.pending.report(result)
         return result
 
 
@@ -169,12 +169,12 @@ def _without_the_ended(
     if not living:
         return [], sent
     if ended:
-        sent.ticket.split(1)
+        sent.pending.split(1)
         return [sent.part(living)], sent.part(ended)
     if not or_halves:
         return [sent], None
     low, high = divide_at_locks(runs, alive)
     if not low or not high:
         return [], sent
-    sent.ticket.split(1)
+    sent.pending.split(1)
     return [sent.part(low), sent.part(high)], None

@@ -32,8 +32,10 @@ from sharegroup.client.records import (
 )
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig, ShareConsumerOptions
+from sharegroup.client.share.acknowledgement_results import (
+    AcknowledgementCallback as AcknowledgementCallback,
+)
 from sharegroup.client.share.flow import Flow
-from sharegroup.client.share.outcomes import AcknowledgementCallback as AcknowledgementCallback
 from sharegroup.client.share.record import Record
 from sharegroup.client.share.share_member import ShareMember
 from sharegroup.errors import KafkaError, RequestTimedOut
@@ -85,7 +87,7 @@ class ShareConsumer:
         self._wake = asyncio.Event()
         self._member = ShareMember(self._config, self._member_id, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._outcomes = self._member.outcomes
+        self._results = self._member.results
         self._polling = False
         self._poll_ended_at = 0.0
         self._was_quick = False
@@ -187,7 +189,7 @@ class ShareConsumer:
         self._member.stop_watching()
         if accept_open:
             self._accept_open()
-        tickets, released = self._member.tickets(), self._member.held()
+        pending_results, released = self._member.pending_results(), self._member.held()
         failure: Exception | None = None
         try:
             if self._member.is_running:
@@ -205,9 +207,9 @@ class ShareConsumer:
             )
         finally:
             await self._member.stop()
-        self._outcomes.run_callback()
-        self._outcomes.close()
-        results = tuple(result for ticket in tickets for result in ticket.results)
+        self._results.run_callback()
+        self._results.close()
+        results = tuple(result for pending in pending_results for result in pending.results)
         return CloseReport(results, released, failure)
 
     def subscribe(self, *topics: str | Iterable[str]) -> None:
@@ -399,27 +401,29 @@ class ShareConsumer:
         """
         self._check_open()
         self._accept_open()
-        tickets = self._member.tickets()
+        pending_results = self._member.pending_results()
         if not wait:
             return {}
         limit = self._config.default_api_timeout_ms / 1000 if timeout is None else timeout
         try:
             async with asyncio.timeout(limit):
-                for ticket in tickets:
-                    await ticket.done.wait()
+                for pending in pending_results:
+                    await pending.done.wait()
         except TimeoutError:
             raise RequestTimedOut(
                 f"group {self.group_id!r}: acknowledgements without an answer for {limit} s"
             ) from None
-        self._outcomes.run_callback()
-        return self._outcomes.for_commit(result for ticket in tickets for result in ticket.results)
+        self._results.run_callback()
+        return self._results.for_commit(
+            result for pending in pending_results for result in pending.results
+        )
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """Set the function that `poll`, `commit` and `close` call with every outcome.
 
         None removes it.  An exception of the callback is raised by the call that ran it.
         """
-        self._outcomes.callback = callback
+        self._results.callback = callback
 
     def _check_open(self) -> None:
         if self._closed:
@@ -467,7 +471,7 @@ class ShareConsumer:
             await self._wait_left()
             self._member.poll_began()
             self._close_last_batch()
-            self._outcomes.run_callback()
+            self._results.run_callback()
             self._raise_failures()
         except BaseException:
             self._end_poll()
@@ -484,7 +488,7 @@ class ShareConsumer:
         """Send fetches and wait for an event; return False when the time is up."""
         member = self._member
         self._wake.clear()
-        self._outcomes.run_callback()
+        self._results.run_callback()
         self._raise_failures()
         member.ask_fetches(fetched)
         remaining = deadline - time.monotonic()

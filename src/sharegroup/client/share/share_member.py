@@ -29,14 +29,14 @@ from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import AcquireMode
+from sharegroup.client.share.acknowledgement_results import AcknowledgementResults
 from sharegroup.client.share.fetches_ahead import AheadOf
 from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.inbox import Inbox
-from sharegroup.client.share.outcomes import Outcomes
 from sharegroup.client.share.renewal import due_locks, say_let_go
-from sharegroup.client.share.settled import Ticket
-from sharegroup.client.share.share_node import Outcome, ShareNode
+from sharegroup.client.share.settled import PendingResults
+from sharegroup.client.share.share_node import RequestOutcome, ShareNode
 from sharegroup.client.share.window import Window
 from sharegroup.client.share_locks.refused_acknowledgements import Refusal, refusal_of
 from sharegroup.client.share_locks.renewal_schedule import forbids_renewal, look_seconds
@@ -74,12 +74,12 @@ class ShareMember:
             lambda: len(self.group.membership.assignment),
             lambda: self.group.idleness.seconds,
         )
-        self.outcomes = Outcomes(config.group_id, member_id)
+        self.results = AcknowledgementResults(config.group_id, member_id)
         self.failure: KafkaError | None = None
         """An error that the next `poll` raises once."""
         self.lock_ms: int | None = None
-        self.give_back_below = 0
-        """`give_back` keeps records with this delivery count or a higher one."""
+        self.release_below = 0
+        """`release_waiting` keeps records with this delivery count or a higher one."""
         self._wake = wake
         self._nodes: dict[int, ShareNode] = {}
         self._lock_known = asyncio.Event()
@@ -117,7 +117,7 @@ class ShareMember:
         if self._runner is not None:
             await self._runner
         for node in self._nodes.values():
-            self.outcomes.add(node.abandon())
+            self.results.add(node.abandon())
 
     async def leave(self) -> None:
         """Send outstanding acknowledgements, end the sessions and leave the group.
@@ -231,16 +231,18 @@ class ShareMember:
             if node.has_settled:
                 node.flush()
 
-    def give_back(self) -> None:
-        """Release the records in the inbox with a delivery count below `give_back_below`."""
-        self.inbox.give_back(delivered_below=self.give_back_below)
+    def release_waiting(self) -> None:
+        """Release the records in the inbox with a delivery count below `release_below`."""
+        self.inbox.release_waiting(delivered_below=self.release_below)
         self.flush()
 
-    def tickets(self) -> list[Ticket]:
-        """Send outstanding acknowledgements; return tickets for them and for those under way."""
-        tickets = [ticket for node in self._nodes.values() for ticket in node.tickets()]
+    def pending_results(self) -> list[PendingResults]:
+        """Send outstanding acknowledgements; return all results that are pending then."""
+        unfinished = [
+            pending for node in self._nodes.values() for pending in node.pending_results()
+        ]
         self.flush()
-        return tickets
+        return unfinished
 
     def poll_began(self) -> None:
         """Note that a poll began, and join the group again if the member had left unpolled."""
@@ -288,7 +290,7 @@ class ShareMember:
 
     # Outcomes of requests.
 
-    def _take_in(self, node: ShareNode, outcome: Outcome) -> None:
+    def _take_in(self, node: ShareNode, outcome: RequestOutcome) -> None:
         """Process the outcome of one request: records, results, lost locks and failures."""
         answer = outcome.answer
         if outcome.lost:
@@ -297,8 +299,8 @@ class ShareMember:
                 log.info("inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
         if self.group.membership.quiet and outcome.parcels:
-            self.give_back()
-        self.outcomes.add(outcome.results)
+            self.release_waiting()
+        self.results.add(outcome.results)
         if answer.lock_ms is not None:
             self.lock_ms = answer.lock_ms
             self._lock_known.set()
@@ -317,7 +319,7 @@ class ShareMember:
         self._measure(node, outcome)
         self._wake.set()
 
-    def _measure(self, node: ShareNode, outcome: Outcome) -> None:
+    def _measure(self, node: ShareNode, outcome: RequestOutcome) -> None:
         metrics, answer = self.metrics, outcome.answer
         for result in outcome.results:
             metrics.acknowledgements_send.add(len(result.offsets))
@@ -356,7 +358,7 @@ class ShareMember:
                 if due_for_renewal:
                     node.renew(due_for_renewal)
 
-    def _take_in_refused_renewals(self, outcome: Outcome) -> None:
+    def _take_in_refused_renewals(self, outcome: RequestOutcome) -> None:
         for unit, error in outcome.not_renewed:
             log.warning(
                 "renewal.failed group=%s topic=%s partition=%s error=%r",

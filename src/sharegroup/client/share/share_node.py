@@ -32,12 +32,12 @@ from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.inbox import Parcel
 from sharegroup.client.share.locks import AcquisitionLock
-from sharegroup.client.share.settled import Settled, Ticket, after_refusal
+from sharegroup.client.share.settled import PendingResults, Settled, after_refusal
 from sharegroup.client.share_locks.refused_acknowledgements import Refusal, refusal_of
 from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_sessions.share_session import (
     FetchedPartition,
-    Runs,
+    RunsByPartition,
     SessionAnswer,
     ShareSession,
 )
@@ -53,7 +53,7 @@ IN_VAIN_MAX = 3
 
 
 @dataclass(slots=True)
-class Outcome:
+class RequestOutcome:
     """The outcome of one request: records, results, lost tables and failures."""
 
     parcels: list[Parcel] = field(default_factory=list)
@@ -80,7 +80,7 @@ class ShareNode:
         config: ShareConsumerConfig,
         member: SessionMember,
         *,
-        take_in: Callable[[ShareNode, Outcome], None],
+        take_in: Callable[[ShareNode, RequestOutcome], None],
     ) -> None:
         self.node_id = node_id
         self.wanted: tuple[TopicIdPartition, ...] = ()
@@ -146,10 +146,10 @@ class ShareNode:
         yield from self._held.values()
         yield from self._lost
 
-    def tickets(self) -> list[Ticket]:
-        """Take the settled acknowledgements out of the tables; return tickets for all unfinished.
+    def pending_results(self) -> list[PendingResults]:
+        """Take the settled acknowledgements out of the tables; return all pending results.
 
-        The tickets include acknowledgements under way and renewals of the application.
+        They include acknowledgements under way and renewals of the application.
         """
         self._gather()
         # Acknowledgements that cannot be sent are reported with the next request.
@@ -159,7 +159,9 @@ class ShareNode:
             self._renewals += table.take_renewals()
         unfinished = (*self._sending, *self._again, *self._renewals)
         return list(
-            {id(unit.ticket): unit.ticket for unit in unfinished if not unit.is_automatic}.values()
+            {
+                id(unit.pending): unit.pending for unit in unfinished if not unit.is_automatic
+            }.values()
         )
 
     # Requests of the member.
@@ -202,7 +204,7 @@ class ShareNode:
         in_doubt = NetworkException(f"{self._session.name}: stopped before the answer came")
         unsent = ShareSessionNotFound(f"{self._session.name}: stopped before this was sent")
         sent, self._sending = self._sending, []
-        self.tickets()
+        self.pending_results()
         waiting = [*self._again, *self._renewals]
         self._again.clear()
         self._renewals.clear()
@@ -226,7 +228,7 @@ class ShareNode:
         finally:
             self._closed()  # Callers of `close` must not wait for ever.
 
-    async def _step(self) -> Outcome | None:
+    async def _step(self) -> RequestOutcome | None:
         if self._closing is not None:
             return await self._close()
         remaining = self._paused_until - asyncio.get_running_loop().time()
@@ -248,8 +250,8 @@ class ShareNode:
         await self._wake.wait()
         return None
 
-    async def _fetch(self, limits: FetchLimits) -> Outcome:
-        outcome = Outcome(limits=limits)
+    async def _fetch(self, limits: FetchLimits) -> RequestOutcome:
+        outcome = RequestOutcome(limits=limits)
         wanted = self.wanted
         acknowledgements = self._take(outcome)
         self._fetching = limits
@@ -263,13 +265,13 @@ class ShareNode:
             self._read_partition(partition, answer, outcome)
         return outcome
 
-    async def _acknowledge(self, *, close: bool) -> Outcome:
-        outcome = Outcome()
+    async def _acknowledge(self, *, close: bool) -> RequestOutcome:
+        outcome = RequestOutcome()
         answer = await self._session.acknowledge(self._take(outcome), close=close)
         self._read(answer, outcome)
         return outcome
 
-    async def _close(self) -> Outcome:
+    async def _close(self) -> RequestOutcome:
         assert self._closing is not None
         self._asked, self.wanted = None, ()
         try:
@@ -292,8 +294,8 @@ class ShareNode:
             self._renewing or self._renewals or any(table.has_renewals for table in self.tables())
         )
 
-    async def _renew(self) -> Outcome:
-        outcome = Outcome()
+    async def _renew(self) -> RequestOutcome:
+        outcome = RequestOutcome()
         locks, self._renewing = self._renewing, set()
         for table in self._held.values():
             self._renewals += table.take_renewals()
@@ -323,7 +325,7 @@ class ShareNode:
                 elif not ready.absorb(unit):
                     self._again.append(unit)
 
-    def _take(self, outcome: Outcome) -> Runs:
+    def _take(self, outcome: RequestOutcome) -> RunsByPartition:
         """Return the acknowledgements for the next request; report those that cannot be sent."""
         units = [*self._again, *self._ready.values()]
         self._ready.clear()
@@ -338,7 +340,7 @@ class ShareNode:
 
     # Answers.
 
-    def _read(self, answer: SessionAnswer, outcome: Outcome) -> None:
+    def _read(self, answer: SessionAnswer, outcome: RequestOutcome) -> None:
         """Process the results of acknowledgements, a failure, and the loss of locks."""
         outcome.answer = answer
         self._lock_ms = answer.lock_ms or self._lock_ms
@@ -359,7 +361,9 @@ class ShareNode:
         if self._again:
             self._flushing = True
 
-    def _read_refusal(self, unit: Settled, error: KafkaError, now: float, outcome: Outcome) -> None:
+    def _read_refusal(
+        self, unit: Settled, error: KafkaError, now: float, outcome: RequestOutcome
+    ) -> None:
         again, refused_for_good = after_refusal(unit, error, now)
         queue = self._renewals if unit.is_renewal else self._again
         queue.extendleft(reversed(again))
@@ -375,7 +379,7 @@ class ShareNode:
             outcome.outdated.add(unit.held.key)
 
     def _read_partition(
-        self, partition: FetchedPartition, answer: SessionAnswer, outcome: Outcome
+        self, partition: FetchedPartition, answer: SessionAnswer, outcome: RequestOutcome
     ) -> None:
         if partition.error is not None:
             outcome.failures.append(partition.error)
@@ -411,7 +415,9 @@ class ShareNode:
             held.acquired(lock)
         outcome.parcels.append(Parcel(held, partition.records, locks))
 
-    def _lose(self, tables: Iterable[HeldRecords], error: KafkaError, outcome: Outcome) -> None:
+    def _lose(
+        self, tables: Iterable[HeldRecords], error: KafkaError, outcome: RequestOutcome
+    ) -> None:
         for table in tuple(tables):
             if table.lost is not None:
                 continue
@@ -422,7 +428,7 @@ class ShareNode:
                 self._lost.append(table)
                 self._flushing = True
 
-    def _pause(self, outcome: Outcome) -> None:
+    def _pause(self, outcome: RequestOutcome) -> None:
         self._in_vain = self._in_vain + 1 if _is_in_vain(outcome) else 0
         if outcome.failures or self._in_vain > IN_VAIN_MAX:
             delay = self._backoff.next_ms() / 1000
@@ -435,7 +441,7 @@ class ShareNode:
         return TopicPartition(name or str(key.topic_id), key.partition)
 
 
-def _is_in_vain(outcome: Outcome) -> bool:
+def _is_in_vain(outcome: RequestOutcome) -> bool:
     """Whether a fetch that could have been parked got an immediate answer without records."""
     if outcome.limits is None or outcome.parcels or outcome.results:
         return False
@@ -443,7 +449,7 @@ def _is_in_vain(outcome: Outcome) -> bool:
     return waited_ms < outcome.limits.max_wait_ms / 2
 
 
-def _report(unit: Settled, error: KafkaError | None, outcome: Outcome) -> None:
+def _report(unit: Settled, error: KafkaError | None, outcome: RequestOutcome) -> None:
     result = unit.report(error)
     if not unit.is_automatic:
         outcome.results.append(result)
@@ -456,7 +462,7 @@ def _one_of_each_partition(units: Iterable[Settled]) -> tuple[list[Settled], lis
     return list(first.values()), later
 
 
-def _runs(units: Iterable[Settled]) -> Runs:
+def _runs(units: Iterable[Settled]) -> RunsByPartition:
     return {unit.held.key: unit.runs for unit in units}
 
 

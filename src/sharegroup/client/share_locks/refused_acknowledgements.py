@@ -34,7 +34,7 @@ from sharegroup.errors import (
     UnknownTopicOrPartition,
 )
 
-Runs = tuple[AckRun, ...]
+AckRuns = tuple[AckRun, ...]
 
 
 class Refusal(Enum):
@@ -83,8 +83,8 @@ def refusal_of(error: KafkaError) -> Refusal:
 class Division(NamedTuple):
     """Refused runs, divided at ranges or at an offset; each part ascends and may be empty."""
 
-    inside: Runs
-    outside: Runs
+    inside: AckRuns
+    outside: AckRuns
 
 
 def divide_at_locks(runs: Sequence[AckRun], locks: Sequence[Range]) -> Division:

@@ -33,6 +33,7 @@ from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range,
 from sharegroup.client.share_sessions.share_requests import FetchLimits
 from sharegroup.client.share_sessions.share_session import (
     FetchedPartition,
+    RunsByPartition,
     SessionAnswer,
     ShareSession,
 )
@@ -47,8 +48,7 @@ REQUESTS_MAX = 64
 TRIES_MAX = 5
 """Maximum number of attempts while the broker cannot write its state; the locks still run."""
 
-Runs = Mapping[TopicIdPartition, Sequence[AckRun]]
-Offsets = dict[TopicIdPartition, OffsetSet]
+OffsetsByPartition = dict[TopicIdPartition, OffsetSet]
 
 
 @dataclass(slots=True)
@@ -90,9 +90,9 @@ class HeldRanges:
         self.lock_ms: int | None = None
         """The lock duration; None before the first answer."""
         self.backoff = cluster.backoff()
-        self._held: Offsets = {}
-        self._gaps: Offsets = {}
-        self._empty: Offsets = {}
+        self._held: OffsetsByPartition = {}
+        self._gaps: OffsetsByPartition = {}
+        self._empty: OffsetsByPartition = {}
         self._turn = asyncio.Lock()
         self._renewal_refused = False
 
@@ -118,7 +118,7 @@ class HeldRanges:
             fetched.record_bytes += len(partition.records)
         return fetched
 
-    async def acknowledge(self, runs: Runs) -> Offsets:
+    async def acknowledge(self, runs: RunsByPartition) -> OffsetsByPartition:
         """Acknowledge the part of the runs that is held here; return the confirmed offsets."""
         async with self._turn:
             return await self._settle({key: self._with_gaps(key, runs[key]) for key in runs})
@@ -220,14 +220,14 @@ class HeldRanges:
 
     # Acknowledging.
 
-    async def _settle(self, runs: Runs) -> Offsets:
+    async def _settle(self, runs: RunsByPartition) -> OffsetsByPartition:
         sent = {
             key: held_runs
             for key, key_runs in runs.items()
             if (held_runs := _held_of(key_runs, self._held.get(key, EMPTY)))
         }
         answer = await self._sent(sent)
-        confirmed: Offsets = {}
+        confirmed: OffsetsByPartition = {}
         for key, error in answer.results.items():
             sent_offsets = offsets_of(sent[key])
             refused = sent_offsets
@@ -246,7 +246,7 @@ class HeldRanges:
                     self._on_moved(key)
         return confirmed
 
-    async def _sent(self, runs: Runs, *, renew: bool = False) -> SessionAnswer:
+    async def _sent(self, runs: RunsByPartition, *, renew: bool = False) -> SessionAnswer:
         """Send acknowledgements, and repeat while the broker cannot write its state."""
         answer = SessionAnswer()
         waiting = dict(runs)

@@ -35,12 +35,13 @@ from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_locks.renewal_schedule import interval_seconds
-from sharegroup.client.share_ranges.held_ranges import FetchedRanges, HeldRanges, Runs
+from sharegroup.client.share_ranges.held_ranges import FetchedRanges, HeldRanges
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_sessions.share_session import (
     FetchedPartition,
+    RunsByPartition,
     ShareSession,
 )
 from sharegroup.errors import KafkaError, NetworkException
@@ -65,7 +66,7 @@ LITTLE = 10
 
 
 @dataclass(slots=True)
-class Acquisition:
+class AcquiredRanges:
     """The result of `ShareRanges.acquire`: the acquired ranges and a failure, if any."""
 
     ranges: dict[TopicIdPartition, tuple[AcquiredRecords, ...]] = field(default_factory=dict)
@@ -167,10 +168,10 @@ class ShareRanges:
 
     # Acquiring.
 
-    async def acquire(self, *, records_max: int = RECORDS_MAX, wait_ms: int) -> Acquisition:
+    async def acquire(self, *, records_max: int = RECORDS_MAX, wait_ms: int) -> AcquiredRanges:
         """Acquire records for this member, and wait up to ``wait_ms`` for the first.
 
-        Errors that only a person can fix are raised; others are in `Acquisition.failure`.
+        Errors that only a person can fix are raised; others are in `AcquiredRanges.failure`.
         """
         self.start()
         self._acquiring += 1
@@ -181,9 +182,9 @@ class ShareRanges:
             self._acquiring -= 1
             self._acquired_at = time.monotonic()
 
-    async def _acquire(self, records_max: int, deadline: float) -> Acquisition:
+    async def _acquire(self, records_max: int, deadline: float) -> AcquiredRanges:
         parts: dict[TopicIdPartition, list[AcquiredRecords]] = defaultdict(list)
-        acquisition = Acquisition()
+        acquisition = AcquiredRanges()
         while not parts and acquisition.failure is None:
             leaders = await self._leaders(deadline)
             if not leaders:
@@ -334,7 +335,7 @@ class ShareRanges:
 
     # Holding and settling.
 
-    async def acknowledge(self, runs: Runs) -> dict[TopicIdPartition, OffsetSet]:
+    async def acknowledge(self, runs: RunsByPartition) -> dict[TopicIdPartition, OffsetSet]:
         """Acknowledge records; return the offsets that the broker did not confirm.
 
         It never raises an error of a broker: unconfirmed records may be delivered again.  Offsets

@@ -21,7 +21,7 @@ Range: TypeAlias = tuple[int, int]
 """Offsets from ``first`` (included) to ``end`` (excluded)."""
 
 
-class Run(Protocol):
+class OffsetRun(Protocol):
     """An offset range with a value for all of its offsets."""
 
     @property
@@ -119,7 +119,7 @@ class OffsetSet:
 EMPTY = OffsetSet()
 
 
-def offsets_of(runs: Iterable[Run]) -> OffsetSet:
+def offsets_of(runs: Iterable[OffsetRun]) -> OffsetSet:
     """Return the offsets of runs, without their values."""
     return OffsetSet.of((run.first, run.end) for run in runs)
 

@@ -63,7 +63,7 @@ OFFSET_MAX = 2**63 - 1
 RENEW_VERSION = 2
 """First version, of both requests, with renewal and the acquire mode (KIP-1222, KIP-1206)."""
 
-Runs = Mapping[TopicIdPartition, Sequence[AckRun]]
+RunsByPartition = Mapping[TopicIdPartition, Sequence[AckRun]]
 Results = dict[TopicIdPartition, KafkaError | None]
 
 
@@ -150,7 +150,7 @@ class ShareSession:
         )
 
     async def fetch(
-        self, wanted: Sequence[TopicIdPartition], acks: Runs, limits: FetchLimits
+        self, wanted: Sequence[TopicIdPartition], acks: RunsByPartition, limits: FetchLimits
     ) -> SessionAnswer:
         """Fetch these partitions and send acknowledgements; open the session if necessary.
 
@@ -182,7 +182,7 @@ class ShareSession:
         return answer
 
     async def acknowledge(
-        self, acks: Runs, *, close: bool = False, renew: bool = False
+        self, acks: RunsByPartition, *, close: bool = False, renew: bool = False
     ) -> SessionAnswer:
         """Send acknowledgements without a fetch; ``close`` also ends the session.
 
@@ -231,7 +231,7 @@ class ShareSession:
     def _is_cut(self) -> bool:
         return self._connection is None or not self._connection.is_open
 
-    def _notice_loss(self, acks: Runs, answer: SessionAnswer) -> None:
+    def _notice_loss(self, acks: RunsByPartition, answer: SessionAnswer) -> None:
         """Mark the session as lost if its connection was closed since the last request."""
         if self._session.is_open and self._is_cut():
             text = f"{self.name} ended with its connection, before this was sent"
@@ -240,7 +240,12 @@ class ShareSession:
             self._session.lose()
 
     async def _exchange(
-        self, connection: Connection, request: Any, acks: Runs, answer: SessionAnswer, limit_ms: int
+        self,
+        connection: Connection,
+        request: Any,
+        acks: RunsByPartition,
+        answer: SessionAnswer,
+        limit_ms: int,
     ) -> Any:
         """Send a request and return its response; None if it failed and the session is lost.
 
@@ -264,7 +269,7 @@ class ShareSession:
         answer.lock_ms = lock_ms if lock_ms > 0 else None  # An old broker sends 0.
         return response
 
-    def _fail(self, error: KafkaError, acks: Runs, answer: SessionAnswer) -> None:
+    def _fail(self, error: KafkaError, acks: RunsByPartition, answer: SessionAnswer) -> None:
         if isinstance(error, NoAnswer):
             self._cluster.doubt(self.node_id)
         answer.failure = error
@@ -278,7 +283,11 @@ class ShareSession:
     # this client hold more records.
 
     def _read_fetch(
-        self, response: Any, wanted: set[TopicIdPartition], acks: Runs, answer: SessionAnswer
+        self,
+        response: Any,
+        wanted: set[TopicIdPartition],
+        acks: RunsByPartition,
+        answer: SessionAnswer,
     ) -> None:
         waiting = set(acks) - set(answer.results)
         for topic in response.responses:
@@ -310,7 +319,9 @@ class ShareSession:
             return ()
         return (FetchedPartition(key, partition.records or b"", acquired, error),)
 
-    def _read_acknowledge(self, response: Any, acks: Runs, answer: SessionAnswer) -> None:
+    def _read_acknowledge(
+        self, response: Any, acks: RunsByPartition, answer: SessionAnswer
+    ) -> None:
         waiting = set(acks) - set(answer.results)
         for topic in response.responses:
             for partition in topic.partitions:

@@ -2,7 +2,7 @@
 
     AVAILABLE ──acquire──▶ ACQUIRED ──accept─▶ ACKNOWLEDGED
         ▲                    │  │ └──gap─────▶ ARCHIVED ◀──the copy is durable──╮
-        │                    │  └──────reject, or returned at the limit──▶ ARCHIVING
+        │                    │  └──────reject, or released at the limit──▶ ARCHIVING
         └────────────────────┘  returned below the limit
 
 A record is returned if its member releases it or if its acquisition lock ends. The limit is the

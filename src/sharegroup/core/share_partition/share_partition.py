@@ -233,7 +233,7 @@ class SharePartition:
     def release_member(self, member_id: MemberId, *, limits: SharePartitionLimits) -> Delta | None:
         """Release all records of a member whose session ended. The cost is O(all runs)."""
         held = [run for run in self._runs if run.value.member_id == member_id]
-        return self._give_back(held, limits)
+        return self._release_held(held, limits)
 
     def release_unreadable(
         self, member_id: MemberId, ranges: Iterable[Range], *, limits: SharePartitionLimits
@@ -248,7 +248,7 @@ class SharePartition:
             for run in self._runs.between(first, end)
             if run.value.member_id == member_id
         ]
-        return self._give_back(held, limits, Reason.UNREADABLE)
+        return self._release_held(held, limits, Reason.UNREADABLE)
 
     def dead_letters(self, *, limits: SharePartitionLimits, runs_max: int) -> list[DeadLetterRange]:
         """Return records that wait for their copy, in order, from ``runs_max`` runs at most."""
@@ -288,7 +288,7 @@ class SharePartition:
         Call it again while `next_expiry_ms` has passed. The delay does no harm: a lock is lost at
         its deadline, even before its records are released.
         """
-        return self._give_back(self._locks.pop_due(now_ms, runs_max=runs_max), limits)
+        return self._release_held(self._locks.pop_due(now_ms, runs_max=runs_max), limits)
 
     def move_log_start(self, log_start: int) -> Delta | None:
         """Forget all records below ``log_start``, even acquired ones: the log has deleted them."""
@@ -438,7 +438,7 @@ class SharePartition:
         self._advance_start()
         return [StateBatch(first, end, *value[:2]) for first, end, value in archived]
 
-    def _give_back(
+    def _release_held(
         self,
         held: Iterable[Run[InFlightState]],
         limits: SharePartitionLimits,

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sharegroup.worker.decisions.messages import class_name, message_of
 from sharegroup.worker.decisions.reasons import DeadLetterReason
-from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
+from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.retry import Retry
 from sharegroup.worker.declarations.route import OnUnreadable, Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
@@ -28,7 +28,7 @@ ATTEMPTS_KEPT = 20
 MESSAGE_CHARACTERS_MAX = 500
 
 ACCEPT = Accept()
-GIVE_BACK = GiveBack()
+REDELIVER = Redeliver()
 
 
 def before_run(story: Story, *, delivery_count: int, delivery_limit: int) -> Bury | None:
@@ -61,7 +61,7 @@ def decide(
     retry = route.retry
     error = decisive(error, retry)
     if isinstance(error, Release):
-        return GIVE_BACK  # 3
+        return REDELIVER  # 3
     if isinstance(error, UnreadablePayload):
         return _unreadable(route, error, story)
     failed = _with_failure(story, error, route, now_ms=now_ms, member=member)
@@ -125,7 +125,7 @@ def _unreadable(route: Route, error: UnreadablePayload, story: Story) -> Step:
         case OnUnreadable.REJECT:
             return Bury(story, DeadLetterReason.UNREADABLE, error, is_kept=False)  # 11
         case OnUnreadable.RELEASE:
-            return GIVE_BACK  # 12
+            return REDELIVER  # 12
 
 
 def _with_failure(

@@ -1,7 +1,7 @@
 """The steps that end a handler run: `decide` chooses one, and `running.settlement` carries it out.
 
 Accept       the record is accepted
-GiveBack     the record is released, and so delivered again to any member
+Redeliver    the record is released, and so delivered again to any member
 Hold         the record stays locked here and runs again; its worker slot is free meanwhile
 Postpone     the record is written to a retry topic, and accepted when the write is acknowledged
 Bury         the record is written to the dead letters, and rejected when that is acknowledged
@@ -21,7 +21,7 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class Redeliver:
     """Release the record, so that it is delivered again."""
 
 
@@ -53,4 +53,4 @@ class Bury:
     """
 
 
-Step = Accept | GiveBack | Hold | Postpone | Bury
+Step = Accept | Redeliver | Hold | Postpone | Bury

@@ -107,7 +107,7 @@ class GroupParts:
         """Records to release that are left unsettled, because closing the source releases them."""
 
     @property
-    def give_back_below(self) -> int:
+    def release_below(self) -> int:
         """Only records with a lower delivery count may be released explicitly.
 
         A release costs a delivery; leaving the group does not.  A record that may be delivered

@@ -143,7 +143,7 @@ class GroupRunner:
         # No handler begins any more, so a record held here would never be retried.
         self._parts.may_hold = False
         self._postpone_held()
-        self._give_back_waiting()
+        self._release_waiting()
 
     def resume(self) -> None:
         """Take records again."""
@@ -180,10 +180,10 @@ class GroupRunner:
         self._released.update(record.topic_partition for record in at_close)
         return GroupReport(max(0, finished), interrupted, self._released)
 
-    def _give_back_waiting(self) -> None:
-        below = self._parts.give_back_below
+    def _release_waiting(self) -> None:
+        below = self._parts.release_below
         for runner in self.runners:
-            released = runner.give_back_waiting(delivered_below=below)
+            released = runner.release_waiting(delivered_below=below)
             self._released.update(record.topic_partition for record in released)
         self._parts.members.flush()
 
@@ -259,7 +259,7 @@ class GroupRunner:
         self._routing.add(deliveries)
         self._watch.begin()
         if not self._is_taking:
-            self._give_back_waiting()  # These arrived after the worker became quiet.
+            self._release_waiting()  # These arrived after the worker became quiet.
 
     async def _run_held(self) -> None:
         """Make held records ready when they are due, until cancelled."""

@@ -15,7 +15,7 @@ import random
 
 from sharegroup.worker.decisions.decide import before_run, decide
 from sharegroup.worker.decisions.messages import class_name
-from sharegroup.worker.decisions.steps import GiveBack
+from sharegroup.worker.decisions.steps import Redeliver
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.payloads.unreadable import UnreadablePayload
 from sharegroup.worker.records.outcomes import Reject, Release
@@ -129,7 +129,7 @@ class HandlerRuns:
             settlement.lost(record, error)
             return
         if isinstance(error, Stopped):
-            settlement.carry_out(record, GiveBack(), at_close=True)
+            settlement.carry_out(record, Redeliver(), at_close=True)
             return
         if decision is not None:
             if error is not None:

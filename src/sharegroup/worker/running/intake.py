@@ -37,7 +37,7 @@ class Intake:
     def close(self) -> None:
         """Stop taking records, and release those that were fetched ahead."""
         self._open.clear()
-        self.source.quiet(delivered_below=self._parts.give_back_below)
+        self.source.quiet(delivered_below=self._parts.release_below)
 
     def reopen(self) -> None:
         """Take records again."""

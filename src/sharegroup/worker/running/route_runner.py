@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from sharegroup.worker.decisions.steps import GiveBack
+from sharegroup.worker.decisions.steps import Redeliver
 from sharegroup.worker.declarations.route import Batching, Route
 from sharegroup.worker.middleware import Middleware
 from sharegroup.worker.records.record import LOOP, Record
@@ -84,11 +84,11 @@ class RouteRunner:
         self.queue.is_open = True
         self.queue.wake_one()
 
-    def give_back_waiting(self, *, delivered_below: int) -> list[TakenRecord]:
+    def release_waiting(self, *, delivered_below: int) -> list[TakenRecord]:
         """Release records not begun whose delivery count is below this; returns them."""
         released = self.queue.take_back(delivered_below=delivered_below)
         for record in released:
-            self.settlement.carry_out(record, GiveBack())
+            self.settlement.carry_out(record, Redeliver())
         return released
 
     def give_up(self, slot: HandlerSlot, now: float) -> None:

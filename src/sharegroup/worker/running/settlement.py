@@ -1,6 +1,6 @@
 """Carries out the steps that `decide` chose, for the records of one route.
 
-accept, give back     immediately; the acknowledgement is sent with the next request
+accept, redeliver     immediately; the acknowledgement is sent with the next request
 hold                  the record waits in memory (`held_retries`), if there is room for it
 postpone, bury        the record is written first (`pending_writes`), then accepted or rejected
 lost                  nothing: the lock ended, and another member may have the record
@@ -16,7 +16,7 @@ from typing import assert_never
 from sharegroup.client import IllegalStateError
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.reasons import DeadLetterReason
-from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
+from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.running.group_parts import GroupParts
 from sharegroup.worker.running.pending_writes import PendingWrite
@@ -65,11 +65,11 @@ class Settlement:
             parts.events.tell("record.succeeded", record, None, details)
 
     def carry_out(self, record: TakenRecord, step: Step, *, at_close: bool = False) -> None:
-        """Carry out a step.  With ``at_close`` a record to give back is released by the close."""
+        """Carry out a step.  With ``at_close`` a record to redeliver is released by the close."""
         match step:
             case Accept():
                 self._settle(record, record.delivery.accept)
-            case GiveBack():
+            case Redeliver():
                 self._counts.released += 1
                 if at_close:
                     self._parts.released_at_close.append(record)

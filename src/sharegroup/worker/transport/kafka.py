@@ -153,7 +153,7 @@ class KafkaSource:
 
     def quiet(self, *, delivered_below: int) -> None:
         """Stop taking records and release those fetched ahead; a pending `take` returns."""
-        self._control.quiet(give_back_below=delivered_below)
+        self._control.quiet(release_below=delivered_below)
         self._consumer.wakeup()
 
     def resume(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sharegroup.worker import Record, Reject, Release, Retry, RetryAfter, UnreadablePayload
 from sharegroup.worker.decisions.decide import before_run, decide
-from sharegroup.worker.decisions.steps import Accept, Bury, GiveBack, Hold, Postpone, Step
+from sharegroup.worker.decisions.steps import Accept, Bury, Hold, Postpone, Redeliver, Step
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.route import Route
 from sharegroup.worker.records.story import NEW, Attempt, RecordOrigin, Story
@@ -92,9 +92,9 @@ def test_row_2_reject_buries_without_another_try() -> None:
 
 
 def test_row_3_release_gives_back_and_is_no_failure() -> None:
-    assert decided(Release()) == GiveBack()
-    assert decided(Release(), TWICE) == GiveBack()
-    assert decided(Release(), retry=None) == GiveBack()
+    assert decided(Release()) == Redeliver()
+    assert decided(Release(), TWICE) == Redeliver()
+    assert decided(Release(), retry=None) == Redeliver()
 
 
 def test_row_4_retry_after_waits_so_long_and_costs_an_attempt() -> None:
@@ -176,7 +176,7 @@ def test_row_11_unreadable_record_may_be_rejected_and_kept_nowhere() -> None:
 
 
 def test_row_12_unreadable_record_may_go_back() -> None:
-    assert decided(UnreadablePayload("expected Order"), unreadable="release") == GiveBack()
+    assert decided(UnreadablePayload("expected Order"), unreadable="release") == Redeliver()
 
 
 def test_row_13_last_permitted_delivery_is_buried_instead_of_run() -> None:
@@ -194,7 +194,7 @@ def test_row_13_last_permitted_delivery_is_buried_instead_of_run() -> None:
         ([Release(), RetryAfter(1), TimeoutError(), ValueError()], Bury, "ValueError"),
         ([Release(), RetryAfter(1), TimeoutError()], Postpone, "TimeoutError"),
         ([Release(), RetryAfter(1)], Postpone, "RetryAfter"),
-        ([Release()], GiveBack, ""),
+        ([Release()], Redeliver, ""),
     ],
 )
 def test_row_14_gravest_of_a_group_decides(
@@ -207,7 +207,7 @@ def test_row_14_gravest_of_a_group_decides(
     )
     step = decided(nested)
     assert type(step) is kind
-    if not isinstance(step, GiveBack | Accept):
+    if not isinstance(step, Redeliver | Accept):
         assert step.story.attempts[-1].error.endswith(f".{decisive}")
 
 
@@ -266,7 +266,7 @@ def test_failure_without_a_text_is_a_failure_all_the_same() -> None:
     ("by_hand", "step"),
     [
         (lambda record: record.accept(), Accept),
-        (lambda record: record.release(), GiveBack),
+        (lambda record: record.release(), Redeliver),
         (lambda record: record.reject("old"), Bury),
         (lambda record: record.pause("1h"), Postpone),
     ],

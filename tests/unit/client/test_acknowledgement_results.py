@@ -3,7 +3,7 @@
 import pytest
 
 from sharegroup.client.records import AcknowledgementResult, TopicPartition
-from sharegroup.client.share.outcomes import Outcomes
+from sharegroup.client.share.acknowledgement_results import AcknowledgementResults
 from sharegroup.errors import InvalidRecordState, KafkaError, NetworkException
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -14,8 +14,8 @@ def result(where: TopicPartition, error: KafkaError | None = None) -> Acknowledg
     return AcknowledgementResult(where, (7,), error)
 
 
-def outcomes() -> Outcomes:
-    return Outcomes("g", "m")
+def outcomes() -> AcknowledgementResults:
+    return AcknowledgementResults("g", "m")
 
 
 def test_a_callback_hears_of_each_and_a_commit_only_of_its_own() -> None:

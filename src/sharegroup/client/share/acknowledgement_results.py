@@ -1,4 +1,4 @@
-"""Outcomes of acknowledgements, reported once: to the callback, by a commit, or in the log.
+"""The results of acknowledgements, each reported once: to the callback, by a commit, or in the log.
 
 a node hands in results ---> waiting ---> callback, if there is one
                                     '---> remembered by partition ---> the next commit
@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 AcknowledgementCallback = Callable[[AcknowledgementResult], None]
 
 
-class Outcomes:
-    """Collects outcomes of acknowledgements, and reports each of them once."""
+class AcknowledgementResults:
+    """Collects the results of acknowledgements, and reports each of them once."""
 
     __slots__ = ("_group_id", "_member_id", "_remembered", "_waiting", "callback")
 
