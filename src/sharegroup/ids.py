@@ -15,6 +15,9 @@ MemberId = NewType("MemberId", str)
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", UUID)
 
+LEADER_EPOCH = 0
+"""The leader epoch of every partition. It never changes, because there is only one broker."""
+
 _JAVA_INT_MIN = -(2**31)
 
 HASHES_MAX = 256

@@ -16,7 +16,6 @@ import time
 import tracemalloc
 
 from sharegroup.core.share_partition.delivery import (
-    Ack,
     AckBatch,
     AcquireRequest,
     LogBatches,
@@ -24,6 +23,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType
 
 MEMBER = MemberId("a" * 22)
 LIMITS = SharePartitionLimits(in_flight_max=1_000_000, runs_max=1_000_000)
@@ -51,7 +51,7 @@ def in_flight(records: int) -> SharePartition:
 def accepts_a_second(records: int, seed: int) -> float:
     partition = in_flight(records)
     offsets = random.Random(seed).sample(range(records), records)
-    requests = [(AckBatch(offset, offset + 1, (Ack.ACCEPT,)),) for offset in offsets]
+    requests = [(AckBatch(offset, offset + 1, (AcknowledgeType.ACCEPT,)),) for offset in offsets]
     began = time.process_time()
     for request in requests:
         partition.acknowledge(MEMBER, request, limits=LIMITS, now_ms=1)
@@ -65,7 +65,7 @@ def bytes_a_run(records: int) -> float:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for offset in range(1, 2 * records, 2):
-        request = (AckBatch(offset, offset + 1, (Ack.ACCEPT,)),)
+        request = (AckBatch(offset, offset + 1, (AcknowledgeType.ACCEPT,)),)
         partition.acknowledge(MEMBER, request, limits=LIMITS, now_ms=1)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

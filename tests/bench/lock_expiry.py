@@ -16,8 +16,9 @@ import statistics
 import time
 
 from sharegroup.broker.share.share_partitions import SharePartitions
-from sharegroup.core.share_partition.delivery import AcquireMode, AcquireRequest
+from sharegroup.core.share_partition.delivery import AcquireRequest
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
+from sharegroup.protocol_enums import AcquireMode
 from sharegroup.testing import broker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 

@@ -25,7 +25,6 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Topic
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.core.share_partition.delivery import (
-    Ack,
     AckBatch,
     AcquireRequest,
     LogBatches,
@@ -33,6 +32,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.wire.records import encode_batch
 
@@ -128,7 +128,7 @@ async def settle(
         offsets = held[key] or taken(states[key], chance)
         held[key] = offsets
         offset = offsets.pop()
-        ack = AckBatch(offset, offset + 1, (Ack.ACCEPT,))
+        ack = AckBatch(offset, offset + 1, (AcknowledgeType.ACCEPT,))
         delta = states[key].acknowledge(MEMBER, [ack], limits=SharePartitionLimits(), now_ms=0)
         assert delta is not None
         ticket = coordinator.write(key, 1, delta)

@@ -17,7 +17,8 @@ from collections import Counter
 
 from sharegroup.client import AdminClient, Producer, ShareConsumer
 from sharegroup.client import Record as Taken
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic, ResourceType
+from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.worker import App, Holding, Record, Retry
 from tests.cluster.asking import reassign, wait_until_reassigned
 from tests.cluster.conftest import all_of_it

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from sharegroup.core.share_partition.delivery import (
     TERMINAL,
-    Ack,
     AckBatch,
-    AcquireMode,
     AcquireRequest,
     Delta,
     InFlightState,
@@ -26,6 +24,7 @@ from sharegroup.core.share_partition.delivery import (
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 
 ACQUIRED, AVAILABLE = RecordState.ACQUIRED, RecordState.AVAILABLE
 Durable = tuple[int, int, dict[int, tuple[RecordState, int]]]
@@ -90,7 +89,7 @@ def steps(world: World, partition: SharePartition, now_ms: int) -> Iterator[Step
     for member_id in world.members:
         yield from acquisitions(world, frozen, member_id, now_ms)
         for first, end in ranges(world):
-            for kind in Ack:
+            for kind in AcknowledgeType:
                 ack = AckBatch(first, end, (kind,))
                 yield acknowledged(world, loads(frozen), member_id, ack, now_ms)
         after = loads(frozen)
@@ -165,9 +164,9 @@ def acknowledged(
         cell = before.cells[offset - before.start]
         assert cell.member_id == member_id, f"{member_id} settled what {cell.member_id!r} held"
         assert cell.lock_deadline_ms > 0, "a lock that has ended was honoured"
-    if ack.types == (Ack.RENEW,):
+    if ack.types == (AcknowledgeType.RENEW,):
         check_renewed(world, before, ack, state_of(world, partition, now_ms))
-    return Step(Ack(ack.types[0]).name.lower(), partition, now_ms, delta)
+    return Step(AcknowledgeType(ack.types[0]).name.lower(), partition, now_ms, delta)
 
 
 def check_renewed(world: World, before: State, ack: AckBatch, after: State) -> None:

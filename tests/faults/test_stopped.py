@@ -18,7 +18,7 @@ from kio.schema.create_topics.v7 import request as create_topics
 from kio.schema.produce.v12 import request as produce
 from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
-from sharegroup.core.share_partition.delivery import Ack
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, ShareMember
 from tests.faults.served import ServedBroker
@@ -73,7 +73,7 @@ def test_acknowledgement_that_waited_for_a_stopped_broker_past_its_lock_is_refus
         ends = time.monotonic() + 1.0
         assert [(record.offset, record.delivery_count) for record in taken] == [(0, 1)]
         os.kill(process.pid, signal.SIGSTOP)
-        late = asyncio.create_task(member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]}))
+        late = asyncio.create_task(member.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]}))
         await until(ends + 0.1)
         assert not late.done()
         os.kill(process.pid, signal.SIGCONT)

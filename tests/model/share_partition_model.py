@@ -12,7 +12,6 @@ from math import ceil
 
 from sharegroup.core.share_partition.delivery import (
     AckBatch,
-    AcquireMode,
     AcquireRequest,
     Delta,
     LogBatches,
@@ -22,6 +21,7 @@ from sharegroup.core.share_partition.delivery import (
     StateBatch,
 )
 from sharegroup.errors import InvalidRecordState, InvalidRequest, KafkaError
+from sharegroup.protocol_enums import AcquireMode
 
 AVAILABLE, ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sharegroup.core.share_partition.delivery import (
     AckBatch,
-    AcquireMode,
     AcquireRequest,
     LogBatches,
     RecordState,
@@ -26,6 +25,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcquireMode
 from tests.model.share_partition_model import (
     Cell,
     PartitionModel,

@@ -19,9 +19,10 @@ from sharegroup.core.sessions.share_session import ShareSessions
 from sharegroup.core.share_group import heartbeat as share_group_heartbeat
 from sharegroup.core.share_group import share_groups
 from sharegroup.core.share_partition import share_partition
-from sharegroup.core.share_partition.delivery import Ack, Acquired, Delta, RecordState
+from sharegroup.core.share_partition.delivery import Acquired, Delta, RecordState
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.core.share_state.share_states import PersistedState, StateSummary
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.log.fence import Fence
 from sharegroup.storage.log.log_reader import LogReader
 from sharegroup.storage.log.partition_log import PartitionLog
@@ -224,7 +225,7 @@ def _for_all_groups(original: Any) -> Any:
 
 def _settle(state: SharePartition, acks: Any) -> None:
     """Settle what lies there as if its own group had said so."""
-    end = max((ack.end for ack in acks if ack.types == (Ack.ACCEPT,)), default=0)
+    end = max((ack.end for ack in acks if ack.types == (AcknowledgeType.ACCEPT,)), default=0)
     if end > state.start_offset:
         state.move_log_start(min(end, state.end_offset))
 

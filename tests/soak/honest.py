@@ -24,9 +24,9 @@ import uvloop
 from kio.schema.fetch.v12 import request as fetch
 
 from sharegroup.client import AdminClient, OffsetSpec, Producer, ShareConsumer, TopicPartition
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic, ResourceType
+from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
 from sharegroup.errors import KafkaError
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.records import decode_records
 from tests.faults.raw_connection import RawConnection
 

@@ -18,7 +18,6 @@ from sharegroup.core.share_group.records import ShareGroupRecord
 from sharegroup.core.share_group.share_group import TopicMetadata
 from sharegroup.core.share_group.share_groups import ShareGroupLimits, ShareGroups
 from sharegroup.core.share_partition.delivery import (
-    AcquireMode,
     AcquireRequest,
     Delta,
     LogBatches,
@@ -30,6 +29,7 @@ from sharegroup.core.share_state.records import ShareStateRecord
 from sharegroup.core.share_state.share_states import ShareStates
 from sharegroup.errors import FencedStateEpoch, KafkaError
 from sharegroup.ids import MemberId, SharePartitionKey, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcquireMode
 from tests.transcripts.words import (
     Range,
     acquired_text,

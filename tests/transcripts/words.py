@@ -17,7 +17,6 @@ from sharegroup.core.share_group.records import (
     Tombstone,
 )
 from sharegroup.core.share_partition.delivery import (
-    Ack,
     AckBatch,
     Acquired,
     DeadLetterRange,
@@ -31,6 +30,7 @@ from sharegroup.core.share_state.records import (
     ShareTombstone,
     ShareUpdate,
 )
+from sharegroup.protocol_enums import AcknowledgeType
 
 Range = tuple[int, int]
 
@@ -49,7 +49,7 @@ def read_ms(text: str) -> int:
 def read_acks(words: Iterable[str]) -> list[AckBatch]:
     """``accept 0-3 release 4``: each kind with its range."""
     pairs = iter(words)
-    return [AckBatch(*read_range(next(pairs)), (Ack[kind.upper()],)) for kind in pairs]
+    return [AckBatch(*read_range(next(pairs)), (AcknowledgeType[kind.upper()],)) for kind in pairs]
 
 
 def span(first: int, end: int) -> str:

@@ -20,11 +20,12 @@ from sharegroup.broker.configuration.setting_changes import (
     changed_group,
     changed_topic,
 )
-from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC, check_is_this_broker
+from sharegroup.broker.configuration.settings import check_is_this_broker
 from sharegroup.broker.parts import Parts
 from sharegroup.core.share_group.sizes import check_new_group
 from sharegroup.errors import InvalidRequest, InvalidTopic, KafkaError, PolicyViolation
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.steps import counted
 
 log = logging.getLogger(__name__)
@@ -84,11 +85,11 @@ async def _alter(
     parts: Parts, resource_type: int, name: str, changes_of: ChangesOf, *, validate_only: bool
 ) -> None:
     """Change the settings of one resource; they are in effect when this returns."""
-    if resource_type == TOPIC:
+    if resource_type == ResourceType.TOPIC:
         event, in_effect = _of_topic(parts, TopicName(name), changes_of)
-    elif resource_type == GROUP:
+    elif resource_type == ResourceType.GROUP:
         event, in_effect = _of_group(parts, GroupId(name), changes_of)
-    elif resource_type == BROKER:
+    elif resource_type == ResourceType.BROKER:
         event, in_effect = _of_broker(parts, name, changes_of)
     else:
         raise InvalidRequest(f"configurations of type {resource_type} are not served")

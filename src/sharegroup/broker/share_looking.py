@@ -24,9 +24,10 @@ from sharegroup.broker.share_requests import WIDE_MASK
 from sharegroup.broker.waiting import WAIT_MS_MAX, OfConnection
 from sharegroup.core.sessions.session_partitions import SessionPartitions
 from sharegroup.core.sessions.share_session import SessionKey
-from sharegroup.core.share_partition.delivery import AcquireMode, AcquireRequest
+from sharegroup.core.share_partition.delivery import AcquireRequest
 from sharegroup.errors import KafkaError
 from sharegroup.ids import SharePartitionKey, TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcquireMode
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from uuid import UUID
 from sharegroup.broker.parts import Parts
 from sharegroup.core.sessions.share_session import Closed, SessionKey
 from sharegroup.core.share_group.heartbeat import MEMBER_ID_CHARACTERS_MAX
-from sharegroup.core.share_partition.delivery import Ack, AckBatch
+from sharegroup.core.share_partition.delivery import AckBatch
 from sharegroup.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -31,6 +31,7 @@ from sharegroup.ids import (
     TopicIdPartition,
     topic_id_text,
 )
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.steps import STEP_MASK, Steps
 
 ZERO_ID = UUID(int=0)
@@ -250,7 +251,7 @@ def _check_no_renewal(
 ) -> None:
     """Refuse renewals in a request that does not set IsRenewAck."""
     for batch in batches:
-        if Ack.RENEW in batch.types:
+        if AcknowledgeType.RENEW in batch.types:
             raise InvalidRequest(
                 f"{named(parts, session, partition)}: offsets {batch.first} to {batch.end - 1} "
                 "have type 4 (renew), which needs a request of version 2 with IsRenewAck=true"

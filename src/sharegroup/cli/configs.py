@@ -27,8 +27,8 @@ from sharegroup.cli.output import Listing, Row, done
 from sharegroup.cli.properties import read_properties
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource, ResourceType
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
 
 ALL_BROKERS = "default"
 HIDDEN = "(hidden)"

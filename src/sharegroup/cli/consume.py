@@ -40,11 +40,11 @@ from sharegroup.cli.output import complain
 from sharegroup.cli.record_printer import RecordPrinter
 from sharegroup.cli.running import Stop, run
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import UnknownTopicOrPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
 GROUP_DEFAULT = "console-share-consumer"
 NULL_DEFAULT = "null"

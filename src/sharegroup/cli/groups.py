@@ -24,14 +24,10 @@ from sharegroup.cli.name_arguments import naming_many
 from sharegroup.cli.output import Listing, Row
 from sharegroup.cli.verbs_as_options import VerbsAsOptions
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import (
-    GroupState,
-    GroupType,
-    ShareGroupDescription,
-    SharePartitionOffset,
-)
+from sharegroup.client.admin.types import GroupState, ShareGroupDescription, SharePartitionOffset
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError
+from sharegroup.protocol_enums import GroupType
 
 STATES = tuple(state for state in GroupState if state is not GroupState.UNKNOWN)
 TYPES = tuple(group_type for group_type in GroupType if group_type is not GroupType.UNKNOWN)

@@ -17,10 +17,11 @@ from sharegroup.cli.formats.template import RecordFormatError
 from sharegroup.cli.formats.writing import Row, RowWriter
 from sharegroup.cli.running import Stop
 from sharegroup.cli.standard_streams import write_all
-from sharegroup.client.records import AcknowledgementResult, AcknowledgeType, TopicPartition
+from sharegroup.client.records import AcknowledgementResult, TopicPartition
 from sharegroup.client.share.record import Record
 from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import InvalidRecordState, KafkaError, UnreadableBatch, UnsupportedVersion
+from sharegroup.protocol_enums import AcknowledgeType
 
 POLL_SECONDS = 0.2
 """The length of one poll, and so the longest time until a signal is noticed."""

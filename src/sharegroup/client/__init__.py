@@ -40,7 +40,6 @@ from sharegroup.client.admin.types import (
     CommittedOffset,
     ConfigEntry,
     ConfigResource,
-    ConfigSource,
     ConsumerGroupDescription,
     ConsumerMemberDescription,
     FeatureRange,
@@ -48,11 +47,9 @@ from sharegroup.client.admin.types import (
     FeatureUpdate,
     GroupListing,
     GroupState,
-    GroupType,
     NewTopic,
     NodeDescription,
     PartitionDescription,
-    ResourceType,
     ShareGroupDescription,
     ShareMemberDescription,
     SharePartitionOffset,
@@ -61,7 +58,6 @@ from sharegroup.client.admin.types import (
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.records import (
     AcknowledgementResult,
-    AcknowledgeType,
     CloseReport,
     IllegalStateError,
     RecordMetadata,
@@ -70,7 +66,6 @@ from sharegroup.client.records import (
 )
 from sharegroup.client.settings.option_values import (
     AcknowledgementMode,
-    AcquireMode,
     Compression,
     OnDeserializationError,
     SaslMechanism,
@@ -78,7 +73,15 @@ from sharegroup.client.settings.option_values import (
 )
 from sharegroup.client.share.flow import Flow
 from sharegroup.client.share.record import DeserializationError, Record, UnreadableRecord
-from sharegroup.wire.admin_codes import ConfigOperation, UpgradeType
+from sharegroup.protocol_enums import (
+    AcknowledgeType,
+    AcquireMode,
+    ConfigOperation,
+    ConfigSource,
+    GroupType,
+    ResourceType,
+    UpgradeType,
+)
 
 if TYPE_CHECKING:
     from sharegroup.client.admin.admin_client import AdminClient

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 from sharegroup.errors import KafkaError
@@ -17,19 +16,6 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
-
-
-class AcknowledgeType(IntEnum):
-    """The ways to acknowledge a record (KIP-932 «Record states»); values as on the wire."""
-
-    ACCEPT = 1
-    """The record was processed; it is not delivered again."""
-    RELEASE = 2
-    """The record is available again for any member, up to the delivery count limit."""
-    REJECT = 3
-    """The record cannot be processed; it is archived without further deliveries."""
-    RENEW = 4
-    """The acquisition lock begins anew and this member keeps the record (KIP-1222)."""
 
 
 class IllegalStateError(Exception):

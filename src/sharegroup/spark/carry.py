@@ -23,10 +23,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
 AcquiredByPartition = Mapping[TopicIdPartition, tuple[AcquiredRecords, ...]]
 """The acquired records of a batch: ascending runs by partition, each with its delivery count."""

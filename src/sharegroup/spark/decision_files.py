@@ -30,10 +30,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_sessions.acquired_records import acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.ids import TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, deltas_of, ranges_of
 

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sharegroup.client.admin.types import SharePartitionOffset
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, AcquiredRanges
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import acquired_offsets
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import KafkaError
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import AcquiredByPartition, Carry, DecidedOffsets, recognise
 from sharegroup.spark.offsets import StreamOffset
 

@@ -36,11 +36,11 @@ from pyspark.sql.streaming.datasource import (
 
 from sharegroup import freed_memory
 from sharegroup.client.loop_thread import LoopThread
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.settings.client_config import ReadingConfig, config_from
 from sharegroup.client.share_ranges.share_ranges import RECORDS_MAX, ShareRanges
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark import executor_read
 from sharegroup.spark.decision_files import (
     DecisionFiles,

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from sharegroup.ids import TopicId
+from sharegroup.ids import LEADER_EPOCH, TopicId
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.encoder import Chunk
 from sharegroup.wire.encoder_source import uvarint
@@ -37,9 +37,6 @@ _ack_error = Struct(">h").pack
 _leader = Struct(">iiB").pack
 _acquired = Struct(">qqhB").pack
 _no_errors = Struct(">ihBhBiiB").pack
-
-LEADER_EPOCH = 0
-"""The leader epoch of every partition: the single broker is always its leader."""
 
 
 class PartitionAnswer(NamedTuple):

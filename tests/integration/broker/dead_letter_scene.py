@@ -13,8 +13,9 @@ from kio.static.primitive import i8, i16
 
 from sharegroup.broker.share.dead_letters import DeadLetterCounts, DeadLetters
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.share_partition.delivery import Ack, AcquireRequest, LogBatches
+from sharegroup.core.share_partition.delivery import AcquireRequest, LogBatches
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicId, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.files import Files
 from sharegroup.wire.batches import BatchHeader, scan
 from sharegroup.wire.records import DecodedRecord, SimpleRecord, decode_records, encode_batch
@@ -113,11 +114,11 @@ class Scene:
         )
         return [offset for range_ in acquired.ranges for offset in range(range_.first, range_.end)]
 
-    async def settle(self, *acks: tuple[int, Ack]) -> None:
+    async def settle(self, *acks: tuple[int, AcknowledgeType]) -> None:
         assert await self.member.acknowledge(self.broker, {0: acks}) == {0: 0}
 
     async def reject(self, *offsets: int) -> None:
-        await self.settle(*((offset, Ack.REJECT) for offset in offsets))
+        await self.settle(*((offset, AcknowledgeType.REJECT) for offset in offsets))
 
     def letters(self, topic: str = "dlq.g", partition: int = 0) -> list[DecodedRecord]:
         """What is readable of the dead-letter topic now."""

@@ -11,15 +11,20 @@ import pytest
 from crc32c import crc32c
 
 from sharegroup.broker.share.dead_letter_records import ORIGINAL_HEADERS_MAX, ORIGINAL_RECORDS_MAX
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.disk.folders import folder_name
 from sharegroup.wire.batches import HEADER_BYTES, scan
 from sharegroup.wire.markers import encode_marker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.integration.broker.dead_letter_scene import GROUP_KIND, Scene, played
 
-GAP, ACCEPT, RELEASE, REJECT = Ack.GAP, Ack.ACCEPT, Ack.RELEASE, Ack.REJECT
+GAP, ACCEPT, RELEASE, REJECT = (
+    AcknowledgeType.GAP,
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+)
 
 
 def test_rejected_record_is_copied_with_key_value_and_headers_and_then_settled(

@@ -11,9 +11,10 @@ import pytest
 
 from sharegroup.broker import share_requests
 from sharegroup.broker.share import dead_letters
-from sharegroup.core.share_partition.delivery import Ack, Delta, RecordState, StateBatch
+from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
 from tests.faults.in_process import Broker, ShareMember
@@ -25,7 +26,7 @@ from tests.integration.broker.dead_letter_scene import (
     played,
 )
 
-REJECT = Ack.REJECT
+REJECT = AcknowledgeType.REJECT
 
 
 async def rejects(scene: Scene, count: int = 1) -> None:
@@ -434,7 +435,7 @@ def test_partition_that_is_full_of_records_that_wait_goes_on_by_itself(tmp_path:
         await scene.set_up(auto_create=False)
         await scene.produce_values(100)
         assert len(await scene.take()) == 100
-        await scene.settle(*((n, Ack.ACCEPT if n % 2 else REJECT) for n in range(100)))
+        await scene.settle(*((n, AcknowledgeType.ACCEPT if n % 2 else REJECT) for n in range(100)))
         await scene.produce_values(1)
         assert await scene.take() == []
         await scene.make_queue()
@@ -611,11 +612,11 @@ def test_restart_goes_on_with_the_letters_that_waited_whoever_comes_back() -> No
         for _ in range(3):
             await scene.produce_values(1)
         assert await scene.take() == [(0, 1), (1, 1), (2, 1)]
-        await scene.settle((0, Ack.RELEASE), (1, Ack.RELEASE), (2, REJECT))
+        await scene.settle((0, AcknowledgeType.RELEASE), (1, AcknowledgeType.RELEASE), (2, REJECT))
         assert await scene.take(1) == [(0, 2)]
-        await scene.settle((0, Ack.RELEASE))
+        await scene.settle((0, AcknowledgeType.RELEASE))
         assert await scene.take(1) == [(1, 2)]
-        await scene.settle((1, Ack.RELEASE))
+        await scene.settle((1, AcknowledgeType.RELEASE))
         live = await scene.live()
         assert [run.value.state for run in live.state.runs()] == [RecordState.ARCHIVING] * 2
         await scene.make_queue()

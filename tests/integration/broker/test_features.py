@@ -18,7 +18,7 @@ from kio.schema.update_features.v2 import request as v2
 from sharegroup.broker.cluster.catalog import Catalog
 from sharegroup.broker.cluster.features import FIRST_LEVELS, FinalizedFeatures, Update
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
-from sharegroup.wire.admin_codes import UpgradeType
+from sharegroup.protocol_enums import UpgradeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import Scene
 from tests.integration.broker.test_share_fetch import produce, records, request, waiting

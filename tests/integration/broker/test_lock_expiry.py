@@ -13,7 +13,6 @@ from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 from sharegroup.broker.share.lock_expiry import ENTRIES_MIN, PAUSE_MS, LockExpiry
 from sharegroup.core.share_partition.delivery import (
-    AcquireMode,
     AcquireRequest,
     LogBatches,
     RecordState,
@@ -21,6 +20,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import GroupId, MemberId, SharePartitionKey, TopicName
+from sharegroup.protocol_enums import AcquireMode
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.testing.clock import ManualClock, ManualTimer
 from sharegroup.wire.records import SimpleRecord, encode_batch

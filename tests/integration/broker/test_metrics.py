@@ -11,8 +11,8 @@ from sharegroup.broker.metrics.families import FAMILIES, NOT_HERE, Family, Metri
 from sharegroup.broker.metrics.loop_lag import LoopLag
 from sharegroup.broker.metrics.text import head, label_pairs, lines
 from sharegroup.broker.metrics.values import Metrics
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import produce, request, run, waiting
 from tests.support.scraping import Scrape
@@ -74,7 +74,11 @@ def test_what_became_of_records_is_counted(tmp_path: Path) -> None:
         await produce(broker, 6)
         taken, _ = await member.fetch(broker, records_max=6)
         assert len(taken) == 6
-        acks = [(1, Ack.ACCEPT), (2, Ack.REJECT), (3, Ack.RELEASE)]
+        acks = [
+            (1, AcknowledgeType.ACCEPT),
+            (2, AcknowledgeType.REJECT),
+            (3, AcknowledgeType.RELEASE),
+        ]
         assert await member.acknowledge(broker, {0: acks}) == {0: 0}
         found = await scrape(broker)
         accepted = "kafka_server_share_group_record_acknowledgements_total"
@@ -110,7 +114,7 @@ def test_a_failed_acknowledgement_is_counted_with_its_topic_and_not_its_records(
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 2)
         await member.fetch(broker, records_max=2)
-        assert await member.acknowledge(broker, {0: [(7, Ack.ACCEPT)]}) == {0: 42}
+        assert await member.acknowledge(broker, {0: [(7, AcknowledgeType.ACCEPT)]}) == {0: 42}
         found = await scrape(broker)
         failed = "kafka_server_share_acknowledgement_requests_failed_total"
         assert found(failed, topic="orders") == 1
@@ -187,7 +191,7 @@ def test_a_look_at_locks_that_finds_none_ended_is_not_late(tmp_path: Path) -> No
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
-        await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]})
+        await member.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]})
         broker.clock.advance(10)
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
@@ -205,7 +209,7 @@ def test_what_was_counted_of_a_group_goes_with_it(tmp_path: Path) -> None:
         await member.fetch(broker, records_max=1)
         ratio = "kafka_server_share_group_fetch_ratio_count"
         assert (await scrape(broker)).all(ratio) == {("g",): 1}
-        await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]})
+        await member.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]})
         member.member_epoch = -1
         await member.heartbeat(broker)
         await broker.running.parts.share_group_coordinator.delete(GroupId("g"))
@@ -229,7 +233,7 @@ def test_groups_sessions_and_writes_are_counted(tmp_path: Path) -> None:
         assert before("kafka_share_coordinator_partitions", state="active") == 1
         await produce(broker, 1)
         await member.fetch(broker, records_max=1)
-        await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]})
+        await member.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]})
         after = await scrape(broker)
         assert after("kafka_share_coordinator_writes_total") == 2
         assert after("kafka_share_coordinator_write_seconds_count") == 1

@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 from uuid import UUID
 
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.errors import KafkaStorageError
 from sharegroup.ids import TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing import broker as run_broker
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, encode_batch
@@ -83,12 +83,12 @@ def test_a_full_share_partition_is_seen_until_some_settle(tmp_path: Path) -> Non
         await scene.set_up()
         await scene.produce_values(101)
         assert len(await scene.take()) == 101
-        await scene.settle(*((number, Ack.ACCEPT) for number in range(1, 101, 2)))
+        await scene.settle(*((number, AcknowledgeType.ACCEPT) for number in range(1, 101, 2)))
         found = await scrape(scene.broker)
         assert found("sharegroup_share_partition_full", **ORDERS) == 1
         assert found("sharegroup_share_partitions", state="full") == 1
         assert found("kafka_server_share_partition_in_flight_batches", **ORDERS) == 101
-        await scene.settle(*((number, Ack.ACCEPT) for number in range(0, 101, 2)))
+        await scene.settle(*((number, AcknowledgeType.ACCEPT) for number in range(0, 101, 2)))
         found = await scrape(scene.broker)
         assert found("sharegroup_share_partition_full", **ORDERS) == 0
         assert found("sharegroup_share_partitions", state="full") == 0
@@ -110,7 +110,7 @@ def test_a_disk_that_takes_no_state_is_seen() -> None:
         partitions = "kafka_share_coordinator_partitions"
         assert (await scrape(broker))(partitions, state="failed") == 0
         disk.fail_next_sync(100)
-        assert await member.acknowledge(broker, {0: [(0, Ack.ACCEPT)]}) == {
+        assert await member.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]}) == {
             0: KafkaStorageError.code
         }
         found = await scrape(broker)

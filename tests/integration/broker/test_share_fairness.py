@@ -13,7 +13,7 @@ import pytest
 from kio.schema.share_fetch.v2 import request as messages
 
 from sharegroup.client import AdminClient, NewTopic, Producer, ShareConsumer
-from sharegroup.core.share_partition.delivery import Ack
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.testing import broker as real_broker
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
@@ -54,7 +54,7 @@ def fetch_and_accept(
 ) -> Any:
     batches = tuple(
         messages.AcknowledgementBatch(
-            first_offset=first, last_offset=last, acknowledge_types=(Ack.ACCEPT,)
+            first_offset=first, last_offset=last, acknowledge_types=(AcknowledgeType.ACCEPT,)
         )
         for first, last, _ in held
     )
@@ -194,10 +194,12 @@ def test_record_held_for_ever_stops_nobody(tmp_path: Path) -> None:
             await produce(broker, 99)
             taken, _ = await other.fetch(broker, records_max=99)
             assert len(taken) == 99
-            accepted = {0: [(record.offset, Ack.ACCEPT) for record in taken]}
+            accepted = {0: [(record.offset, AcknowledgeType.ACCEPT) for record in taken]}
             assert await other.acknowledge(broker, accepted) == {0: 0}
             broker.clock.advance(5)
-            renewal = acknowledgement(member, epoch, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+            renewal = acknowledgement(
+                member, epoch, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True
+            )
             assert outcome(await broker.ask(renewal)) == (0, "")
             assert await member.heartbeat(broker) == await other.heartbeat(broker) == 0
             epoch += 1
@@ -219,7 +221,10 @@ def test_poisonous_record_is_tried_and_archived_while_others_go_on(tmp_path: Pat
             taken, _ = await worker.fetch(broker, records_max=10)
             deliveries.update(record.offset for record in taken)
             acks = [
-                (record.offset, Ack.RELEASE if record.offset == 3 else Ack.ACCEPT)
+                (
+                    record.offset,
+                    AcknowledgeType.RELEASE if record.offset == 3 else AcknowledgeType.ACCEPT,
+                )
                 for record in taken
             ]
             assert await worker.acknowledge(broker, {0: acks}) == {0: 0}
@@ -239,7 +244,7 @@ def test_full_share_partition_says_so_once_and_goes_on_by_itself(
         await produce(broker, 120)
         assert records(await broker.ask(request(member, max_records=120))) == [(0, 119, 1)]
         member.session_epoch = 2
-        odd = [(offset, Ack.ACCEPT) for offset in range(1, 120, 2)]
+        odd = [(offset, AcknowledgeType.ACCEPT) for offset in range(1, 120, 2)]
         assert await member.acknowledge(broker, {0: odd}) == {0: 0}
         await produce(broker)
         other = await joined(broker, "other", 1)
@@ -247,7 +252,7 @@ def test_full_share_partition_says_so_once_and_goes_on_by_itself(
         assert await other.fetch(broker, records_max=1) == ([], {})
         parked = await waiting(broker, request(other, max_wait=timedelta(seconds=10)))
         assert not parked.done()
-        even = [(offset, Ack.ACCEPT) for offset in range(0, 60, 2)]
+        even = [(offset, AcknowledgeType.ACCEPT) for offset in range(0, 60, 2)]
         assert await member.acknowledge(broker, {0: even}) == {0: 0}
         assert records(await asyncio.wait_for(parked, 5)) == [(120, 120, 1)]
 

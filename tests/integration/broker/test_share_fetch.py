@@ -23,8 +23,8 @@ from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
 from sharegroup.broker.configuration.settings import BROKER, GROUP
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker, ShareMember
@@ -225,7 +225,7 @@ def test_released_record_wakes_another_members_fetch(tmp_path: Path) -> None:
         assert [record.offset for record in taken] == [0]
         task = await waiting(broker, request(member))
         assert not task.done()
-        assert await holder.acknowledge(broker, {0: [(0, Ack.RELEASE)]}) == {0: 0}
+        assert await holder.acknowledge(broker, {0: [(0, AcknowledgeType.RELEASE)]}) == {0: 0}
         assert records(await task) == [(0, 0, 2)]
 
     run(scenario, tmp_path)
@@ -297,7 +297,7 @@ def test_large_window_comes_in_one_answer_and_is_settled_by_one_range(tmp_path: 
         [live] = broker.running.parts.share_partitions
         assert live.state.snapshot().run_count == 1
         accept = AcknowledgementBatch(
-            first_offset=0, last_offset=199_999, acknowledge_types=(Ack.ACCEPT,)
+            first_offset=0, last_offset=199_999, acknowledge_types=(AcknowledgeType.ACCEPT,)
         )
         partition = WirePartition(partition_index=0, acknowledgement_batches=(accept,))
         topic = FetchTopic(topic_id=member.topic_id, partitions=(partition,))

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import records, request
@@ -81,11 +81,11 @@ def test_removed_records_are_settled_when_they_are_met(tmp_path: Path) -> None:
         for number in range(15):
             await write(broker, b"%d" % (number % 3))
         assert await taken(broker, member, 2) == [(0, 2, 1), (3, 5, 1)]
-        release = [(offset, Ack.RELEASE) for offset in range(6)]
+        release = [(offset, AcknowledgeType.RELEASE) for offset in range(6)]
         assert await member.acknowledge(broker, {0: release}) == {0: 0}
         await compacted(broker)
         assert await taken(broker, member, 4) == [(2, 2, 2), (5, 5, 2), (8, 8, 1), (9, 11, 1)]
-        gaps = {0: [(offset, Ack.GAP) for offset in (2, 5, 8)]}
+        gaps = {0: [(offset, AcknowledgeType.GAP) for offset in (2, 5, 8)]}
         assert await member.acknowledge(broker, gaps) == {0: 0}
         assert await broker.group_offsets("g", TOPIC, 1) == [(9, 6)]
         [live] = broker.running.parts.share_partitions
@@ -113,7 +113,11 @@ def test_record_removed_while_it_is_held_is_its_members_to_settle(tmp_path: Path
             await write(broker, b"%d" % (number % 3))
         assert await taken(broker, member, 1) == [(0, 2, 1)]
         await compacted(broker)
-        acks = [(0, Ack.ACCEPT), (1, Ack.RELEASE), (2, Ack.ACCEPT)]
+        acks = [
+            (0, AcknowledgeType.ACCEPT),
+            (1, AcknowledgeType.RELEASE),
+            (2, AcknowledgeType.ACCEPT),
+        ]
         assert await member.acknowledge(broker, {0: acks}) == {0: 0}
         assert await taken(broker, member, 3) == [(5, 5, 1), (6, 8, 1), (9, 11, 1)]
         assert await broker.group_offsets("g", TOPIC, 1) == [(5, 7)]
@@ -132,7 +136,7 @@ def test_record_missing_inside_a_batch_is_acknowledged_as_a_gap(tmp_path: Path) 
         answer = await broker.ask(request(member, max_records=1))
         assert records(answer) == [(0, 2, 1)]
         member.session_epoch = 2
-        acks = [(0, Ack.GAP), (1, Ack.ACCEPT), (2, Ack.ACCEPT)]
+        acks = [(0, AcknowledgeType.GAP), (1, AcknowledgeType.ACCEPT), (2, AcknowledgeType.ACCEPT)]
         assert await member.acknowledge(broker, {0: acks}) == {0: 0}
         [live] = broker.running.parts.share_partitions
         assert live.state.start_offset == 3

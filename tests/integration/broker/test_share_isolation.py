@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.log.partition_log import PartitionLog
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, records, request, run, waiting
@@ -46,7 +46,9 @@ async def lag(broker: Broker) -> tuple[int, int | None]:
 
 
 async def accept(broker: Broker, member: ShareMember, *offsets: int) -> dict[int, int]:
-    return await member.acknowledge(broker, {0: [(offset, Ack.ACCEPT) for offset in offsets]})
+    return await member.acknowledge(
+        broker, {0: [(offset, AcknowledgeType.ACCEPT) for offset in offsets]}
+    )
 
 
 def test_aborted_records_and_markers_are_never_handed_out(tmp_path: Path) -> None:
@@ -72,7 +74,14 @@ def test_uncommitted_records_are_handed_out_where_the_group_wants_them(tmp_path:
         await write(broker, transactional(A, 2), abort(A), transactional(B))
         assert records(await broker.ask(request(member))) == [(0, 3, 1)]
         member.session_epoch = 2
-        acks = {0: [(0, Ack.ACCEPT), (1, Ack.ACCEPT), (2, Ack.GAP), (3, Ack.ACCEPT)]}
+        acks = {
+            0: [
+                (0, AcknowledgeType.ACCEPT),
+                (1, AcknowledgeType.ACCEPT),
+                (2, AcknowledgeType.GAP),
+                (3, AcknowledgeType.ACCEPT),
+            ]
+        }
         assert await member.acknowledge(broker, acks) == {0: 0}
         assert await lag(broker) == (4, 0)
 
@@ -148,7 +157,11 @@ def test_level_counts_from_the_next_fetch_on(tmp_path: Path) -> None:
         await write(broker, transactional(A), abort(A), batch())
         assert records(await broker.ask(request(member))) == [(0, 2, 1)]
         member.session_epoch = 2
-        release = [(0, Ack.RELEASE), (1, Ack.RELEASE), (2, Ack.RELEASE)]
+        release = [
+            (0, AcknowledgeType.RELEASE),
+            (1, AcknowledgeType.RELEASE),
+            (2, AcknowledgeType.RELEASE),
+        ]
         assert await member.acknowledge(broker, {0: release}) == {0: 0}
         await read_committed(broker)
         assert records(await broker.ask(request(member, share_session_epoch=3))) == [(2, 2, 2)]

@@ -12,8 +12,8 @@ from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_topics.v6 import request as delete_topics
 from kio.schema.share_fetch.v2.request import AcknowledgementBatch, FetchPartition, FetchTopic
 
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import GroupId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.faults.in_process import SECOND, Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
@@ -71,7 +71,7 @@ def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
         task = await waiting(broker, request(member))
         await delete_topic(broker)
         assert partitions(await asyncio.wait_for(task, 5)) == [(0, 100, 0)]
-        assert await holder.acknowledge(broker, {0: [(0, Ack.ACCEPT)]}) == {0: 100}
+        assert await holder.acknowledge(broker, {0: [(0, AcknowledgeType.ACCEPT)]}) == {0: 100}
 
     run(scenario, tmp_path)
 
@@ -159,9 +159,9 @@ def test_deleted_records_are_settled_whoever_holds_them(tmp_path: Path) -> None:
             await produce(broker)
         holder = await held_by_another(broker, 10)
         await delete_before(broker, 6)
-        acks = {0: [(offset, Ack.RELEASE) for offset in (0, 5, 6)]}
+        acks = {0: [(offset, AcknowledgeType.RELEASE) for offset in (0, 5, 6)]}
         assert await holder.acknowledge(broker, acks) == {0: 0}
-        assert await holder.acknowledge(broker, {0: [(3, Ack.ACCEPT)]}) == {0: 0}
+        assert await holder.acknowledge(broker, {0: [(3, AcknowledgeType.ACCEPT)]}) == {0: 0}
         assert records(await broker.ask(request(member))) == [(6, 6, 2)]
         assert await broker.group_offsets("g", "orders", 1) == [(6, 4)]
         [live] = broker.running.parts.share_partitions
@@ -192,7 +192,7 @@ def test_deleting_all_records_ends_every_lock(tmp_path: Path) -> None:
         holder = await held_by_another(broker, 5)
         await delete_before(broker, 5)
         task = await waiting(broker, request(member))
-        assert await holder.acknowledge(broker, {0: [(4, Ack.RELEASE)]}) == {0: 0}
+        assert await holder.acknowledge(broker, {0: [(4, AcknowledgeType.RELEASE)]}) == {0: 0}
         broker.clock.advance(0.4)
         assert not task.done()
         await produce(broker)
@@ -218,12 +218,12 @@ def test_holder_of_locks_from_before_a_reset_is_refused(tmp_path: Path) -> None:
         partition = TopicIdPartition(topic.topic_id, 0)
         coordinator = parts.share_group_coordinator
         await coordinator.alter_offsets(GroupId("g"), {partition: 1}, [topic])
-        assert await member.acknowledge(broker, {0: [(1, Ack.ACCEPT)]}) == {0: 3}
+        assert await member.acknowledge(broker, {0: [(1, AcknowledgeType.ACCEPT)]}) == {0: 3}
         again = ShareMember("g", "member-3", "orders", 1, connection_id=3)
         assert await again.heartbeat(broker) == 0
         taken, _ = await again.fetch(broker, records_max=10)
         assert [(record.offset, record.delivery_count) for record in taken] == [(1, 1), (2, 1)]
-        assert await member.acknowledge(broker, {0: [(1, Ack.ACCEPT)]}) == {0: 121}
+        assert await member.acknowledge(broker, {0: [(1, AcknowledgeType.ACCEPT)]}) == {0: 121}
 
     run(scenario, tmp_path)
 

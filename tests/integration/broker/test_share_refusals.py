@@ -20,8 +20,8 @@ from kio.schema.share_acknowledge.v2 import request as acknowledge_v2
 from kio.schema.share_fetch.v1 import request as fetch_v1
 from kio.schema.share_fetch.v2 import request as fetch_v2
 
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import alter_group, produce, records, request, run
 
@@ -190,7 +190,7 @@ async def set_the_scene(broker: Broker, member: ShareMember) -> None:
     assert await other.heartbeat(broker) == 0
     assert len((await other.fetch(broker, records_max=8))[0]) == 4
     member.session_epoch = 2
-    assert await member.acknowledge(broker, {0: [(3, Ack.RELEASE)]}) == {0: 0}
+    assert await member.acknowledge(broker, {0: [(3, AcknowledgeType.RELEASE)]}) == {0: 0}
 
 
 def acknowledgement(module: Any, verb: str, member: ShareMember, refused: Refused) -> Any:
@@ -301,7 +301,7 @@ WHOLE: list[tuple[str, dict[str, Any], int, str]] = [
 def test_refused_request_says_why_and_the_session_goes_on(tmp_path: Path, message: Any) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
-        accept = Refused("", ((0, 0, (Ack.ACCEPT,)),), 0, "")
+        accept = Refused("", ((0, 0, (AcknowledgeType.ACCEPT,)),), 0, "")
         for what, fields, code, text in WHOLE:
             answer = await broker.ask(replace(message(member, accept), **fields))
             assert (what, int(answer.error_code), answer.responses) == (what, code, ())
@@ -317,7 +317,7 @@ def test_acknowledgement_cannot_open_a_session(tmp_path: Path) -> None:
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
-        accept = Refused("", ((0, 0, (Ack.ACCEPT,)),), 0, "")
+        accept = Refused("", ((0, 0, (AcknowledgeType.ACCEPT,)),), 0, "")
         for message, code in ((share_acknowledge, WRONG_EPOCH), (share_fetch, INVALID_REQUEST)):
             opening = replace(message(member, accept), share_session_epoch=0)
             answer = await broker.ask(opening)
@@ -334,7 +334,11 @@ def test_refused_partition_leaves_the_others_alone(tmp_path: Path) -> None:
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
-        acks = {0: [(0, Ack.ACCEPT)], 1: [(0, Ack.ACCEPT)], 2: [(0, Ack.ACCEPT)]}
+        acks = {
+            0: [(0, AcknowledgeType.ACCEPT)],
+            1: [(0, AcknowledgeType.ACCEPT)],
+            2: [(0, AcknowledgeType.ACCEPT)],
+        }
         assert await member.acknowledge(broker, acks) == {0: 0, 1: 3, 2: 3}
         [live] = broker.running.parts.share_partitions
         assert live.state.start_offset == 1

@@ -13,8 +13,8 @@ from kio.schema.share_acknowledge.v2 import request as acknowledge_v2
 from kio.schema.share_fetch.v2 import request as fetch_v2
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, share_state_partition
+from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import (
     alter_group,
@@ -107,7 +107,7 @@ def test_renewed_lock_outlives_its_first_end(tmp_path: Path) -> None:
         await produce(broker)
         assert records(await broker.ask(request(member))) == [(0, 0, 1)]
         broker.clock.advance(29.999)
-        message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+        message = acknowledgement(member, 2, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True)
         answer = await broker.ask(message)
         assert outcome(answer) == (0, "")
         assert answer.acquisition_lock_timeout == LOCK
@@ -124,7 +124,7 @@ def test_fetch_that_renews_takes_no_records(tmp_path: Path) -> None:
         await produce(broker)
         assert records(await broker.ask(request(member))) == [(0, 0, 1)]
         await produce(broker)
-        task = await waiting(broker, renewing_fetch(member, 2, (0, 0, (Ack.RENEW,))))
+        task = await waiting(broker, renewing_fetch(member, 2, (0, 0, (AcknowledgeType.RENEW,))))
         answer = await task
         assert (answer.error_code, records(answer)) == (0, [])
         [topic] = answer.responses
@@ -158,7 +158,12 @@ def test_renewal_and_other_acknowledgements_go_in_one_request(tmp_path: Path) ->
         await produce(broker, 4)
         assert records(await broker.ask(request(member))) == [(0, 3, 1)]
         broker.clock.advance(20)
-        types = (Ack.ACCEPT, Ack.RENEW, Ack.RELEASE, Ack.RENEW)
+        types = (
+            AcknowledgeType.ACCEPT,
+            AcknowledgeType.RENEW,
+            AcknowledgeType.RELEASE,
+            AcknowledgeType.RENEW,
+        )
         message = acknowledgement(member, 2, (0, 3, types), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
         broker.clock.advance(20)
@@ -177,7 +182,7 @@ def test_renewal_writes_nothing(tmp_path: Path) -> None:
             SHARE_GROUP_STATE, share_state_partition(key, 50)
         )
         written = state_log.end_offset
-        message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+        message = acknowledgement(member, 2, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
         assert state_log.end_offset == written
 
@@ -195,12 +200,12 @@ def test_renewal_needs_a_request_that_says_so(
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 2)
         await broker.ask(request(member))
-        types = (Ack.ACCEPT, Ack.RENEW)
+        types = (AcknowledgeType.ACCEPT, AcknowledgeType.RENEW)
         message = acknowledgement(member, 2, (0, 1, types), messages=messages, **fields)
         code, text = outcome(await broker.ask(message))
         assert code == 42
         assert "offsets 0 to 1 have type 4 (renew), which needs a request of version 2" in text
-        message = acknowledgement(member, 3, (0, 1, (Ack.ACCEPT,)))
+        message = acknowledgement(member, 3, (0, 1, (AcknowledgeType.ACCEPT,)))
         assert outcome(await broker.ask(message)) == (0, "")
 
     run(scenario, tmp_path)
@@ -210,7 +215,7 @@ def test_request_that_says_so_need_not_renew(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         await broker.ask(request(member))
-        message = acknowledgement(member, 2, (0, 0, (Ack.ACCEPT,)), is_renew_ack=True)
+        message = acknowledgement(member, 2, (0, 0, (AcknowledgeType.ACCEPT,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
 
     run(scenario, tmp_path)
@@ -221,12 +226,12 @@ def test_group_may_switch_renewal_off(tmp_path: Path) -> None:
         await produce(broker)
         await broker.ask(request(member))
         await alter_group(broker, "share.renew.acknowledge.enable", "false")
-        message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+        message = acknowledgement(member, 2, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True)
         code, text = outcome(await broker.ask(message))
         assert code == 121
         assert "share.renew.acknowledge.enable is false" in text
         await alter_group(broker, "share.renew.acknowledge.enable", "true")
-        message = acknowledgement(member, 3, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+        message = acknowledgement(member, 3, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
 
     run(scenario, tmp_path)
@@ -239,7 +244,7 @@ def test_timer_comes_by_when_a_renewed_lock_ends_sooner(tmp_path: Path) -> None:
         await produce(broker)
         await broker.ask(request(member))
         await alter_group(broker, "share.record.lock.duration.ms", "15000")
-        message = acknowledgement(member, 2, (0, 0, (Ack.RENEW,)), is_renew_ack=True)
+        message = acknowledgement(member, 2, (0, 0, (AcknowledgeType.RENEW,)), is_renew_ack=True)
         assert outcome(await broker.ask(message)) == (0, "")
         task = await waiting(broker, request(member, share_session_epoch=3, max_wait=LOCK))
         assert not task.done()

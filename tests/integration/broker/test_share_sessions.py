@@ -14,7 +14,7 @@ from kio.schema.share_fetch.v2.request import (
 )
 
 from sharegroup.broker.app import _connection_closed
-from sharegroup.core.share_partition.delivery import Ack
+from sharegroup.protocol_enums import AcknowledgeType
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_share_fetch import produce, records, request, run, waiting
 from tests.integration.broker.test_share_lifecycle import held_by_another, partitions
@@ -25,7 +25,7 @@ def named(member: ShareMember, *offsets: int) -> tuple[FetchTopic, ...]:
     """Partition 0, with these offsets accepted."""
     batches = tuple(
         AcknowledgementBatch(
-            first_offset=offset, last_offset=offset, acknowledge_types=(Ack.ACCEPT,)
+            first_offset=offset, last_offset=offset, acknowledge_types=(AcknowledgeType.ACCEPT,)
         )
         for offset in offsets
     )
@@ -69,7 +69,7 @@ def test_acknowledging_can_close_the_session(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 2)
         assert records(await broker.ask(request(member))) == [(0, 1, 1)]
-        closing = acknowledgement(member, -1, (0, 0, (Ack.ACCEPT,)))
+        closing = acknowledgement(member, -1, (0, 0, (AcknowledgeType.ACCEPT,)))
         assert outcome(await broker.ask(closing)) == (0, "")
         reopened = request(member, share_session_epoch=0, topics=named(member))
         assert records(await broker.ask(reopened)) == [(1, 1, 2)]
@@ -132,19 +132,28 @@ def test_what_was_acknowledged_and_what_ran_out_is_counted(tmp_path: Path) -> No
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker, 10)
         await broker.ask(request(member))
-        types = (Ack.ACCEPT, Ack.ACCEPT, Ack.RELEASE, Ack.REJECT, Ack.GAP, Ack.RENEW)
-        mixed = acknowledgement(member, 2, (0, 5, types), (6, 7, (Ack.ACCEPT,)), is_renew_ack=True)
+        types = (
+            AcknowledgeType.ACCEPT,
+            AcknowledgeType.ACCEPT,
+            AcknowledgeType.RELEASE,
+            AcknowledgeType.REJECT,
+            AcknowledgeType.GAP,
+            AcknowledgeType.RENEW,
+        )
+        mixed = acknowledgement(
+            member, 2, (0, 5, types), (6, 7, (AcknowledgeType.ACCEPT,)), is_renew_ack=True
+        )
         assert outcome(await broker.ask(mixed)) == (0, "")
-        refused = acknowledgement(member, 3, (0, 7, (Ack.ACCEPT,)))
+        refused = acknowledgement(member, 3, (0, 7, (AcknowledgeType.ACCEPT,)))
         assert outcome(await broker.ask(refused))[0] == 121
         broker.clock.advance(30)
         parts = broker.running.parts
         assert parts.share_partitions.counters.acknowledged == {
-            Ack.GAP: 1,
-            Ack.ACCEPT: 4,
-            Ack.RELEASE: 1,
-            Ack.REJECT: 1,
-            Ack.RENEW: 1,
+            AcknowledgeType.GAP: 1,
+            AcknowledgeType.ACCEPT: 4,
+            AcknowledgeType.RELEASE: 1,
+            AcknowledgeType.REJECT: 1,
+            AcknowledgeType.RENEW: 1,
         }
         [live] = parts.share_partitions
         assert live.timed_out_count == 3

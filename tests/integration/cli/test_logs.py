@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from sharegroup.client import AdminClient, NewTopic, Producer, ShareConsumer
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, ResourceType
+from sharegroup.client.admin.types import AlterConfig, ConfigResource
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.testing import run_broker
 from sharegroup.wire.batches import scan
 from tests.integration.cli.piping import Piped, sharegroup

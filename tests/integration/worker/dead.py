@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharegroup.client import AdminClient, Producer, ShareConsumer
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic, ResourceType
+from sharegroup.client.admin.types import AlterConfig, ConfigResource, NewTopic
 from sharegroup.client.fetch.record_reading import partition_ranges, read_records
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.protocol_enums import ConfigOperation, ResourceType
 from sharegroup.wire.records import DecodedRecord
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.decisions.reasons import DeadLetterReason

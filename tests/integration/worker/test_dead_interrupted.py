@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 from sharegroup.client import AdminClient, Producer
-from sharegroup.client.admin.types import AlterConfig, ConfigResource, ResourceType
+from sharegroup.client.admin.types import AlterConfig, ConfigResource
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.wire.records import DecodedRecord
 from sharegroup.worker.dead_letters.burier import Burier
 from sharegroup.worker.declarations.dead_letter import DeadLetter

@@ -16,14 +16,13 @@ from sharegroup.broker.configuration.setting_changes import (
     check_group,
 )
 from sharegroup.broker.configuration.settings import (
-    ConfigSource,
     describe_broker,
     describe_group,
     describe_topic,
     of_all_brokers,
 )
 from sharegroup.errors import InvalidConfig, InvalidRequest
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.protocol_enums import ConfigOperation, ConfigSource
 
 
 def test_own_value_comes_before_the_brokers_and_the_default() -> None:
@@ -34,9 +33,9 @@ def test_own_value_comes_before_the_brokers_and_the_default() -> None:
         for setting_ in describe_group(config, own)
         if setting_.name == "share.record.lock.duration.ms"
     )
-    assert (setting.value, setting.source) == ("15000", ConfigSource.DYNAMIC_GROUP)
+    assert (setting.value, setting.source) == ("15000", ConfigSource.GROUP)
     assert setting.synonyms == (
-        ("share.record.lock.duration.ms", "15000", ConfigSource.DYNAMIC_GROUP),
+        ("share.record.lock.duration.ms", "15000", ConfigSource.GROUP),
         ("group.share.record.lock.duration.ms", "20000", ConfigSource.STATIC_BROKER),
         ("group.share.record.lock.duration.ms", "30000", ConfigSource.DEFAULT),
     )

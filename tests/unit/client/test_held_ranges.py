@@ -13,7 +13,7 @@ import pytest
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_ranges.held_ranges import REQUESTS_MAX, HeldRanges
-from sharegroup.client.share_sessions.acknowledgements import GAP, AckRun
+from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.client.share_sessions.share_requests import FetchLimits
@@ -29,6 +29,7 @@ from sharegroup.errors import (
     ShareSessionNotFound,
 )
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
 ACCEPT, REJECT, RENEW = 1, 3, 4
 KEY = TopicIdPartition(TopicId(UUID(int=1)), 0)
@@ -195,7 +196,7 @@ def test_renewal_finds_the_lock_that_has_ended_and_keeps_the_others() -> None:
         assert held.held == {KEY: OffsetSet(((0, 7), (8, 100)))}
         session.sent.clear()
         await held.renew()
-        assert session.sent == [[(0, 7, RENEW), (8, 100, RENEW)]]
+        assert session.sent == [[(0, 7, AcknowledgeType.RENEW), (8, 100, AcknowledgeType.RENEW)]]
 
     play(scenario, (0, 100))
 
@@ -220,7 +221,7 @@ def test_a_group_that_forbids_renewal_is_asked_once_for_each_renewal(
         for _ in range(2):
             session.answers = [InvalidRecordState("share.renew.acknowledge.enable is false")]
             await held.renew()
-        assert session.sent == [[(0, 4, RENEW)]] * 2
+        assert session.sent == [[(0, 4, AcknowledgeType.RENEW)]] * 2
         assert held.held == {KEY: OffsetSet(((0, 4),))}
 
     play(scenario, (0, 4))
@@ -290,7 +291,13 @@ def test_a_marker_and_a_compacted_hole_are_acknowledged_as_gaps() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         await held.acknowledge(accepts((0, 20)))
         assert session.sent == [
-            [(0, 5, ACCEPT), (5, 6, GAP), (6, 10, ACCEPT), (10, 15, GAP), (15, 20, ACCEPT)]
+            [
+                (0, 5, ACCEPT),
+                (5, 6, AcknowledgeType.GAP),
+                (6, 10, ACCEPT),
+                (10, 15, AcknowledgeType.GAP),
+                (15, 20, ACCEPT),
+            ]
         ]
 
     records = batch(0, 5) + batch(5, 6, CONTROL) + batch(6, 10) + batch(15, 20)
@@ -310,7 +317,7 @@ def test_a_range_without_any_record_is_settled_and_not_reported() -> None:
         fetched = await held.fetch([KEY], LIMITS)
         assert fetched.acquired == {KEY: (AcquiredRecords.of_range(22, 25, 2),)}
         await held.acknowledge_empty()
-        assert session.sent == [[(20, 21, GAP)]]
+        assert session.sent == [[(20, 21, AcknowledgeType.GAP)]]
         assert held.held == {KEY: OffsetSet(((22, 25),))}
 
     play(scenario)
@@ -327,7 +334,7 @@ def test_what_was_cut_off_at_the_end_of_an_answer_is_no_gap() -> None:
 def test_a_batch_with_an_impossible_end_is_no_record() -> None:
     async def scenario(held: HeldRanges, session: Session) -> None:
         await held.acknowledge(accepts((0, 10)))
-        assert session.sent == [[(0, 5, ACCEPT), (5, 7, GAP), (7, 10, ACCEPT)]]
+        assert session.sent == [[(0, 5, ACCEPT), (5, 7, AcknowledgeType.GAP), (7, 10, ACCEPT)]]
 
     play(scenario, (0, 10), records=batch(0, 5) + batch(6, 4) + batch(7, 10))
 

@@ -4,15 +4,17 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
+from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.client.share.record import Record
 from sharegroup.client.share.settled import Settled
-from sharegroup.client.share_sessions.acknowledgements import GAP, AckRun
+from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import InvalidRecordState, ShareSessionNotFound
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
-ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+_, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 KEY = TopicIdPartition(TopicId(UUID(int=1)), 3)
 
 
@@ -90,7 +92,7 @@ def test_implicit_mode_accepts_what_is_open_and_keeps_what_was_chosen() -> None:
 def test_gaps_go_along_and_are_no_ones_records() -> None:
     held, lock = table(7, 8)
     gap = locked(held, 8, 10**9, handed_out=False)
-    held.settle_unseen(gap, 8, 10**9, GAP)
+    held.settle_unseen(gap, 8, 10**9, AcknowledgeType.GAP)
     assert held.has_settled
     request = taken(held)
     assert request.runs == (AckRun(8, 10**9, 0),)
@@ -111,7 +113,7 @@ def test_what_nobody_was_handed_is_sent_and_not_reported() -> None:
 
 def test_what_is_settled_after_the_loss_carries_its_error() -> None:
     held, lock = table(7, 9)
-    held.settle_unseen(locked(held, 9, 12, handed_out=False), 9, 12, GAP)
+    held.settle_unseen(locked(held, 9, 12, handed_out=False), 9, 12, AcknowledgeType.GAP)
     held.settle(lock, 7, ACCEPT)
     lost = ShareSessionNotFound("gone")
     held.lose(lost)
@@ -139,8 +141,8 @@ def test_a_record_that_came_again_is_settled_by_its_second_delivery_alone() -> N
 
 def test_a_renewal_is_asked_for_and_the_record_stays_open() -> None:
     held, lock = table(7, 10)
-    held.settle(lock, 8, RENEW)
-    held.settle(lock, 9, RENEW)
+    held.settle(lock, 8, AcknowledgeType.RENEW)
+    held.settle(lock, 9, AcknowledgeType.RENEW)
     held.settle(lock, 9, ACCEPT)  # There is nothing left to renew of it.
     (renewal,) = held.take_renewals()
     assert renewal.runs == (AckRun(8, 9, 4),)
@@ -153,15 +155,15 @@ def test_what_is_settled_cant_be_renewed() -> None:
     held, lock = table(7, 8)
     held.settle(lock, 7, ACCEPT)
     with pytest.raises(IllegalStateError, match="offset 7 can't be renewed: it is settled"):
-        held.settle(lock, 7, RENEW)
+        held.settle(lock, 7, AcknowledgeType.RENEW)
 
 
 def test_a_lock_is_renewed_with_all_that_is_open_or_waiting_under_it() -> None:
     """Open are 10 and 13, settled 11, gaps 12 and 15; 14 and 16 to 19 wait."""
     held = HeldRecords(KEY, TopicPartition("orders", 3), explicit=True)
     lock = locked(held, 10, 20, handed_out=False)
-    held.settle_unseen(lock, 12, 13, GAP)
-    held.settle_unseen(lock, 15, 16, GAP)
+    held.settle_unseen(lock, 12, 13, AcknowledgeType.GAP)
+    held.settle_unseen(lock, 15, 16, AcknowledgeType.GAP)
     held.hand_out(lock, (10, 11, 13))
     lock.waiting_from = 14
     held.settle(lock, 11, ACCEPT)
@@ -208,3 +210,14 @@ def test_a_window_of_a_hundred_thousand_records_is_settled_one_by_one() -> None:
         held.settle(lock, offset, ACCEPT)
         assert taken(held).runs == (AckRun(offset, offset + 1, 1),)
     assert held.open_count == 99_000
+
+
+@pytest.mark.parametrize("wrong", [AcknowledgeType.GAP, 5, -1])
+def test_types_that_applications_cannot_use_are_refused(wrong: int) -> None:
+    held, lock = table(7, 8)
+    record = Record(lock, 7, 0, None, None, ())
+    with pytest.raises(ValueError, match=r"expected an acknowledgement type \(ACCEPT, RELEASE"):
+        record.settle(wrong)  # type: ignore[arg-type]
+    assert held.open_count == 1
+    record.settle(AcknowledgeType.ACCEPT)
+    assert taken(held).runs == (AckRun(7, 8, 1),)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
+from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share import record_batches
 from sharegroup.client.share.held_columns import HeldColumns
@@ -18,10 +18,11 @@ from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.errors import CorruptMessage, InvalidRecordState
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import stamp
 from sharegroup.wire.records import encode_batch
 
-ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
+_, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 CONFIG = ShareConsumerConfig(group_id="g", share_acknowledgement_mode="explicit")
 LOCK_DEADLINE = 100.0
 

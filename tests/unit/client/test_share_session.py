@@ -12,7 +12,7 @@ import pytest
 
 from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
-from sharegroup.client.share_sessions.share_requests import AcquireMode, FetchLimits, SessionMember
+from sharegroup.client.share_sessions.share_requests import FetchLimits, SessionMember
 from sharegroup.client.share_sessions.share_session import (
     FetchedPartition,
     SessionAnswer,
@@ -28,6 +28,7 @@ from sharegroup.errors import (
     UnsupportedVersion,
 )
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition
+from sharegroup.protocol_enums import AcquireMode
 from tests.unit.client.scripted_broker import (
     KEY,
     ScriptedBroker,

@@ -6,7 +6,6 @@ import pytest
 
 from sharegroup.core.share_partition.delivery import (
     STATE_AFTER,
-    Ack,
     InFlightState,
     Reason,
     RecordState,
@@ -15,6 +14,7 @@ from sharegroup.core.share_partition.delivery import (
     settled,
 )
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType
 
 
 def test_states_have_the_numbers_of_the_state_topic() -> None:
@@ -28,30 +28,30 @@ def test_states_have_the_numbers_of_the_state_topic() -> None:
 
 
 def test_acknowledgements_have_the_numbers_of_the_wire() -> None:
-    assert {ack.name: ack.value for ack in Ack} == {
+    assert {ack.name: ack.value for ack in AcknowledgeType} == {
         "GAP": 0,
         "ACCEPT": 1,
         "RELEASE": 2,
         "REJECT": 3,
         "RENEW": 4,
     }
-    assert set(STATE_AFTER) == set(Ack)
+    assert set(STATE_AFTER) == set(AcknowledgeType)
 
 
 @pytest.mark.parametrize(
     ("ack", "delivery_count", "expected"),
     [
-        (Ack.ACCEPT, 1, RecordState.ACKNOWLEDGED),
-        (Ack.ACCEPT, 5, RecordState.ACKNOWLEDGED),
-        (Ack.REJECT, 1, RecordState.ARCHIVED),
-        (Ack.GAP, 1, RecordState.ARCHIVED),
-        (Ack.RELEASE, 4, RecordState.AVAILABLE),
-        (Ack.RELEASE, 5, RecordState.ARCHIVED),
-        (Ack.RELEASE, 6, RecordState.ARCHIVED),
+        (AcknowledgeType.ACCEPT, 1, RecordState.ACKNOWLEDGED),
+        (AcknowledgeType.ACCEPT, 5, RecordState.ACKNOWLEDGED),
+        (AcknowledgeType.REJECT, 1, RecordState.ARCHIVED),
+        (AcknowledgeType.GAP, 1, RecordState.ARCHIVED),
+        (AcknowledgeType.RELEASE, 4, RecordState.AVAILABLE),
+        (AcknowledgeType.RELEASE, 5, RecordState.ARCHIVED),
+        (AcknowledgeType.RELEASE, 6, RecordState.ARCHIVED),
     ],
 )
 def test_acknowledged_record_goes_where_the_table_says(
-    ack: Ack, delivery_count: int, expected: RecordState
+    ack: AcknowledgeType, delivery_count: int, expected: RecordState
 ) -> None:
     held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
     limits = SharePartitionLimits(delivery_count_max=5)
@@ -61,16 +61,28 @@ def test_acknowledged_record_goes_where_the_table_says(
 @pytest.mark.parametrize(
     ("ack", "delivery_count", "expected"),
     [
-        (Ack.ACCEPT, 5, InFlightState(RecordState.ACKNOWLEDGED, 5)),
-        (Ack.GAP, 5, InFlightState(RecordState.ARCHIVED, 5)),
-        (Ack.RELEASE, 4, InFlightState(RecordState.AVAILABLE, 4)),
-        (Ack.RELEASE, 5, InFlightState(RecordState.ARCHIVING, 5, reason=Reason.EXHAUSTED)),
-        (Ack.REJECT, 1, InFlightState(RecordState.ARCHIVING, 1, reason=Reason.REJECTED)),
-        (Ack.REJECT, 5, InFlightState(RecordState.ARCHIVING, 5, reason=Reason.REJECTED)),
+        (AcknowledgeType.ACCEPT, 5, InFlightState(RecordState.ACKNOWLEDGED, 5)),
+        (AcknowledgeType.GAP, 5, InFlightState(RecordState.ARCHIVED, 5)),
+        (AcknowledgeType.RELEASE, 4, InFlightState(RecordState.AVAILABLE, 4)),
+        (
+            AcknowledgeType.RELEASE,
+            5,
+            InFlightState(RecordState.ARCHIVING, 5, reason=Reason.EXHAUSTED),
+        ),
+        (
+            AcknowledgeType.REJECT,
+            1,
+            InFlightState(RecordState.ARCHIVING, 1, reason=Reason.REJECTED),
+        ),
+        (
+            AcknowledgeType.REJECT,
+            5,
+            InFlightState(RecordState.ARCHIVING, 5, reason=Reason.REJECTED),
+        ),
     ],
 )
 def test_what_failed_for_good_waits_for_its_copy_where_there_is_a_dead_letter_queue(
-    ack: Ack, delivery_count: int, expected: InFlightState
+    ack: AcknowledgeType, delivery_count: int, expected: InFlightState
 ) -> None:
     held = InFlightState(RecordState.ACQUIRED, delivery_count, MemberId("m"), 30_000)
     limits = SharePartitionLimits(delivery_count_max=5, dead_letters=True)
@@ -87,4 +99,4 @@ def test_renewed_record_changes_nothing_but_the_end_of_its_lock() -> None:
 def test_renewal_settles_nothing() -> None:
     held = InFlightState(RecordState.ACQUIRED, 1, MemberId("m"), 30_000)
     with pytest.raises(AssertionError, match="settles nothing"):
-        settled(held, Ack.RENEW, limits=SharePartitionLimits())
+        settled(held, AcknowledgeType.RENEW, limits=SharePartitionLimits())

@@ -11,7 +11,6 @@ import pytest
 from sharegroup.core.share_partition.delivery import (
     AckBatch,
     Acquired,
-    AcquireMode,
     AcquireRequest,
     LogBatches,
     RecordState,
@@ -19,6 +18,7 @@ from sharegroup.core.share_partition.delivery import (
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcquireMode
 
 A = MemberId("a")
 RECORDS = 64

@@ -12,7 +12,6 @@ import pytest
 from sharegroup.core.share_partition.delivery import (
     AckBatch,
     Acquired,
-    AcquireMode,
     AcquireRequest,
     Acquisition,
     Delta,
@@ -24,6 +23,7 @@ from sharegroup.core.share_partition.delivery import (
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcquireMode
 
 A, B = MemberId("a"), MemberId("b")
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

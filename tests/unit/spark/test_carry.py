@@ -5,10 +5,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords, acquired_offsets
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.carry import Carry, recognise
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT

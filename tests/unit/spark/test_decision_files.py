@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.spark.decision_files import (
     KEPT_SECONDS,
     Decided,

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from sharegroup.broker.cluster.catalog import Catalog, Event
 from sharegroup.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
-from sharegroup.wire.admin_codes import UpgradeType
+from sharegroup.protocol_enums import UpgradeType
 
 SHARE_VERSION = "share.version"
 METADATA_VERSION = "metadata.version"

@@ -24,7 +24,7 @@ from sharegroup.broker.configuration.group_config import BOUNDED
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.configuration.settings import describe_topic
 from sharegroup.errors import InvalidConfig, InvalidRequest
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.protocol_enums import ConfigOperation
 
 VALUE_CHARACTERS_MAX = 4_096
 """The longest value of one setting that is set while the broker runs."""

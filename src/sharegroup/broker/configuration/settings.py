@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields, replace
-from enum import IntEnum
 from typing import Any
 
 from sharegroup.broker.configuration.config import GroupConfig, TopicConfig
@@ -22,21 +21,7 @@ from sharegroup.broker.configuration.config_values import (
 )
 from sharegroup.broker.configuration.live_config import LiveConfig, is_dynamic
 from sharegroup.errors import InvalidRequest
-
-TOPIC, BROKER, GROUP = 2, 4, 32
-"""Resource types (KIP-133, KIP-848); the others are not served."""
-
-
-class ConfigSource(IntEnum):
-    """The source of a value (DescribeConfigs' ConfigSource)."""
-
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_GROUP = 8
-
+from sharegroup.protocol_enums import ConfigSource
 
 Synonyms = tuple[tuple[str, str, ConfigSource], ...]
 """Name, value and source of each synonym, the effective one first."""
@@ -64,12 +49,12 @@ def check_is_this_broker(name: str, *, node_id: int) -> None:
 
 def describe_topic(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
     """Yield the settings of a topic with these own settings."""
-    yield from _describe(TopicConfig, config, own, ConfigSource.DYNAMIC_TOPIC)
+    yield from _describe(TopicConfig, config, own, ConfigSource.TOPIC)
 
 
 def describe_group(config: LiveConfig, own: Mapping[str, str]) -> Iterator[Setting]:
     """Yield the settings of a group with these own settings."""
-    yield from _describe(GroupConfig, config, own, ConfigSource.DYNAMIC_GROUP)
+    yield from _describe(GroupConfig, config, own, ConfigSource.GROUP)
 
 
 def describe_broker(config: LiveConfig) -> Iterator[Setting]:

@@ -24,7 +24,7 @@ from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.broker.groups.consumer_group_records import decode, encode
-from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, as_a_coordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading, as_a_coordinator
 from sharegroup.core.consumer_group.consumer_groups import (
     Committer,
     ConsumerGroups,
@@ -54,6 +54,7 @@ from sharegroup.errors import (
     RebalanceInProgress,
 )
 from sharegroup.ids import GroupId, MemberId, TopicName
+from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import Steps
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.wire.consumer_protocol import subscribed_topics

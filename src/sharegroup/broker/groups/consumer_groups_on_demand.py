@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from sharegroup.broker.clock import Clock
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.live_config import LiveConfig
-from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
 from sharegroup.ids import GroupId
+from sharegroup.protocol_enums import GroupType
 
 if TYPE_CHECKING:
     # `_make` imports it at first use.

@@ -17,26 +17,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from typing import NamedTuple
 
 from sharegroup.broker.cluster.coordinator_log import CoordinatorLog, KeyAndValue
 from sharegroup.core.share_group.sizes import GROUP_ID_CHARACTERS_MAX, check_new_group
 from sharegroup.errors import GroupIdNotFound, KafkaStorageError, NotCoordinator
 from sharegroup.ids import GroupId, group_partition
+from sharegroup.protocol_enums import GroupType
 from sharegroup.storage.sync.tickets import Ticket
 
 log = logging.getLogger(__name__)
 
 TYPE_BYTES = 2
 """Bytes of the record type at the beginning of a record's key."""
-
-
-class GroupType(Enum):
-    """The type of a group, as ListGroups names it."""
-
-    SHARE = "share"
-    CLASSIC = "classic"
 
 
 class Reading(NamedTuple):

@@ -22,7 +22,7 @@ from sharegroup.broker.clock import Alarm, Clock
 from sharegroup.broker.cluster.catalog import Topic
 from sharegroup.broker.cluster.topics import Topics
 from sharegroup.broker.configuration.config_values import reset_duration_ms
-from sharegroup.broker.groups.group_log import GroupLog, GroupType, Reading, RegisteredCoordinator
+from sharegroup.broker.groups.group_log import GroupLog, Reading, RegisteredCoordinator
 from sharegroup.broker.groups.state_preparations import AT_ONCE, StatePreparations
 from sharegroup.broker.share.group_settings import GroupSettings
 from sharegroup.broker.share.persister import Persister
@@ -47,6 +47,7 @@ from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.core.share_state.share_states import UNDECIDED
 from sharegroup.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from sharegroup.ids import GroupId, SharePartitionKey, TopicIdPartition, TopicName
+from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import STEP_ELEMENTS, Steps
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.sync.tickets import Ticket

@@ -21,7 +21,7 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
-from sharegroup.wire.admin_codes import ConfigOperation
+from sharegroup.protocol_enums import ConfigOperation
 
 
 def handle(

@@ -9,12 +9,12 @@ from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 from kio.schema.errors import ErrorCode
 
-from sharegroup.broker.groups.group_log import GroupType
 from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import GroupIdNotFound, KafkaError
 from sharegroup.ids import GroupId
+from sharegroup.protocol_enums import GroupType
 
 log = logging.getLogger(__name__)
 

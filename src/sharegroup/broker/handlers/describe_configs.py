@@ -21,6 +21,7 @@ from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import InvalidRequest, KafkaError
 from sharegroup.ids import GroupId, TopicName
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.steps import Steps, of_each
 
 RESOURCES_MAX = 200
@@ -67,14 +68,14 @@ def _resource(
 
 def _settings(parts: Parts, wanted: DescribeConfigsResource) -> Iterable[settings.Setting]:
     catalog, name = parts.topics.catalog, wanted.resource_name
-    if wanted.resource_type == settings.TOPIC:
+    if int(wanted.resource_type) == ResourceType.TOPIC:
         return settings.describe_topic(parts.config, catalog.topic(TopicName(name)).settings)
-    if wanted.resource_type == settings.GROUP:
+    if int(wanted.resource_type) == ResourceType.GROUP:
         if not name:
             raise InvalidRequest("a group's configuration needs the group's id, not an empty one")
         own = catalog.group_settings(GroupId(name))
         return settings.describe_group(parts.config, own)
-    if wanted.resource_type == settings.BROKER:
+    if int(wanted.resource_type) == ResourceType.BROKER:
         settings.check_is_this_broker(name, node_id=parts.node.node_id)
         found = settings.describe_broker(parts.config)
         return found if name else settings.of_all_brokers(found)

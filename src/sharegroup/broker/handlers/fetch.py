@@ -37,7 +37,7 @@ from sharegroup.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from sharegroup.ids import TopicId, TopicIdPartition, TopicName
+from sharegroup.ids import LEADER_EPOCH, TopicId, TopicIdPartition, TopicName
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.wire.apis import response_module
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 TOPIC_ID_VERSION = 13
 ERROR_VERSION = 7
-LEADER_EPOCH = 0
 NO_WAIT = timedelta(0)
 ZERO_ID = UUID(int=0)
 LOG_START_VERSION = 5

@@ -12,16 +12,16 @@ from kio.schema.list_config_resources.v1.response import (
 )
 from kio.static.primitive import i8
 
-from sharegroup.broker.configuration.settings import BROKER, GROUP, TOPIC
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError, UnsupportedVersion
+from sharegroup.protocol_enums import ResourceType
 
 BROKER_LOGGER, CLIENT_METRICS = 8, 16
 """Resource types that clients may ask for, but of which this broker has no resources."""
 
-KNOWN = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+KNOWN = frozenset({*ResourceType, BROKER_LOGGER, CLIENT_METRICS})
 VERSION_OF_METRICS_ALONE = 0
 """The version without resource types, which asks for the resources of client metrics."""
 
@@ -53,6 +53,6 @@ def refuse(request: ListConfigResourcesRequest, error: KafkaError) -> ListConfig
 
 def _resources(parts: Parts) -> Iterator[tuple[int, str]]:
     catalog = parts.topics.catalog
-    yield from ((GROUP, group_id) for group_id in catalog.groups_with_settings())
-    yield BROKER, str(parts.node.node_id)
-    yield from ((TOPIC, topic.name) for topic in catalog.topics())
+    yield from ((ResourceType.GROUP, group_id) for group_id in catalog.groups_with_settings())
+    yield ResourceType.BROKER, str(parts.node.node_id)
+    yield from ((ResourceType.TOPIC, topic.name) for topic in catalog.topics())

@@ -9,11 +9,11 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 from kio.schema.types import GroupId as WireGroupId
 
-from sharegroup.broker.groups.group_log import GroupType
 from sharegroup.broker.handler_contract import RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import GroupType
 from sharegroup.steps import STEP_MASK, Steps
 
 
@@ -45,12 +45,12 @@ def _groups(parts: Parts) -> Iterator[ListedGroup]:
             group_id=WireGroupId(share.group_id),
             protocol_type="share",
             group_state=share.state,
-            group_type=GroupType.SHARE.value,
+            group_type=GroupType.SHARE,
         )
     for consumer in parts.consumer_group_coordinator.list_groups():
         yield ListedGroup(
             group_id=WireGroupId(consumer.group_id),
             protocol_type=consumer.protocol_type,
             group_state=consumer.state,
-            group_type=GroupType.CLASSIC.value,
+            group_type=GroupType.CLASSIC,
         )

@@ -23,10 +23,9 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE, milliseconds
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
-from sharegroup.ids import GroupId, TopicId, TopicIdPartition
+from sharegroup.ids import LEADER_EPOCH, GroupId, TopicId, TopicIdPartition
 from sharegroup.steps import STEP_MASK, Steps, run_to_end
 
-LEADER_EPOCH = i32(0)
 """The leader epoch of all partitions, because this broker is always their leader."""
 
 _id_number = attrgetter("int")
@@ -160,7 +159,7 @@ def _partition(parts: Parts, partition: int, error: KafkaError | None) -> Partit
         error_code=ErrorCode.none if error is None else error_code(error),
         error_message=None if error is None else str(error),
         current_leader=(
-            LeaderIdAndEpoch(leader_id=i32(parts.node.node_id), leader_epoch=LEADER_EPOCH)
+            LeaderIdAndEpoch(leader_id=i32(parts.node.node_id), leader_epoch=i32(LEADER_EPOCH))
             if share_requests.leader_is_news(error)
             else NO_LEADER
         ),

@@ -34,9 +34,9 @@ from sharegroup.broker.share.share_reading import FetchedRecords
 from sharegroup.broker.share_looking import WIDE_PARTITIONS, ShareFetchResult, ShareLook, wait_ms
 from sharegroup.broker.waiting import OfConnection
 from sharegroup.core.sessions.share_session import Closed, Fetching, SessionKey
-from sharegroup.core.share_partition.delivery import AcquireMode
 from sharegroup.errors import InvalidRequest, KafkaError, ShareSessionLimitReached
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
 from sharegroup.steps import STEP_MASK, Steps
 from sharegroup.wire.share_fetch_answer import (
     LeaderEndpoint,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     # At run time only the versions that clients use are imported.
     from sharegroup.broker.message_versions import ShareFetchRequest
 
-ACQUIRE_MODES = {int(mode): mode for mode in AcquireMode}
+ACQUIRE_MODES = {code: mode for mode, code in ACQUIRE_MODE_CODES.items()}
 
 NOTHING = FetchedRecords(b"", ())
 

@@ -16,7 +16,7 @@ from sharegroup.broker.handler_contract import Later, RequestContext, error_code
 from sharegroup.broker.handlers import NO_THROTTLE
 from sharegroup.broker.parts import Parts
 from sharegroup.errors import KafkaError
-from sharegroup.wire.admin_codes import UpgradeType
+from sharegroup.protocol_enums import UpgradeType
 from sharegroup.wire.apis import response_module
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from sharegroup.broker.parts import Parts
 from sharegroup.broker.server import Server
 from sharegroup.broker.share.dead_letters import DeadLetterCounts
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.errors import KafkaStorageError
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.wire.apis import APIS
 
@@ -218,7 +218,7 @@ class Metrics:
     def _share_groups(self, totals: _Totals) -> Iterator[Sample]:
         share_partitions, letters = self._parts.share_partitions, self._parts.dead_letters
         counters = share_partitions.counters
-        for ack in Ack:
+        for ack in AcknowledgeType:
             yield names.RECORD_ACKNOWLEDGEMENTS, (ack.name.lower(),), counters.acknowledged[ack]
         yield names.PARTITION_LOAD, (), counters.load_seconds
         for group_id, group in islice(counters.groups.items(), GROUPS_MAX):

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from sharegroup.broker.distribution import RATIOS, Distribution
-from sharegroup.core.share_partition.delivery import Ack, AckBatch
+from sharegroup.core.share_partition.delivery import AckBatch
 from sharegroup.ids import GroupId, TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
 
 class TopicCounters:
@@ -66,7 +67,7 @@ class ShareCounters:
     ) -> None:
         self._exists = exists
         self.clock = clock
-        self.acknowledged: dict[int, int] = dict.fromkeys(Ack, 0)
+        self.acknowledged: dict[int, int] = dict.fromkeys(AcknowledgeType, 0)
         """Durably acknowledged offsets by acknowledgement type, including gaps and repetitions."""
         self.sessions_lost = 0
         """Sessions that ended because their connection did."""

@@ -29,7 +29,6 @@ from sharegroup.client.admin.types import (
     FeatureUpdate,
     GroupListing,
     GroupState,
-    GroupType,
     NewTopic,
     ShareGroupDescription,
     SharePartitionOffset,
@@ -40,6 +39,7 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.client_config import ClientConfig, ClientOptions, config_from
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import GroupType
 
 
 class AdminClient:

@@ -20,15 +20,10 @@ from kio.schema.incremental_alter_configs.v1.request import (
 from kio.static.primitive import i8
 
 from sharegroup.client.admin.topics import ask_any, by_item, outcome
-from sharegroup.client.admin.types import (
-    AlterConfig,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    ResourceType,
-)
+from sharegroup.client.admin.types import AlterConfig, ConfigEntry, ConfigResource
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.errors import InvalidRequest, KafkaError
+from sharegroup.protocol_enums import ConfigSource, ResourceType
 
 ANY_NODE = -1
 

@@ -42,12 +42,12 @@ from sharegroup.client.admin.types import (
     ConsumerGroupDescription,
     ConsumerMemberDescription,
     GroupState,
-    GroupType,
 )
 from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.leader_requests import by_topic
 from sharegroup.client.records import TopicPartition
 from sharegroup.errors import GroupIdNotFound, KafkaError, UnsupportedVersion
+from sharegroup.protocol_enums import GroupType
 from sharegroup.wire.decoder import DecodeError, decode
 
 NO_GENERATION = -1

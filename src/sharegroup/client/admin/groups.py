@@ -35,7 +35,6 @@ from sharegroup.client.admin.topics import by_item, known, outcome, several
 from sharegroup.client.admin.types import (
     GroupListing,
     GroupState,
-    GroupType,
     ShareGroupDescription,
     ShareMemberDescription,
     SharePartitionOffset,
@@ -52,6 +51,7 @@ from sharegroup.errors import (
     NotCoordinator,
     UnknownServerError,
 )
+from sharegroup.protocol_enums import GroupType
 
 Result = TypeVar("Result")
 

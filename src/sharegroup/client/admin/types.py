@@ -9,7 +9,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sharegroup.client.records import TopicPartition
-from sharegroup.wire.admin_codes import ConfigOperation, UpgradeType
+from sharegroup.protocol_enums import (
+    ConfigOperation,
+    ConfigSource,
+    GroupType,
+    ResourceType,
+    UpgradeType,
+)
 
 BROKER_DEFAULT = -1
 """Leaves the number of partitions or replicas to the broker's default."""
@@ -74,43 +80,12 @@ class TopicDescription:
         return len(self.partitions)
 
 
-class ResourceType(IntEnum):
-    """The type of a resource that has configs; values as on the wire."""
-
-    TOPIC = 2
-    BROKER = 4
-    GROUP = 32
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
     """A topic, broker or group that has configs; a broker's name is its node id as text."""
 
     type: ResourceType
     name: str
-
-
-class ConfigSource(IntEnum):
-    """The place where a config's value was set; values as on the wire."""
-
-    UNKNOWN = 0
-    """No answer from the broker, or a source that this client does not know."""
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-    @classmethod
-    def of(cls, number: int) -> ConfigSource:
-        """Return the source that a broker names by its number, or UNKNOWN."""
-        return cls(number) if number in _CONFIG_SOURCES else cls.UNKNOWN
-
-
-_CONFIG_SOURCES = frozenset(map(int, ConfigSource))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +112,6 @@ class AlterConfig:
     name: str
     value: str | None
     operation: ConfigOperation = ConfigOperation.SET
-
-
-class GroupType(StrEnum):
-    """The type of a group, which is the protocol that its members use."""
-
-    SHARE = "share"
-    CONSUMER = "consumer"
-    """The protocol of KIP-848."""
-    CLASSIC = "classic"
-    STREAMS = "streams"
-    UNKNOWN = "unknown"
-    """A type that this client does not know."""
-
-    @classmethod
-    def of(cls, text: str) -> GroupType:
-        """Return the type that a broker names, or UNKNOWN."""
-        return _TYPES_BY_TEXT.get(text.lower(), cls.UNKNOWN)
-
-
-_TYPES_BY_TEXT = {str(group_type): group_type for group_type in GroupType}
 
 
 class GroupState(StrEnum):

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sharegroup.client.settings.client_config import ClientConfig, ClientOptions, choose, positive
-from sharegroup.client.settings.option_values import (
-    AcknowledgementMode,
-    AcquireMode,
-    OnDeserializationError,
-)
+from sharegroup.client.settings.option_values import AcknowledgementMode, OnDeserializationError
 from sharegroup.errors import InvalidConfig
+from sharegroup.protocol_enums import AcquireMode
 
 Deserializer = Callable[[bytes], Any]
 AcknowledgementModeName = AcknowledgementMode | Literal["implicit", "explicit"]

@@ -43,15 +43,6 @@ class AcknowledgementMode(StrEnum):
     """The application acknowledges every record."""
 
 
-class AcquireMode(StrEnum):
-    """How many records a fetch of a share consumer acquires (KIP-1206)."""
-
-    BATCH_OPTIMIZED = "batch_optimized"
-    """Whole record batches, so a fetch may acquire more records than ``max_poll_records``."""
-    RECORD_LIMIT = "record_limit"
-    """At most ``max_poll_records``."""
-
-
 class OnDeserializationError(StrEnum):
     """What a share consumer does with a record that a deserializer cannot read."""
 

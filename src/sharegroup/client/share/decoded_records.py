@@ -25,7 +25,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.settings.option_values import OnDeserializationError
 from sharegroup.client.share.deserialization import Deserialization
@@ -33,9 +32,9 @@ from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share.record import DeserializationError, Record
 from sharegroup.client.share_locks.acquired_gaps import find_missing
-from sharegroup.client.share_sessions.acknowledgements import GAP
 from sharegroup.client.share_sessions.offset_set import OffsetSet
 from sharegroup.errors import CorruptMessage, UnreadableBatch
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import scan
 from sharegroup.wire.record_walk import UNREADABLE
 from sharegroup.wire.records import DecodedRecord, read_batch
@@ -181,7 +180,7 @@ def settle_missing(
     present = OffsetSet.of_offsets(offsets) | OffsetSet.of(unread)
     missing = find_missing(OffsetSet(((lock.first, lock.end),)), present, batches_end)
     for first, end in missing.gaps:
-        held.settle_unseen(lock, first, end, GAP)
+        held.settle_unseen(lock, first, end, AcknowledgeType.GAP)
     for first, end in missing.unknown:
         held.settle_unseen(lock, first, end, AcknowledgeType.RELEASE)
 

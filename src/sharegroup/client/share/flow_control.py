@@ -9,9 +9,9 @@ A worker knows how many handlers are free and when it is about to stop; settings
 from __future__ import annotations
 
 from sharegroup.client.settings.consumer_config import AcquireModeName
-from sharegroup.client.settings.option_values import AcquireMode
 from sharegroup.client.share.share_consumer import ShareConsumer
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import AcquireMode
 
 
 class FlowControl:

@@ -25,12 +25,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sharegroup.client.records import AcknowledgeType, IllegalStateError, TopicPartition
+from sharegroup.client.records import IllegalStateError, TopicPartition
 from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share.settled import Settled
-from sharegroup.client.share_sessions.acknowledgements import RENEW, AckRun, runs_of
+from sharegroup.client.share_sessions.acknowledgements import AckRun, runs_of
 from sharegroup.errors import InvalidRecordState, KafkaError
 from sharegroup.ids import TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 
 if TYPE_CHECKING:
     from sharegroup.client.share.held_columns import (
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 LOCKS_KEPT_MIN = 64
 """The number of locks up to which `HeldRecords` does not look for locks that are done."""
+
+RENEW = int(AcknowledgeType.RENEW)
+"""A plain number, because it is compared for every record."""
 
 
 class HeldRecords:

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sharegroup.client.records import AcknowledgeType
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
 from sharegroup.client.share.decoded_records import DecodedRecords, decode_records
 from sharegroup.client.share.held_records import HeldRecords
 from sharegroup.client.share.locks import AcquisitionLock
 from sharegroup.client.share.record import DeserializationError, Record
 from sharegroup.errors import UnreadableBatch
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.record_walk import UNREADABLE
 
 if TYPE_CHECKING:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sharegroup.client.records import AcknowledgeType, Header, TopicPartition
+from sharegroup.client.records import Header, TopicPartition
 from sharegroup.client.share.locks import AcquisitionLock
+from sharegroup.protocol_enums import AcknowledgeType
+
+TYPES = frozenset(int(kind) for kind in AcknowledgeType) - {int(AcknowledgeType.GAP)}
+"""The acknowledgement types that an application may use."""
+
+
+def check_type(acknowledge_type: int) -> None:
+    """Raise ValueError for a type that applications cannot use, before anything is changed."""
+    if acknowledge_type not in TYPES:
+        known = ", ".join(AcknowledgeType(kind).name for kind in sorted(TYPES))
+        raise ValueError(f"expected an acknowledgement type ({known}), found {acknowledge_type!r}")
 
 
 class Record:
@@ -89,7 +100,8 @@ class Record:
         self._lock.held.settle(self._lock, self.offset, AcknowledgeType.RENEW)
 
     def settle(self, acknowledge_type: AcknowledgeType) -> None:
-        """Acknowledge the record with the given type."""
+        """Acknowledge the record with the given type; ValueError if it is none of the four."""
+        check_type(acknowledge_type)
         self._lock.held.settle(self._lock, self.offset, acknowledge_type)
 
     def __repr__(self) -> str:

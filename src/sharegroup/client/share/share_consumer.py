@@ -23,22 +23,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from sharegroup.client.group.membership import new_member_id
-from sharegroup.client.records import (
-    AcknowledgeType,
-    CloseReport,
-    IllegalStateError,
-    TopicPartition,
-    WakeupError,
-)
+from sharegroup.client.records import CloseReport, IllegalStateError, TopicPartition, WakeupError
 from sharegroup.client.settings.client_config import config_from
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig, ShareConsumerOptions
 from sharegroup.client.share.acknowledgement_results import (
     AcknowledgementCallback as AcknowledgementCallback,
 )
 from sharegroup.client.share.flow import Flow
-from sharegroup.client.share.record import Record
+from sharegroup.client.share.record import Record, check_type
 from sharegroup.client.share.share_member import ShareMember
 from sharegroup.errors import KafkaError, RequestTimedOut
+from sharegroup.protocol_enums import AcknowledgeType
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -338,6 +333,7 @@ class ShareConsumer:
         The type may be changed until the next `poll`, `commit` or `close`.  Any part of a batch
         is accepted, filtered or sliced, if it has the columns topic, partition and offset.
         """
+        check_type(acknowledge_type)
         if isinstance(records, Record):
             records.settle(acknowledge_type)
         elif hasattr(records, "schema"):
@@ -370,6 +366,7 @@ class ShareConsumer:
         self, topic: str, partition: int, offset: int, acknowledge_type: AcknowledgeType
     ) -> None:
         """Acknowledge the record at an offset, for a record that came with an exception."""
+        check_type(acknowledge_type)
         for table in self._member.tables():
             if table.topic_partition == (topic, partition) and table.holds(offset):
                 table.settle_offset(offset, acknowledge_type)

@@ -28,7 +28,6 @@ from sharegroup.client.net.cluster import Cluster
 from sharegroup.client.net.refusals import may_pass
 from sharegroup.client.records import TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerConfig
-from sharegroup.client.settings.option_values import AcquireMode
 from sharegroup.client.share.acknowledgement_results import AcknowledgementResults
 from sharegroup.client.share.fetches_ahead import AheadOf
 from sharegroup.client.share.flow import Flow
@@ -43,6 +42,7 @@ from sharegroup.client.share_locks.renewal_schedule import forbids_renewal, look
 from sharegroup.client.share_sessions.share_requests import SessionMember
 from sharegroup.errors import KafkaError
 from sharegroup.ids import GroupId, MemberId
+from sharegroup.protocol_enums import AcquireMode
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from sharegroup.client.share_locks.refused_acknowledgements import (
     refusal_of,
 )
 from sharegroup.client.share_locks.renewal_schedule import forbids_renewal
-from sharegroup.client.share_sessions.acknowledgements import GAP, RENEW, AckRun
+from sharegroup.client.share_sessions.acknowledgements import AckRun
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet, Range, offsets_of
 from sharegroup.client.share_sessions.share_requests import FetchLimits
@@ -39,6 +39,7 @@ from sharegroup.client.share_sessions.share_session import (
 )
 from sharegroup.errors import CorruptMessage, KafkaError
 from sharegroup.ids import TopicIdPartition
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.wire.batches import scan
 
 log = logging.getLogger(__name__)
@@ -129,13 +130,19 @@ class HeldRanges:
         if empty:
             async with self._turn:
                 await self._settle(
-                    {key: tuple(_runs(offsets, GAP)) for key, offsets in empty.items()}
+                    {
+                        key: tuple(_runs(offsets, AcknowledgeType.GAP))
+                        for key, offsets in empty.items()
+                    }
                 )
 
     async def renew(self) -> None:
         """Renew the locks of all held records."""
         async with self._turn:
-            runs = {key: tuple(_runs(offsets, RENEW)) for key, offsets in self._held.items()}
+            runs = {
+                key: tuple(_runs(offsets, AcknowledgeType.RENEW))
+                for key, offsets in self._held.items()
+            }
             answer = await self.session.acknowledge(runs, renew=True) if runs else SessionAnswer()
             self._notice(answer)
             refused = {key: error for key, error in answer.results.items() if error is not None}
@@ -215,7 +222,7 @@ class HeldRanges:
         for run in runs:
             holes = gaps.between(run.first, run.end)
             parts += _runs(OffsetSet(((run.first, run.end),)) - holes, run.ack_type)
-            parts += _runs(holes, GAP)
+            parts += _runs(holes, AcknowledgeType.GAP)
         return tuple(sorted(parts))
 
     # Acknowledging.
@@ -309,7 +316,7 @@ class HeldRanges:
                 self._say_not_renewed(key, error)
 
     async def _drop_ended(self, key: TopicIdPartition, error: KafkaError) -> None:
-        runs = tuple(_runs(self._held[key], RENEW))
+        runs = tuple(_runs(self._held[key], AcknowledgeType.RENEW))
         ended = await self._halved(key, runs, renew=True)
         if ended and ended != offsets_of(runs):
             log.warning("locks.ended key=%s offsets=%d", key, ended.count)

@@ -15,13 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, overload
 
+from sharegroup.protocol_enums import AcknowledgeType
+
 LONG_RUN = 10
-
-GAP = 0
-"""The type for offsets without a record; used on the wire only, never by the application."""
-
-RENEW = 4
-"""The type that renews an acquisition lock and settles nothing (KIP-1222)."""
 
 
 class AckRun(NamedTuple):
@@ -42,7 +38,9 @@ class Offsets(Sequence[int]):
     __slots__ = ("_ranges",)
 
     def __init__(self, runs: Iterable[AckRun]) -> None:
-        self._ranges = sorted((run.first, run.end) for run in runs if run.ack_type != GAP)
+        self._ranges = sorted(
+            (run.first, run.end) for run in runs if run.ack_type != AcknowledgeType.GAP
+        )
 
     def __len__(self) -> int:
         return sum(end - first for first, end in self._ranges)

@@ -33,15 +33,10 @@ from kio.schema.share_fetch.v2.request import (
 from kio.schema.types import GroupId as KioGroupId
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from sharegroup.client.settings.option_values import AcquireMode
 from sharegroup.client.share_sessions.acknowledgements import AcknowledgementBatch
 from sharegroup.client.share_sessions.node_session import Acks, SessionRequest
 from sharegroup.ids import GroupId, MemberId, TopicIdPartition
-
-ACQUIRE_MODES: dict[AcquireMode, int] = {
-    AcquireMode.BATCH_OPTIMIZED: 0,
-    AcquireMode.RECORD_LIMIT: 1,
-}
+from sharegroup.protocol_enums import ACQUIRE_MODE_CODES, AcquireMode
 
 
 class SessionMember(NamedTuple):
@@ -76,7 +71,7 @@ def fetch_request(
         max_bytes=i32(limits.max_bytes),
         max_records=i32(limits.max_records),
         batch_size=i32(limits.max_records),
-        share_acquire_mode=i8(ACQUIRE_MODES[limits.acquire_mode]),
+        share_acquire_mode=i8(ACQUIRE_MODE_CODES[limits.acquire_mode]),
         topics=tuple(
             FetchTopic(
                 topic_id=topic_id,

@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 from sharegroup.client.net.cluster import Cluster, ConnectionPurpose
 from sharegroup.client.net.connection import Connection
 from sharegroup.client.net.refusals import meaning, missing_right
-from sharegroup.client.settings.option_values import AcquireMode
 from sharegroup.client.share_sessions.acknowledgements import AckRun, batches_of
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.node_session import CLOSE_EPOCH, NodeSession
@@ -56,6 +55,7 @@ from sharegroup.errors import (
     error_for,
 )
 from sharegroup.ids import TopicId, TopicIdPartition
+from sharegroup.protocol_enums import AcquireMode
 
 SHARE_FETCH = 78
 SHARE_ACKNOWLEDGE = 79

@@ -6,12 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Unpack
 
 from sharegroup.client.loop_thread import LOOP_THREAD
-from sharegroup.client.records import (
-    AcknowledgementResult,
-    AcknowledgeType,
-    CloseReport,
-    TopicPartition,
-)
+from sharegroup.client.records import AcknowledgementResult, CloseReport, TopicPartition
 from sharegroup.client.settings.consumer_config import ShareConsumerOptions
 from sharegroup.client.share import share_consumer
 from sharegroup.client.share.acknowledgement_results import AcknowledgementCallback
@@ -20,6 +15,7 @@ from sharegroup.client.share.record import Record, UnreadableRecord
 from sharegroup.client.share.share_consumer import CLOSE_SECONDS, ITERATION_SECONDS, topic_names
 from sharegroup.client.sync.blocking import BlockingClient, ExceptionType, Trace, blocking, plain
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import AcknowledgeType
 
 
 class _Record(Record):

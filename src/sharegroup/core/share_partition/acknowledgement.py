@@ -15,7 +15,6 @@ from itertools import groupby
 from sharegroup.core.share_partition.delivery import (
     ACQUIRED,
     STATE_AFTER,
-    Ack,
     AckBatch,
     InFlightState,
     SharePartitionLimits,
@@ -23,8 +22,9 @@ from sharegroup.core.share_partition.delivery import (
 from sharegroup.core.share_partition.offset_runs import Run
 from sharegroup.errors import InvalidRecordState, InvalidRequest
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType
 
-NO_JUDGEMENT = frozenset({Ack.GAP, Ack.RELEASE, Ack.RENEW})
+NO_JUDGEMENT = frozenset({AcknowledgeType.GAP, AcknowledgeType.RELEASE, AcknowledgeType.RENEW})
 """Acknowledgement types that do not say whether a record is good or bad."""
 
 

@@ -28,12 +28,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from sharegroup.core.share_partition.delivery import (
-    Acquired,
-    AcquireMode,
-    AcquireRequest,
-    LogBatches,
-)
+from sharegroup.core.share_partition.delivery import Acquired, AcquireRequest, LogBatches
+from sharegroup.protocol_enums import AcquireMode
 
 Range = tuple[int, int]
 

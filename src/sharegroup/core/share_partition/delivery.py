@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 
 
 class RecordState(IntEnum):
@@ -38,26 +39,6 @@ class RecordState(IntEnum):
     ACKNOWLEDGED = 2
     ARCHIVING = 3
     ARCHIVED = 4
-
-
-class Ack(IntEnum):
-    """An acknowledgement type; wire values of AcknowledgeType (KIP-932)."""
-
-    GAP = 0  # There is no record at this offset.
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4  # The member still processes the record: its lock begins anew (KIP-1222).
-
-
-class AcquireMode(IntEnum):
-    """How strictly an acquire keeps to its record limit.
-
-    Wire values of ShareAcquireMode (KIP-1206).
-    """
-
-    BATCH_OPTIMIZED = 0  # The log batch in which the number is reached is acquired whole.
-    RECORD_LIMIT = 1  # The number is never exceeded.
 
 
 class Reason(IntEnum):
@@ -78,11 +59,11 @@ TERMINAL = frozenset({ACKNOWLEDGED, ARCHIVED})
 
 STATE_AFTER: dict[int, RecordState] = {
     # Never ARCHIVING: there is no record to copy. Kafka, too, copies no gap to a dead-letter queue.
-    Ack.GAP: ARCHIVED,
-    Ack.ACCEPT: ACKNOWLEDGED,
-    Ack.RELEASE: AVAILABLE,  # At the delivery count limit as after REJECT: see `settled`.
-    Ack.REJECT: ARCHIVED,  # Or ARCHIVING: see `ended`.
-    Ack.RENEW: ACQUIRED,  # See `renewed`.
+    AcknowledgeType.GAP: ARCHIVED,
+    AcknowledgeType.ACCEPT: ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: AVAILABLE,  # At the delivery count limit as REJECT: see `settled`.
+    AcknowledgeType.REJECT: ARCHIVED,  # Or ARCHIVING: see `ended`.
+    AcknowledgeType.RENEW: ACQUIRED,  # See `renewed`.
 }
 """The state of an acquired record after an acknowledgement of each type."""
 
@@ -138,7 +119,7 @@ def settled(
     """
     state = STATE_AFTER[ack]
     assert state is not ACQUIRED, f"acknowledgement {ack} settles nothing"
-    if ack == Ack.REJECT:
+    if ack == AcknowledgeType.REJECT:
         return ended(acquired, Reason.REJECTED, limits)
     if state is not AVAILABLE:
         return _nobodys(state, acquired.delivery_count)

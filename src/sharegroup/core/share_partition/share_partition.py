@@ -51,7 +51,6 @@ from sharegroup.core.share_partition.delivery import (
     AVAILABLE,
     NEW,
     TERMINAL,
-    Ack,
     AckBatch,
     Acquired,
     AcquireRequest,
@@ -72,6 +71,7 @@ from sharegroup.core.share_partition.delivery import (
 from sharegroup.core.share_partition.offset_runs import OffsetRuns, Run
 from sharegroup.core.share_partition.run_heaps import LockEnds, RunsInState
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType
 
 EVERY_RUN = 2**63 - 1
 """No limit to the number of runs that one call changes."""
@@ -217,7 +217,7 @@ class SharePartition:
             for first, end, ack_type in claims(ack):
                 for run in self._runs.between(first, end):
                     check_held(run, member_id, now_ms)
-                    if ack_type == Ack.RENEW:
+                    if ack_type == AcknowledgeType.RENEW:
                         check_renewable(run, limits)
                         value = renewed(run.value, lock_deadline_ms=now_ms + limits.lock_ms)
                     else:
@@ -446,7 +446,11 @@ class SharePartition:
     ) -> Delta | None:
         return self._change(
             [
-                Run(first, end, settled(value, Ack.RELEASE, limits=limits, failure=failure))
+                Run(
+                    first,
+                    end,
+                    settled(value, AcknowledgeType.RELEASE, limits=limits, failure=failure),
+                )
                 for first, end, value in held
             ]
         )

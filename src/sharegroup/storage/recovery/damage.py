@@ -17,8 +17,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sharegroup.ids import LEADER_EPOCH
 from sharegroup.storage.disk.set_aside import DAMAGED_LOG, TORN_LOG, SetAside
-from sharegroup.storage.segment.batch_scan import LEADER_EPOCH, PlacedBatch, is_whole, placed_in
+from sharegroup.storage.segment.batch_scan import PlacedBatch, is_whole, placed_in
 from sharegroup.storage.segment.segment import Segment, segment_name
 from sharegroup.wire.batches import HEADER_BYTES, MAGIC
 

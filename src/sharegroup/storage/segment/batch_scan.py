@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import crc32c
 
+from sharegroup.ids import LEADER_EPOCH
 from sharegroup.storage.disk.files import Buffer
 from sharegroup.wire.batches import (
     CHECKED_AT,
@@ -26,9 +27,6 @@ from sharegroup.wire.batches import (
     Writable,
 )
 from sharegroup.wire.batches import stamp as stamp_batch
-
-LEADER_EPOCH = 0
-"""The leader epoch of every partition. It never changes, because there is only one broker."""
 
 _NEEDED = struct.Struct(">qi4xb4xhi8xqqhi4x")
 """Base offset, length, magic, attributes, last offset delta, largest timestamp, producer id,

@@ -17,7 +17,6 @@ from sharegroup.client.admin.types import (
     AlterConfig,
     ConfigResource,
     NewTopic,
-    ResourceType,
 )
 from sharegroup.errors import (
     InvalidReplicationFactor,
@@ -26,6 +25,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.worker.events import Event
 from sharegroup.worker.infrastructure.asking import found, visible
 from sharegroup.worker.infrastructure.changes import PARTITIONS, Change, ChangeKind, changes

@@ -8,12 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from sharegroup.client.admin.admin_client import AdminClient
-from sharegroup.client.admin.types import (
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-    TopicDescription,
-)
+from sharegroup.client.admin.types import ConfigEntry, ConfigResource, TopicDescription
 from sharegroup.client.fetch.offsets import ListedOffset, OffsetSpec
 from sharegroup.client.net.cluster import NO_LEADER
 from sharegroup.client.records import TopicPartition
@@ -25,6 +20,7 @@ from sharegroup.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from sharegroup.protocol_enums import ResourceType
 from sharegroup.worker.infrastructure.changes import (
     Change,
     ChangeKind,

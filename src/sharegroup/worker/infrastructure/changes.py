@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sharegroup.client.admin.types import ConfigEntry, ConfigSource
+from sharegroup.client.admin.types import ConfigEntry
 from sharegroup.errors import KafkaError
+from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker.declarations.names import dead_topic, is_tier_topic, own_topic
 from sharegroup.worker.declarations.replication import MIN_INSYNC, min_insync_of, replicas_of
 from sharegroup.worker.infrastructure.wanted import (

@@ -18,16 +18,15 @@ from typing import NamedTuple
 from sharegroup.core.share_partition.delivery import (
     ACQUIRED,
     AVAILABLE,
-    Ack,
     AckBatch,
     Acquired,
-    AcquireMode,
     AcquireRequest,
     LogBatches,
     SharePartitionLimits,
 )
 from sharegroup.core.share_partition.share_partition import SharePartition
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType, AcquireMode
 from sharegroup.worker.transport.memory_clock import MemoryClock, ScheduledCall
 from sharegroup.worker.transport.memory_log import MemoryLog, MemoryRecord
 
@@ -61,7 +60,7 @@ class MemoryGroup:
         self.limits = limits
         self._log = log
         self._partitions: dict[tuple[str, int], SharePartition] = {}
-        self._settled: dict[Place, Ack] = {}
+        self._settled: dict[Place, AcknowledgeType] = {}
         self._alarm: ScheduledCall | None = None
         self._wakers: list[Callable[[], None]] = []
 
@@ -78,7 +77,7 @@ class MemoryGroup:
                     yield from ((record, delivery_count) for record in records[first:end])
         self._set_alarm()
 
-    def acknowledge(self, member_id: MemberId, place: Place, ack: Ack) -> None:
+    def acknowledge(self, member_id: MemberId, place: Place, ack: AcknowledgeType) -> None:
         """Settle a record or renew its lock; raises InvalidRecordState, as a broker does."""
         partition = self._partition(place.topic, place.partition)
         partition.acknowledge(
@@ -87,9 +86,9 @@ class MemoryGroup:
             limits=self.limits,
             now_ms=self._clock.now_ms(),
         )
-        if ack in {Ack.ACCEPT, Ack.REJECT}:
+        if ack in {AcknowledgeType.ACCEPT, AcknowledgeType.REJECT}:
             self._settled[place] = ack
-        elif ack is Ack.RELEASE:
+        elif ack is AcknowledgeType.RELEASE:
             self._wake()
         self._set_alarm()
 
@@ -111,7 +110,11 @@ class MemoryGroup:
     def standing(self, place: Place) -> Standing:
         """The state of a record in this group."""
         if place in self._settled:
-            return Standing.ACCEPTED if self._settled[place] is Ack.ACCEPT else Standing.REJECTED
+            return (
+                Standing.ACCEPTED
+                if self._settled[place] is AcknowledgeType.ACCEPT
+                else Standing.REJECTED
+            )
         partition = self._partition(place.topic, place.partition)
         if place.offset >= partition.end_offset:
             return Standing.WAITING

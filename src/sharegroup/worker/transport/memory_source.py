@@ -12,9 +12,9 @@ import logging
 from collections.abc import Sequence
 
 from sharegroup.client import IllegalStateError
-from sharegroup.core.share_partition.delivery import Ack
 from sharegroup.errors import InvalidRecordState
 from sharegroup.ids import MemberId
+from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.worker.ports import Header
 from sharegroup.worker.transport.memory_clock import ScheduledCall
 from sharegroup.worker.transport.memory_group import MemoryGroup, Place
@@ -71,13 +71,13 @@ class MemoryDelivery:
         return Place(self.topic, self.partition, self.offset)
 
     def accept(self) -> None:
-        self._source.settle(self, Ack.ACCEPT)
+        self._source.settle(self, AcknowledgeType.ACCEPT)
 
     def release(self) -> None:
-        self._source.settle(self, Ack.RELEASE)
+        self._source.settle(self, AcknowledgeType.RELEASE)
 
     def reject(self) -> None:
-        self._source.settle(self, Ack.REJECT)
+        self._source.settle(self, AcknowledgeType.REJECT)
 
     def renew(self) -> None:
         self._source.renew(self)
@@ -178,11 +178,11 @@ class MemorySource:
     def lose(self, place: Place) -> None:
         """End the lock of a record now, so that it is delivered again."""
         delivery = self._held[place]
-        self._group.acknowledge(MemberId(self.member_id), place, Ack.RELEASE)
+        self._group.acknowledge(MemberId(self.member_id), place, AcknowledgeType.RELEASE)
         delivery.is_lost = True
         delivery.deadline = self._log.clock.now()
 
-    def settle(self, delivery: MemoryDelivery, ack: Ack) -> None:
+    def settle(self, delivery: MemoryDelivery, ack: AcknowledgeType) -> None:
         """Acknowledge a delivery; the error of a lost lock is logged."""
         if self._is_cut:
             return
@@ -197,9 +197,9 @@ class MemorySource:
         """Renew the lock of a delivery unless it is lost."""
         if self._is_cut or delivery.is_lost:
             return
-        self._check_held(delivery, Ack.RENEW)
+        self._check_held(delivery, AcknowledgeType.RENEW)
         try:
-            self._group.acknowledge(MemberId(self.member_id), delivery.place, Ack.RENEW)
+            self._group.acknowledge(MemberId(self.member_id), delivery.place, AcknowledgeType.RENEW)
         except InvalidRecordState as error:
             log.warning("event=renewal_refused group=%s: %s", self._group.name, error)
         else:
@@ -230,7 +230,7 @@ class MemorySource:
         if self._held:
             self._renew_later()
 
-    def _check_held(self, delivery: MemoryDelivery, ack: Ack) -> None:
+    def _check_held(self, delivery: MemoryDelivery, ack: AcknowledgeType) -> None:
         if self._held.get(delivery.place) is not delivery:
             raise IllegalStateError(
                 f"group {self._group.name!r}: {delivery} can't be settled with {ack.name}: "

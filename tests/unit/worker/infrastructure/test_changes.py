@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.admin.types import ConfigEntry, ConfigSource
+from sharegroup.client.admin.types import ConfigEntry
 from sharegroup.errors import InvalidConfig
+from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker.declarations.dead_letter import BrokerDeadLetter, DeadLetter
 from sharegroup.worker.declarations.handler import shape_of
 from sharegroup.worker.declarations.replication import Replication

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sharegroup.client.admin.types import ConfigEntry, ConfigSource
+from sharegroup.client.admin.types import ConfigEntry
 from sharegroup.errors import InvalidConfig, KafkaError, TopicAuthorizationFailed
+from sharegroup.protocol_enums import ConfigSource
 from sharegroup.worker import App, DeadLetter, Retry
 from sharegroup.worker.declarations.replication import NOT_DECLARED, Replication
 from sharegroup.worker.infrastructure.changes import (

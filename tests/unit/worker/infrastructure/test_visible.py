@@ -10,13 +10,12 @@ import pytest
 from sharegroup.client.admin.types import (
     ClusterDescription,
     ConfigEntry,
-    ConfigSource,
     NodeDescription,
     PartitionDescription,
-    ResourceType,
     TopicDescription,
 )
 from sharegroup.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
+from sharegroup.protocol_enums import ConfigSource, ResourceType
 from sharegroup.worker.infrastructure import asking
 from sharegroup.worker.infrastructure.asking import visible
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind

@@ -1,0 +1,101 @@
+"""Enumerations of Kafka's protocol that client and broker share; values as on the wire."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class AcknowledgeType(IntEnum):
+    """The ways to acknowledge a record (KIP-932 «Record states»)."""
+
+    GAP = 0
+    """There is no record at the offset.  Clients use it for themselves; applications cannot."""
+    ACCEPT = 1
+    """The record was processed; it is not delivered again."""
+    RELEASE = 2
+    """The record is available again for any member, up to the delivery count limit."""
+    REJECT = 3
+    """The record cannot be processed; it is archived without further deliveries."""
+    RENEW = 4
+    """The acquisition lock begins anew and this member keeps the record (KIP-1222)."""
+
+
+class AcquireMode(StrEnum):
+    """How many records a fetch of a share consumer acquires (KIP-1206)."""
+
+    BATCH_OPTIMIZED = "batch_optimized"
+    """Whole record batches, so a fetch may acquire more records than ``max_poll_records``."""
+    RECORD_LIMIT = "record_limit"
+    """At most ``max_poll_records``."""
+
+
+ACQUIRE_MODE_CODES = {AcquireMode.BATCH_OPTIMIZED: 0, AcquireMode.RECORD_LIMIT: 1}
+"""The acquire modes as ShareFetch names them (ShareAcquireMode)."""
+
+
+class ConfigOperation(IntEnum):
+    """How to change a config (IncrementalAlterConfigs)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigSource(IntEnum):
+    """The place where a config's value was set (DescribeConfigs)."""
+
+    UNKNOWN = 0
+    """No answer from the broker, or a source that this version does not know."""
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+    @classmethod
+    def of(cls, number: int) -> ConfigSource:
+        """Return the source that a broker names by its number, or UNKNOWN."""
+        return cls(number) if number in _CONFIG_SOURCES else cls.UNKNOWN
+
+
+_CONFIG_SOURCES = frozenset(map(int, ConfigSource))
+
+
+class GroupType(StrEnum):
+    """The type of a group, which is the protocol that its members use (ListGroups)."""
+
+    SHARE = "share"
+    CONSUMER = "consumer"
+    """The protocol of KIP-848."""
+    CLASSIC = "classic"
+    STREAMS = "streams"
+    UNKNOWN = "unknown"
+    """A type that this version does not know."""
+
+    @classmethod
+    def of(cls, text: str) -> GroupType:
+        """Return the type that a broker names, or UNKNOWN."""
+        return _GROUP_TYPES.get(text.lower(), cls.UNKNOWN)
+
+
+_GROUP_TYPES = {str(group_type): group_type for group_type in GroupType}
+
+
+class ResourceType(IntEnum):
+    """The type of a resource that has configs (KIP-133, KIP-848); others are not supported."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class UpgradeType(IntEnum):
+    """How a feature's level may change (UpdateFeatures)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
