@@ -8,6 +8,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
+from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v6.response import (
+    Coordinator as FindCoordinatorCoordinator,
+)
+from kio.schema.find_coordinator.v6.response import FindCoordinatorResponse
 from kio.schema.metadata.v13.response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -288,8 +294,10 @@ class Brokers:
         if port in self.silent:
             raise RequestTimedOut(f"broker {port}: silent")
 
-        async def request(_: Any) -> MetadataResponse:
+        async def request(message: Any) -> Any:
             self.asked.append(port)
+            if isinstance(message, FindCoordinatorRequest):
+                return self.coordinator_as_known_by(port)
             brokers: Any = (
                 MetadataResponseBroker(node_id=number, host="127.0.0.1", port=9_090 + number)  # type: ignore[arg-type]
                 for number in (1, 2, 3)
@@ -305,6 +313,53 @@ class Brokers:
             return MetadataResponse(**values)
 
         return SimpleNamespace(is_open=True, request=request, close=lambda: None, peer=str(port))
+
+    def coordinator_as_known_by(self, port: int) -> FindCoordinatorResponse:
+        """Broker 1 is cut off from the others and believes that it is the coordinator."""
+        node_id = 1 if port == 9_091 else 2
+        coordinator: Any = FindCoordinatorCoordinator(
+            key="g",
+            node_id=node_id,  # type: ignore[arg-type]
+            host="127.0.0.1",
+            port=9_090 + node_id,  # type: ignore[arg-type]
+            error_code=ErrorCode.none,
+            error_message=None,
+        )
+        values: dict[str, Any] = {"throttle_time": None, "coordinators": (coordinator,)}
+        return FindCoordinatorResponse(**values)
+
+
+@pytest.mark.parametrize("metadata_between", [False, True])
+@pytest.mark.parametrize("servers", ["1", "12", "123"])
+def test_broker_that_is_cut_off_does_not_name_the_coordinator_for_ever(
+    servers: str, metadata_between: bool
+) -> None:
+    """Whatever else is asked meanwhile, and although only it was ever connected to."""
+    brokers = Brokers()
+
+    async def run() -> set[int]:
+        addresses = ",".join(f"127.0.0.1:909{number}" for number in servers)
+        now = [0.0]
+        config = ClientConfig(bootstrap_servers=addresses, retry_backoff_ms=1)
+        cluster = Cluster(config, connect=brokers.open, monotonic=lambda: now[0])
+        if metadata_between or servers == "1":
+            await cluster.refresh(["t"])
+        else:
+            brokers.silent = {9_092, 9_093}
+            for _ in range(2):  # The others are tried the second time at the latest.
+                await cluster.coordinator("g")
+                cluster.forget_coordinator("g")
+            brokers.silent.clear()
+            now[0] = 60.0  # From then on brokers that did not answer are tried again.
+        named = set()
+        for _ in range(6):
+            named.add(await cluster.coordinator("g"))
+            cluster.forget_coordinator("g")
+            if metadata_between:
+                await cluster.refresh(["t"])
+        return named
+
+    assert asyncio.run(run()) == {1, 2}
 
 
 def test_metadata_is_asked_of_another_broker_than_the_last_time() -> None:

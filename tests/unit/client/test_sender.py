@@ -59,8 +59,8 @@ class ScriptedBroker:
         self.metadata_asked = 0
         self.outdated: list[tuple[int, int]] = []
         self.doubted: list[int] = []
-        self.asked_another: list[bool] = []
-        """Whether another broker was to be asked, for each question that any broker can answer."""
+        self.asked_in_turn: list[str | None] = []
+        """The questions that any broker can answer; the brokers are asked in turn."""
         self.silent: frozenset[int] = frozenset()
         """Brokers in doubt."""
 
@@ -68,8 +68,8 @@ class ScriptedBroker:
 
     principal = None
 
-    async def any_connection(self, *, another: bool = False) -> "ScriptedBroker":
-        self.asked_another.append(another)
+    async def any_connection(self, *, in_turn: str | None = None) -> "ScriptedBroker":
+        self.asked_in_turn.append(in_turn)
         return self
 
     async def connection(self, node_id: int, purpose: object) -> "ScriptedBroker":
@@ -243,7 +243,7 @@ def test_producer_id_that_a_broker_does_not_have_is_asked_of_another_one() -> No
 
     class WithoutIds(ScriptedBroker):
         async def request(self, message: Any) -> Any:
-            if len(self.asked_another) < 3:
+            if len(self.asked_in_turn) < 3:
                 raise NoAnswer("no answer to InitProducerId")
             return await super().request(message)
 
@@ -257,7 +257,7 @@ def test_producer_id_that_a_broker_does_not_have_is_asked_of_another_one() -> No
 
     broker = WithoutIds()
     play(scenario, broker=broker)
-    assert broker.asked_another == [False, True, True]
+    assert broker.asked_in_turn == ["InitProducerId"] * 3
 
 
 def test_records_without_a_key_go_past_a_leader_in_doubt() -> None:

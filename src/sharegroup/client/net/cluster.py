@@ -3,8 +3,8 @@
 A client asks any of the bootstrap servers for metadata.  Then it sends requests to nodes: the
 leader of a partition, the coordinator of a group, or any node that answers.  All metadata may be
 outdated.  A node says so (NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR) or cannot be reached, and the
-caller invokes `forget_coordinator`, `outdate` or `outdate_leader`.  The next use asks again, if
-possible another broker than the last time, because that one may lag behind the cluster.
+caller invokes `forget_coordinator`, `outdate` or `outdate_leader`.  The next use asks again.  For
+each question the brokers are asked in turn, because one of them may lag behind the cluster.
 
 A topic stays usable while some of its partitions have no leader: only the records of those
 partitions wait.
@@ -62,6 +62,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Address = tuple[str, int]
+DOUBT_SECONDS = 60.0
+"""How long a broker that did not answer is asked after all others."""
+
 Connect = Callable[..., Awaitable[Connection]]
 """A function with the arguments of `open_connection`."""
 
@@ -129,10 +132,12 @@ class Cluster:
         self._asked_at: dict[str, float] = {}
         self._leaderless: dict[str, _Pause] = {}
         """The pause before the next metadata request, by topic with leaderless partitions."""
-        self._last_asked: Address | None = None
-        """The broker that was last asked a request that any broker can answer."""
-        self._doubtful: set[Address] = set()
-        """Brokers that could not be reached, or did not answer in time, at the last attempt."""
+        self._asks: dict[tuple[str, Address], int] = {}
+        """When a broker was last asked a question that any broker can answer: its number in the
+        order of such requests, by the name of the question."""
+        self._doubtful: dict[Address, float] = {}
+        """Brokers that could not be reached, or did not answer in time, at the last attempt, and
+        when that was."""
         self._coordinators: dict[str, int] = {}
         self._closed = False
         self._warned = False
@@ -162,55 +167,61 @@ class Cluster:
             raise LeaderNotAvailable(f"node {node_id} is not among the brokers {self._nodes}")
         return await self._connect(address, purpose)
 
-    async def any_connection(self, *, another: bool = False) -> Connection:
+    async def any_connection(self, *, in_turn: str | None = None) -> Connection:
         """Return a connection to a broker that answers, or raise NetworkException.
 
-        With ``another`` it prefers a broker other than the last one.
+        ``in_turn`` names a question that any broker can answer.  For each question the brokers are
+        asked in turn, because one may lag behind the cluster, or be cut off from it, and answer all
+        the same.  One order for all questions would not do: two that alternate would each meet the
+        same brokers again and again.
         """
-        avoided = self._last_asked if another and len(self._nodes) > 1 else None
+        _, connection = await self._any_connection(in_turn)
+        return connection
+
+    async def _any_connection(self, in_turn: str | None) -> tuple[Address, Connection]:
         addresses = [*dict.fromkeys((*self._nodes.values(), *self._bootstrap))]
         if not any(self._is_open(candidate, ConnectionPurpose.CONTROL) for candidate in addresses):
             random.shuffle(addresses)
         failures = []
         for address in sorted(
-            addresses, key=lambda candidate: self._reluctance(candidate, avoided)
+            addresses, key=lambda candidate: self._reluctance(candidate, in_turn)
         ):
             try:
                 connection = await self._connect(address, ConnectionPurpose.CONTROL)
             except (NetworkException, RequestTimedOut) as error:
                 failures.append(str(error))
             else:
-                self._last_asked = address
-                return connection
+                if in_turn is not None:
+                    self._asks[in_turn, address] = max(self._asks.values(), default=0) + 1
+                return address, connection
         raise NetworkException("no broker can be reached: " + "; ".join(failures))
 
-    async def _ask_another(self, request: Any) -> Any:
-        """Send a request that any broker can answer, preferably to another than the last time."""
-        connection = await self.any_connection(another=True)
-        address = self._last_asked
-        assert address is not None
+    async def _ask_in_turn(self, request: Any) -> Any:
+        """Send a request that any broker can answer to the broker whose turn it is."""
+        address, connection = await self._any_connection(type(request).__name__)
         try:
             response = await connection.request(request)
         except NoAnswer:
-            self._doubtful.add(address)
+            self._doubtful[address] = self._monotonic()
             raise
-        self._doubtful.discard(address)
+        self._doubtful.pop(address, None)
         return response
 
     def _is_open(self, address: Address, purpose: ConnectionPurpose) -> bool:
         connection = self._connections.get((address, purpose))
         return connection is not None and connection.is_open
 
-    def _reluctance(self, address: Address, avoided: Address | None) -> int:
-        """Return the rank in which to try this address.
+    def _reluctance(self, address: Address, in_turn: str | None) -> tuple[bool, int, bool]:
+        """Return the rank of an address; the lowest is tried first.
 
-        Brokers in doubt are last, because they can cost the whole connect timeout.
+        Brokers in doubt are last for `DOUBT_SECONDS`, because they can cost the whole connect
+        timeout.  Then they are tried again: the others may be the ones that are cut off.
         """
-        if address in self._doubtful:
-            return 3
-        if address == avoided:
-            return 2
-        return 0 if self._is_open(address, ConnectionPurpose.CONTROL) else 1
+        last_asked = self._asks.get((in_turn, address), 0) if in_turn is not None else 0
+        is_open = self._is_open(address, ConnectionPurpose.CONTROL)
+        doubted_at = self._doubtful.get(address)
+        is_avoided = doubted_at is not None and self._monotonic() - doubted_at < DOUBT_SECONDS
+        return is_avoided, last_asked, not is_open
 
     def doubt(self, node_id: int) -> None:
         """Mark a broker that did not answer in time as doubtful, until it answers or connects.
@@ -219,7 +230,7 @@ class Cluster:
         """
         address = self._nodes.get(node_id)
         if address is not None:
-            self._doubtful.add(address)
+            self._doubtful[address] = self._monotonic()
 
     def is_doubtful(self, node_id: int) -> bool:
         """Whether a broker could not be reached, or did not answer, at the last attempt."""
@@ -252,12 +263,12 @@ class Cluster:
                     log.info('event=connection.failed error="%s"', error)
                 pause.failed()
                 if error.retriable:
-                    self._doubtful.add(address)
+                    self._doubtful[address] = self._monotonic()
                 raise
             if pause.failures:
                 log.info("event=connection.restored broker=%s", connection.peer)
             pause.worked()
-            self._doubtful.discard(address)
+            self._doubtful.pop(address, None)
             if self._closed:
                 connection.close()
             self._connections[key] = connection
@@ -414,7 +425,7 @@ class Cluster:
         requested = frozenset(wanted or ())
         for name in requested & self._leaderless.keys():
             self._leaderless[name].failed()
-        response: MetadataResponse = await self._ask_another(request)
+        response: MetadataResponse = await self._ask_in_turn(request)
         self._nodes = {
             described.node_id: (described.host, described.port) for described in response.brokers
         }
@@ -458,7 +469,8 @@ class Cluster:
             if key[0] not in in_use and not connection.is_open:
                 del self._connections[key]
         alive = in_use | {address for address, _ in self._connections}
-        self._doubtful &= alive
+        self._doubtful = {key: at for key, at in self._doubtful.items() if key in alive}
+        self._asks = {ask: number for ask, number in self._asks.items() if ask[1] in alive}
         for key, lock in list(self._opening.items()):
             if key[0] not in alive and not lock.locked():
                 del self._opening[key]
@@ -476,7 +488,7 @@ class Cluster:
         if known_node_id is not None:
             return known_node_id
         request = FindCoordinatorRequest(key_type=i8(GROUP_KEY_TYPE), coordinator_keys=(group_id,))
-        response: FindCoordinatorResponse = await self._ask_another(request)
+        response: FindCoordinatorResponse = await self._ask_in_turn(request)
         for answer in response.coordinators:
             if answer.error_code != NONE:
                 raise refused(

@@ -82,7 +82,6 @@ class Sender:
         self._identity: Identity | None = None
         """The producer id, and the epoch that partitions begin with; None before the first."""
         self._identifying = False
-        self._identity_refused = False
         """Whether the last request for a producer id failed."""
         self._asking = False
         self._stopping = False
@@ -356,9 +355,8 @@ class Sender:
             transaction_timeout=i32Timedelta.parse(TRANSACTION_TIMEOUT),
         )
         # Brokers keep a stock of ids.  A broker without stock may wait long for a controller that
-        # does not answer, so after a failure another broker is asked.
-        connection = await self._cluster.any_connection(another=self._identity_refused)
-        self._identity_refused = True
+        # does not answer, so the next attempt asks another one.
+        connection = await self._cluster.any_connection(in_turn="InitProducerId")
         response: InitProducerIdResponse = await connection.request(request)
         if response.error_code != NONE:
             raise refused(
@@ -375,7 +373,6 @@ class Sender:
                 f"InitProducerId answered producer id {identity.producer_id}, "
                 f"epoch {identity.epoch}; expected 0 or more"
             )
-        self._identity_refused = False
         return identity
 
     def _start_asking(self, tasks: asyncio.TaskGroup) -> None:
