@@ -1,16 +1,16 @@
-"""A bug, its dead letters, and the way back: nothing is lost, and nothing is billed twice.
+"""A bug, its dead letters and their redrive: no record is lost, and no invoice is billed twice.
 
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.after_a_bug:app            # with the bug: some invoices fail
     echo '{"number": 1, "cents": 100, "people": 0}' | sharegroup produce invoices
-    sharegroup dlq list invoices.dead                     # what failed, and with what
-    FIXED=1 sharegroup worker examples.after_a_bug:app    # the bug is gone: start it anew
-    sharegroup dlq redrive invoices.dead                  # and send them back
+    sharegroup dlq list invoices.dead                     # the failed records and their errors
+    FIXED=1 sharegroup worker examples.after_a_bug:app    # the bug is fixed: restart
+    sharegroup dlq redrive invoices.dead                  # send the records back
 
-They go back to this group alone (other groups that read the topic never see them again), with
-their history.  Each carries an id, the same in each copy of one redrive: a handler that must not
-do its work twice remembers it, as it would remember a payment's id.
+A redrive sends the records only to this group, with their history; other groups that read the
+topic do not receive them again.  All copies of a record in one redrive carry the same id.  A
+handler that must not do its work twice can store this id, like the id of a payment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = App("invoices")
 
 @dataclass
 class Invoice:
-    """What is to be paid, in cents, by so many people."""
+    """An amount in cents and the number of people who share it."""
 
     number: int
     cents: int
@@ -40,9 +40,9 @@ class Invoice:
     dead_letter=DeadLetter("invoices.dead"),
 )
 def split(invoice: Invoice, record: Record) -> None:
-    """Everybody's share.  Invoices for nobody were not thought of.
+    """Divides an invoice into equal shares.  The bug: an invoice for zero people raises an error.
 
-    A plain function: it runs in a thread, so that writing to a file holds up nobody.
+    This is a plain function.  It runs in a thread, so writing the file does not block the loop.
     """
     people = max(1, invoice.people) if FIXED else invoice.people
     share = invoice.cents // people

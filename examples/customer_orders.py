@@ -1,17 +1,17 @@
-"""Order per customer: what happens to one customer happens in turn, and to all others meanwhile.
+"""Order per customer: records of one customer run in order, records of other customers in parallel.
 
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.customer_orders:app
     echo '{"customer": "Ada", "version": 1, "amount": 30}' | sharegroup produce changes
 
-A share group hands records to whoever is free, so two events of one customer could be handled at
-the same time.  With ``order_by`` they run one after the other, as they lie in the log, and the
-events of others go on beside them.
+A share group delivers records to any free member, so two events of one customer could be handled
+at the same time.  With ``order_by`` they run one after the other, in the order of the log, while
+the events of other customers run in parallel.
 
-That holds in one process.  Where several work on one topic, a customer's events may be in the
-hands of two of them: then check a version in the database, as below, and let the one that is too
-early come back.
+This holds within one process.  If several processes read one topic, two of them may have events of
+the same customer.  So check a version in the database, as below, and retry an event that is too
+early.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ app = App("customers")
 
 
 class TooEarly(Exception):
-    """An event before this one is not in the database yet."""
+    """The previous event of this customer is not in the database yet."""
 
 
 @dataclass
 class Changed:
-    """A customer's balance, and the number of the change: 1, 2, 3, ..."""
+    """A change of a customer's balance, with the number of the change: 1, 2, 3, ..."""
 
     customer: str
     version: int
@@ -40,7 +40,7 @@ class Changed:
 
 @app.on_startup
 def open_database() -> None:
-    """One file; whoever starts first makes the table."""
+    """Opens the database file; the first process creates the table."""
     database = sqlite3.connect(os.environ.get("CUSTOMERS", "customers.sqlite"))
     database.execute("create table if not exists customers (name primary key, version, balance)")
     app.state.database = database
@@ -61,7 +61,7 @@ def close_database() -> None:
     dead_letter=DeadLetter("changes.dead"),
 )
 async def apply(changed: Changed) -> None:
-    """Add it up; a change that is there already is passed over, so a second run does no harm."""
+    """Adds the change to the balance; skips a change that is already stored (a second run)."""
     with app.state.database as transaction:
         row = transaction.execute(
             "select version from customers where name = ?", (changed.customer,)

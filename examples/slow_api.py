@@ -1,14 +1,14 @@
-"""Calls to somebody else's API: slow, limited to so many a second, and busy now and then.
+"""Calls to an external API that is slow, has a rate limit and is sometimes overloaded.
 
     pip install 'sharegroup[worker]' httpx
     sharegroup serve --port 9092
     API=https://api.example.org/geocode sharegroup worker examples.slow_api:app
     echo '{"id": 1, "address": "Unter den Linden 1, Berlin"}' | sharegroup produce places
 
-A hundred calls wait for their answers at a time, and no more than fifty are begun in a second.
-Who is told to come back later (429, Retry-After) comes back then, and stops nobody else
-meanwhile.  An address that the API does not know (404) is a dead letter at once: asking again
-would not help.
+Up to a hundred calls wait for their responses at a time, and at most fifty start in a second.
+If the API answers 429 with Retry-After, the record is retried after that time and does not block
+others meanwhile.  An address that the API does not know (404) becomes a dead letter at once,
+because a retry would not help.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ app = App("geocoding")
 
 @dataclass
 class Place:
-    """An address to be found."""
+    """An address to look up."""
 
     id: int
     address: str
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass
 class Found:
-    """Where it is."""
+    """The coordinates of a place."""
 
     id: int
     latitude: float
@@ -43,7 +43,7 @@ class Found:
 
 @app.on_startup
 async def open_client() -> None:
-    """One client for all calls: it keeps its connections."""
+    """Creates one client for all calls, which reuses its connections."""
     app.state.http = httpx.AsyncClient(base_url=API, timeout=10)
 
 
@@ -67,18 +67,18 @@ async def close_client() -> None:
     dead_letter=DeadLetter("places.dead"),
 )
 async def geocode(place: Place) -> None:
-    """Ask, and hand the answer to whoever wants it: here another handler of this application."""
+    """Requests the coordinates and sends them to another handler of this application."""
     answer = await app.state.http.get("", params={"q": place.address})
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
         raise RetryAfter(float(answer.headers.get("Retry-After", 1)), "the API is busy")
     if answer.status_code == httpx.codes.NOT_FOUND:
-        raise Reject(f"nobody knows {place.address!r}")
+        raise Reject(f"unknown address {place.address!r}")
     answer.raise_for_status()
     await store.send(Found(place.id, **answer.json()), key=str(place.id))
 
 
 @app.share_group("found-places", topics="places.found", dead_letter=DeadLetter("places.dead"))
 def store(found: Found) -> None:
-    """A row of a database, in an example that has none.  A plain function: it runs in a thread."""
+    """Stores the coordinates in a file, as a stand-in for a database.  It runs in a thread."""
     with open(os.environ.get("FOUND", "found.csv"), "a") as file:
         file.write(f"{found.id},{found.latitude},{found.longitude}\n")

@@ -1,14 +1,13 @@
-"""Work for the processor: pictures made smaller, in processes, beside an event loop that is idle.
+"""CPU-bound work in separate processes: reduces the size of pictures.
 
     pip install 'sharegroup[worker]'
     sharegroup serve --port 9092
     sharegroup worker examples.thumbnails:app
     echo '{"path": "cat.pgm", "thumbnail": "small.pgm"}' | sharegroup produce uploads
 
-Python runs one thread of Python at a time, so work like this gets a process for each core.  They
-are started, watched and replaced by the worker: a picture that crashes its process has failed,
-and no other record notices.  It is tried again, as after any other failure, and is a dead letter
-in the end.
+Python runs one thread of Python code at a time, so such work gets a process for each core.  The
+worker starts, watches and replaces these processes.  If a picture crashes its process, only this
+record fails.  It is retried, as after any other failure, and finally becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ app = App("thumbnails")
 
 @dataclass
 class Upload:
-    """A picture in a file (PGM, eight bits), and where its small version goes."""
+    """A picture file (PGM, eight bits) and the path of its thumbnail."""
 
     path: str
     thumbnail: str
@@ -42,18 +41,18 @@ class Upload:
     dead_letter=DeadLetter("uploads.dead"),
 )
 def shrink(upload: Upload) -> None:
-    """Read, average, write; in a way that a run after a crash does no harm."""
+    """Reads, averages and writes a picture, so that a second run after a crash is safe."""
     width, height, pixels = read_pgm(Path(upload.path))
     small = averaged(width, height, pixels, upload.factor)
     target = Path(upload.thumbnail)
     unfinished = target.with_suffix(f".{os.getpid()}")
     header = f"P5 {width // upload.factor} {height // upload.factor} 255\n"
     unfinished.write_bytes(header.encode() + small)
-    unfinished.replace(target)  # Whole, or not there.
+    unfinished.replace(target)  # Atomic: the file is complete or does not exist.
 
 
 def read_pgm(path: Path) -> tuple[int, int, bytes]:
-    """Width, height and pixels."""
+    """Returns width, height and pixels."""
     try:
         picture = path.read_bytes()
     except OSError as error:
@@ -62,14 +61,14 @@ def read_pgm(path: Path) -> tuple[int, int, bytes]:
     if header is None:
         raise Reject(f"{path} begins with {picture[:20]!r}, expected P5 and a size")
     width, height = int(header[1]), int(header[2])
-    pixels = picture[header.end() :]  # The first ones may well look like white space.
+    pixels = picture[header.end() :]  # The first pixels may look like white space.
     if len(pixels) != width * height:
         raise Reject(f"{path} has {len(pixels)} pixels, expected {width} times {height}")
     return width, height, pixels
 
 
 def averaged(width: int, height: int, pixels: bytes, factor: int) -> bytes:
-    """One pixel for each square of ``factor`` by ``factor``."""
+    """Returns one averaged pixel for each square of ``factor`` by ``factor``."""
     return bytes(
         sum(
             sum(pixels[(top + row) * width + left : (top + row) * width + left + factor])

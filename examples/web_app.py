@@ -1,4 +1,4 @@
-"""A web application with background jobs: it answers at once, and the mail goes out later.
+"""A web application with background jobs: it answers at once and sends the mail later.
 
     pip install 'sharegroup[worker]' starlette uvicorn
     sharegroup serve --port 9092
@@ -6,8 +6,8 @@
     curl -d '{"name": "Ada", "address": "ada@example.org"}' 127.0.0.1:8000/signups
     curl 127.0.0.1:8000/mails
 
-The worker lives as long as the web application does, in the same process and on the same event
-loop.  When there is more to do than one process can, run workers alone, as many as you like:
+The worker starts and stops with the web application, in the same process and on the same event
+loop.  If one process is not enough, run additional workers:
 
     sharegroup worker examples.web_app:jobs
 """
@@ -29,7 +29,7 @@ jobs = App("signups", bootstrap_servers=os.environ.get("BOOTSTRAP", "127.0.0.1:9
 
 @dataclass
 class Signup:
-    """Who wants to be welcomed."""
+    """A person to be welcomed."""
 
     name: str
     address: str
@@ -37,7 +37,7 @@ class Signup:
 
 @jobs.on_startup
 async def connect() -> None:
-    """A mail server's connection would be opened here, and closed in `on_shutdown`."""
+    """Would open the connection to a mail server; `on_shutdown` would close it."""
     jobs.state.mails = []
 
 
@@ -48,21 +48,21 @@ async def connect() -> None:
     dead_letter=DeadLetter("signups.dead"),
 )
 async def welcome(signup: Signup, record: Record) -> None:
-    """Send a mail; the first try fails now and then, as mail servers do."""
+    """Sends a mail; the first attempt fails for some names, as with a real mail server."""
     if signup.name.startswith("unlucky") and record.attempt == 1:
         raise ConnectionError("the mail server hung up")
     jobs.state.mails.append({**asdict(signup), "attempt": record.attempt})
 
 
 async def sign_up(request: Request) -> JSONResponse:
-    """202: it will be done.  The record is on the broker's disk when the answer goes out."""
+    """Answers 202 (accepted) when the record is durable on the broker."""
     signup = Signup(**await request.json())
     written = await welcome.send(signup, key=signup.address)
     return JSONResponse({"partition": written.partition, "offset": written.offset}, 202)
 
 
 async def mails(_request: Request) -> JSONResponse:
-    """What went out so far."""
+    """Returns the mails sent so far."""
     return JSONResponse(jobs.state.mails)
 
 

@@ -1,4 +1,4 @@
-"""The application of the manifests beside this file; its environment says where the cluster is.
+"""The application of the manifests in this folder; environment variables configure the cluster.
 
 KAFKA_BOOTSTRAP=127.0.0.1:9092 sharegroup worker examples.kubernetes.orders:app
 """
@@ -14,7 +14,7 @@ from sharegroup.worker import App, DeadLetter, Reject, Retry
 
 
 def login() -> dict[str, Any]:
-    """How to get in; without a password the cluster is an open one."""
+    """Returns the security options; without a password the client does not authenticate."""
     if "KAFKA_PASSWORD" not in os.environ:
         return {}
     return {
@@ -32,7 +32,7 @@ app = App("orders-service", bootstrap_servers=os.environ["KAFKA_BOOTSTRAP"], cli
 
 @dataclass
 class Order:
-    """What a record of the topic ``orders`` is."""
+    """The value of a record in the topic ``orders``."""
 
     id: int
     total: int
@@ -51,7 +51,7 @@ class Order:
     dead_letter=DeadLetter("orders.dead"),
 )
 async def bill(order: Order) -> None:
-    """Bill one order."""
+    """Bills one order."""
     if order.total < 0:
         raise Reject("negative total")
     log.info("billed %s", order)

@@ -119,8 +119,8 @@ def test_users_have_the_rights_of_the_page() -> None:
     bare = "A worker with `--no-prepare`, without retries and dead letters"
     of_worker = [bare, "Its retries", "Its dead letters"]
     of_operator = [
-        "Who looks for what is missing, with `worker plan` or `worker check`",
-        "Who makes it, with `worker apply`, needs those and",
+        "A user who runs `worker plan` or `worker check`",
+        "A user who runs `worker apply`, in addition",
     ]
     for user, titles in (("billing", of_worker), ("billing-operator", of_operator)):
         expected = {right[:4] for title in titles for right in page[title].rights}

@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=
 TABLES = tables()
 BARE = TABLES["A worker with `--no-prepare`, without retries and dead letters"].rights
 RETRIES, LETTERS = TABLES["Its retries"].rights, TABLES["Its dead letters"].rights
-LOOKING = TABLES["Who looks for what is missing, with `worker plan` or `worker check`"].rights
-MAKING = TABLES["Who makes it, with `worker apply`, needs those and"].rights
+LOOKING = TABLES["A user who runs `worker plan` or `worker check`"].rights
+MAKING = TABLES["A user who runs `worker apply`, in addition"].rights
 LETTER_COMMANDS = TABLES["Dead letters"].rows
 ALL = [*BARE, *RETRIES, *LETTERS]
 WORK_SECONDS = 40.0

@@ -65,7 +65,7 @@ def rows(section: str) -> list[list[str]]:
 
 
 def test_every_row_of_outcomes_has_a_test() -> None:
-    numbers = [row[0] for row in rows("What becomes of a record") if row[0].isdigit()]
+    numbers = [row[0] for row in rows("Outcomes of a record") if row[0].isdigit()]
     assert numbers == [str(number) for number in range(1, 24)]
     tests = " ".join(name for module in (test_decide, test_outcomes) for name in vars(module))
     untested = {number for number in numbers if f"test_row_{number}_" not in tests}
@@ -87,7 +87,7 @@ def test_rows_beside_the_rules_are_those_of_the_page() -> None:
 
 
 def test_options_of_other_worlds_are_those_of_the_code() -> None:
-    assert [tuple(row) for row in rows("Options that a share group")[1:]] == [
+    assert [tuple(row) for row in rows("Options of other frameworks")[1:]] == [
         (f"`{name}`", text) for name, text in ELSEWHERE.items()
     ]
 

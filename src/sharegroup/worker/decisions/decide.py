@@ -1,7 +1,7 @@
 """Decides the outcome of each record; the only place where this is decided.
 
 `before_run` decides before the handler is called, `decide` after the handler has ended.  Both are
-pure.  The rules are the rows of the table «What becomes of a record» in docs/worker.md; a comment
+pure.  The rules are the rows of the table «Outcomes of a record» in docs/worker.md; a comment
 at each rule has the number of its row.
 
 There are two separate limits.  ``story.failures`` counts failed runs over all retries; its limit
