@@ -78,6 +78,7 @@ class Running(NamedTuple):
 
     @property
     def cluster_id(self) -> str:
+        """The cluster id from the catalog; it is stored in the data directory."""
         return self.parts.topics.catalog.cluster_id
 
     async def stop(self) -> None:

@@ -111,6 +111,7 @@ class ByteBudget(Generic[A]):
         self._watch()
 
     def add(self, account: A) -> None:
+        """Include an account in the checks for progress, until `remove`."""
         self._accounts.add(account)
 
     def remove(self, account: A) -> None:

@@ -45,9 +45,11 @@ class Budgets(NamedTuple):
 class Owner(Protocol):
     """The server that keeps the connections."""
 
-    def opened(self, connection: Connection) -> bool: ...
+    def opened(self, connection: Connection) -> bool:
+        """Register a new connection; return False if it must be closed."""
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection that was closed."""
 
 
 class Connection(asyncio.Protocol):

@@ -61,6 +61,8 @@ class WireAckBatch(Protocol):
 
 
 class WirePartition(Protocol):
+    """A partition of either request, with the acknowledgements for it."""
+
     @property
     def partition_index(self) -> int: ...
     @property
@@ -68,6 +70,8 @@ class WirePartition(Protocol):
 
 
 class WireTopic(Protocol):
+    """A topic of either request; its id is None in a malformed request."""
+
     @property
     def topic_id(self) -> UUID | None: ...
     @property

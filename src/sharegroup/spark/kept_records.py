@@ -241,6 +241,7 @@ class Reader:
                 yield kept_slice, memoryview(mapped)[padding:]
 
     def close(self) -> None:
+        """Close the file of the kept records."""
         os.close(self._file)
 
 

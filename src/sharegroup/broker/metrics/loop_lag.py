@@ -30,6 +30,7 @@ class LoopLag:
         self._timer = loop.call_at(self._due, self._look)
 
     def stop(self) -> None:
+        """Stop measuring; it has no effect before `start`."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -75,7 +75,8 @@ def _is_loopback(host: str) -> bool:
 class Mechanism(Protocol):
     """A SASL mechanism in one login."""
 
-    async def first(self) -> bytes: ...
+    async def first(self) -> bytes:
+        """Return the client's first message."""
 
     async def answer(self, challenge: bytes) -> bytes | None:
         """Return the next message, or None if the login is complete and the server is verified."""

@@ -112,6 +112,7 @@ class Journal:
 
     @property
     def payload_count(self) -> int:
+        """The number of payloads, including those that are not durable."""
         return len(self._payloads)
 
     def payloads(self) -> Sequence[bytes]:
@@ -195,6 +196,7 @@ class Journal:
         self._pending.fail(f"{self._file.path}: a sync failed: {error}")
 
     def close(self) -> None:
+        """Close the file and fail the tickets of appends that are not durable."""
         self._syncer.withdraw(self)
         self._pending.fail(f"{self._file.path}: the journal was closed")
         self._file.close()

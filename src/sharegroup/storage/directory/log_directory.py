@@ -162,6 +162,7 @@ class LogDirectory:
 
     @property
     def producer_room(self) -> ProducerRoom:
+        """The limit on remembered producers, which all logs share."""
         return self._parts.producer_room
 
     @property
@@ -226,6 +227,7 @@ class LogDirectory:
 
     @property
     def durability(self) -> Durability:
+        """When an append counts as durable, for all logs."""
         return self._parts.durability
 
     @property
@@ -249,10 +251,12 @@ class LogDirectory:
 
     @property
     def path(self) -> str:
+        """The path of the data directory."""
         return self._parts.root
 
     @property
     def files(self) -> Files:
+        """The file system that the logs use."""
         return self._parts.files
 
     def had_records(self, key: TopicIdPartition) -> bool:

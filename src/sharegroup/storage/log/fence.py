@@ -61,6 +61,7 @@ class Fence:
 
     @property
     def is_up(self) -> bool:
+        """Whether appends are refused."""
         return self._reason is not None
 
     def put_up(self, reason: str) -> None:

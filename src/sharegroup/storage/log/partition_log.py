@@ -133,6 +133,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStates:
+        """The producers of this partition, including their batches that are not durable yet."""
         return self._producers
 
     @property
@@ -142,6 +143,7 @@ class PartitionLog:
 
     @property
     def is_lost(self) -> bool:
+        """Whether the log's files are gone, so it takes no appends until the broker restarts."""
         return self._fence.is_final
 
     @property
@@ -362,6 +364,7 @@ class PartitionLog:
 
     @property
     def needs_checkpoint(self) -> bool:
+        """Whether a checkpoint would move the recovery point."""
         return self.high_watermark > self.recovery_point and not self._fence.is_final
 
     def begin_checkpoint(self) -> Checkpoint:

@@ -62,6 +62,7 @@ class Boundaries:
         return len(self.firsts)
 
     def covers(self, segment: Segment, offset: int) -> bool:
+        """Return whether ``offset`` of this segment is in one of the batches."""
         firsts = self.firsts
         return self.segment is segment and len(firsts) > 0 and firsts[0] <= offset < self.end_offset
 
@@ -73,6 +74,7 @@ class Boundaries:
         self.end_position = end_position
 
     def drop_first(self, count: int) -> None:
+        """Forget the first ``count`` batches."""
         del self.firsts[:count]
         del self.positions[:count]
 

@@ -95,6 +95,10 @@ class SyncPolicy:
         self._tree_from = 0.0
 
     def use_tree(self, file_count: int, *, now: float) -> bool:
+        """Return whether a round with this number of files calls syncfs once instead of fdatasync.
+
+        ``now`` is in seconds, like the times of `observe`.
+        """
         return self._can_sync_tree and file_count > FILES_EACH_MAX and now >= self._tree_from
 
     def is_quick(self, unsynced_bytes: int) -> bool:
