@@ -244,7 +244,7 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
         self.reserve_bytes = bytes_max - self.common_bytes_max
         self.connection_bytes_max = connection_bytes_max
         self.followers_bytes_max = connection_bytes_max - connection_bytes_max // 4
-        """How many bytes answers may have that wait for earlier answers of their connection."""
+        """The limit in bytes for answers that wait for earlier answers of their connection."""
 
     def want(self, key: Hashable) -> None:
         """Wake the requests that wait for ``key`` when there may be room."""

@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_since_ms(self) -> int | None:
-        """When the peer last sent something; None while it waits for an answer."""
+        """The time at which the peer last sent bytes; None while it waits for an answer."""
         return None if self._replies else self._last_read_ms
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             self.close("idle")
 
     def receiving(self) -> tuple[int | None, int, int]:
-        """Return when the incomplete frame began, the bytes received, and the bytes needed.
+        """Return the time at which the incomplete frame began, and its received and needed bytes.
 
         The first is None if no frame is incomplete.
         """
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _count_received(self) -> None:
-        """Count the received bytes, and note since when the peer owes the rest of a frame."""
+        """Update the count of received bytes and the time at which the incomplete frame began."""
         frames, received = self._frames, self._received
         buffered = frames.buffered_bytes
         if not buffered:

@@ -38,7 +38,7 @@ _DESCRIPTOR_FOLDERS = ("/proc/self/fd", "/dev/fd")
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """How many descriptors each part of the broker may use."""
+    """The number of descriptors that each part of the broker may use."""
 
     limit: int
     connections_max: int

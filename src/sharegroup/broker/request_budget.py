@@ -29,7 +29,7 @@ class Receiver(Holder, Protocol):
     """A connection that receives requests."""
 
     def receiving(self) -> tuple[int | None, int, int]:
-        """Return when the incomplete frame began, the bytes received, and the bytes needed.
+        """Return the time at which the incomplete frame began, and its received and needed bytes.
 
         The first is None if no frame is incomplete.
         """

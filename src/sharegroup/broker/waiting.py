@@ -28,13 +28,13 @@ from sharegroup.broker.clock import Alarm, Clock
 T = TypeVar("T")
 
 WAIT_MS_MAX = 5 * 60 * 1000
-"""The longest time that a request is parked, whatever it asks for."""
+"""The longest time that a request is parked, even if it asks for more."""
 
 ANSWERED_MIN = 256
 """The heap of deadlines is not cleaned up below this number of answered requests."""
 
 SLICE_SECONDS = 0.005
-"""How long woken requests are tried before the event loop serves others."""
+"""Time for which woken requests are tried before the event loop serves other requests."""
 
 
 class OfConnection(NamedTuple):

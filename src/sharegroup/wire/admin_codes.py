@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ConfigOperation(IntEnum):
-    """How to change a config (IncrementalAlterConfigs); values as on the wire."""
+    """The kind of change of a config (IncrementalAlterConfigs); values as on the wire."""
 
     SET = 0
     DELETE = 1
@@ -15,7 +15,7 @@ class ConfigOperation(IntEnum):
 
 
 class UpgradeType(IntEnum):
-    """How a feature's level may change (UpdateFeatures); values as on the wire."""
+    """The permitted change of a feature's level (UpdateFeatures); values as on the wire."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

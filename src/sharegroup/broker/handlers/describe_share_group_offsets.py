@@ -31,7 +31,7 @@ from sharegroup.steps import Steps, of_each
 from sharegroup.storage.sync.tickets import Ticket
 
 FEW = 15
-"""Mask: one step for every 16 partitions, topics or groups."""
+"""Bit mask: a step ends after every 16 partitions, topics or groups."""
 
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 

@@ -71,9 +71,9 @@ class ShareCoordinator:
         self.write_count = 0
         """Batches of records that were handed to the log."""
         self.reload_count = 0
-        """How often the topic was read; after a reload, states may be older than before."""
+        """The number of times that the topic was read; a reload may bring back older states."""
         self.load_ms = 0
-        """How long the start took to read the topic."""
+        """The time that the start took to read the topic."""
 
     def load(self) -> None:
         """Read the topic, then fit the states to the logs as they are now.

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 LOOKS_MAX = 16
-"""How often one fetch looks further if it found only batches that members do not get."""
+"""Maximum number of looks of one fetch that finds only batches that members do not get."""
 
 
 class SharePartitions:

@@ -202,9 +202,9 @@ class Cluster:
         return connection is not None and connection.is_open
 
     def _reluctance(self, address: Address, avoided: Address | None) -> int:
-        """Return the rank in which to try this address.
+        """Return the rank of this address; addresses with a lower rank are tried first.
 
-        Brokers in doubt are last, because they can cost the whole connect timeout.
+        Doubtful brokers are last, because an attempt can take the whole connect timeout.
         """
         if address in self._doubtful:
             return 3

@@ -213,7 +213,7 @@ class HeldRecords:
         self._on_renewal()
 
     def choose(self, offset: int, ack_type: int) -> None:
-        """Set the type of a record for the consumer itself, in implicit mode too."""
+        """Set the acknowledgement type of a record, regardless of the acknowledgement mode."""
         lock = self._open.pop(offset, None)
         if lock is not None:
             lock.open -= 1

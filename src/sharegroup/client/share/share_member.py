@@ -90,7 +90,7 @@ class ShareMember:
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._polled_at: float | None = None
-        """When the last poll ended; None while a poll runs and before the first."""
+        """The time at which the last poll ended; None during a poll and before the first."""
         self._was_polled = False
         self._poll_began_at = 0.0
 

@@ -1,9 +1,9 @@
-"""What a refused acknowledgement or renewal means, and how it is divided to be sent again.
+"""Interprets refused acknowledgements and renewals, and divides them to send them again.
 
 All acknowledgements of a partition in one request succeed or fail together, so one lock that has
-ended fails hundreds of valid ones.  A refusal has no effect.  The member sends the acknowledgements
-without those whose lock is known to have ended; if no such lock is known, it sends two halves apart
-from each other, until the ended lock is alone:
+ended fails hundreds of valid ones.  A refused request changes nothing at the broker.  The member
+sends the acknowledgements again, without those whose lock is known to have ended.  If no such lock
+is known, it sends the two halves in separate requests, until the ended lock is alone:
 
     [0, 1000) refused -> [0, 500) confirmed, [500, 1000) refused -> ...  -> [731, 732) refused
 

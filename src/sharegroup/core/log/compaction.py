@@ -116,7 +116,7 @@ class LastOfProducer(NamedTuple):
 
 
 class Fate(Enum):
-    """What happens to a batch in a pass."""
+    """The treatment of a batch in a pass."""
 
     DROPPED = "dropped"
     """The batch is removed with all its records."""

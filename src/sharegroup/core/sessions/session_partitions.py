@@ -195,7 +195,7 @@ class SessionPartitions:
         self._watches.add(partition, self)
 
     def quieten(self, partition: TopicIdPartition) -> None:
-        """Make a ready partition quiet that was found empty without taking its turn."""
+        """Move a partition from ready to quiet, because it was found empty outside its turn."""
         del self._ready[partition]
         self._quiet[partition] = None
         self._watches.add(partition, self)

@@ -51,7 +51,7 @@ class Ack(IntEnum):
 
 
 class AcquireMode(IntEnum):
-    """How strictly an acquire keeps to its record limit.
+    """The acquire mode: how strictly an acquire observes its record limit.
 
     Wire values of ShareAcquireMode (KIP-1206).
     """

@@ -415,7 +415,7 @@ class LogDirectory:
         log.info("event=data_directory_closed path=%s", root)
 
     async def drain(self) -> None:
-        """Return when every append so far is durable or failed and the storage thread is idle."""
+        """Wait until every append so far is durable or failed and the storage thread is idle."""
         await self._parts.syncer.drain()
         await self._parts.syncer.in_thread(lambda: None)
 
@@ -476,7 +476,7 @@ class LogDirectory:
         return done
 
     async def _save_start_offsets(self, moved: Mapping[TopicIdPartition, int]) -> None:
-        """Write the start offsets; one never moves back, whatever the order of the calls."""
+        """Write the start offsets; none moves back, even if calls are out of order."""
         offsets = dict(self._offsets.start_offsets)
         for key, offset in moved.items():
             if key not in self._logs:

@@ -42,7 +42,7 @@ class OpenFiles:
         self.files = files
         self._open: OrderedDict[StoredFile, None] = OrderedDict()
         self.shortage_count = 0
-        """How often the system refused to open a file because there was no descriptor left."""
+        """The number of times that the system had no descriptor left to open a file."""
         self.bound(limit=limit, ceiling=ceiling)
 
     def bound(self, *, limit: int, ceiling: int) -> None:
@@ -55,7 +55,7 @@ class OpenFiles:
 
     @property
     def ceiling(self) -> int:
-        """How many files may be open, except those in a round of syncs."""
+        """The maximum number of open files, except those in a round of syncs."""
         return self._ceiling
 
     def open(self, path: str, *, create: bool) -> int:

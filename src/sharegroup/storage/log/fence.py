@@ -81,10 +81,10 @@ class Fence:
         self.is_final = True
 
     def doom(self, paths: Iterable[str]) -> None:
-        """Remove these files durably before the next append.
+        """Let the next probe remove these files durably, before the log takes appends again.
 
-        A segment that was cut off as a whole would otherwise conflict with later records at its
-        offsets.
+        They are segments that were cut off as a whole.  Their records would conflict with records
+        that are appended later at the same offsets.
         """
         assert self.is_up
         self._doomed += paths

@@ -159,7 +159,7 @@ class BatchMap:
         self._tail = Boundaries(segment, end_offset=segment.end_offset, end_position=segment.size)
 
     def truncate(self, active: Segment) -> None:
-        """Forget what was cut off a log that now ends with ``active``, which may be shorter."""
+        """Forget the batches that were cut off a log; ``active`` is now its last segment."""
         end_offset = active.end_offset
         self._windows = [window for window in self._windows if window.end_offset <= end_offset]
         if self._tail is not None and self._tail.segment is active:

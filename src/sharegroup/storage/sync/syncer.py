@@ -204,7 +204,7 @@ class Syncer:
         self._thread.submit(work)
 
     async def drain(self) -> None:
-        """Return when no round is running and none is requested."""
+        """Wait until no round is running and none is requested."""
         while self._running:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
