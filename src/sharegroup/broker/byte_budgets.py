@@ -104,7 +104,7 @@ class ByteBudget(Generic[A]):
         """The number of times that a connection or a fetch had to wait for room."""
 
     def block(self, account: A) -> None:
-        """Let the connection go on when there may be room."""
+        """Let the connection try again as soon as there may be room."""
         if account not in self._blocked:
             self._blocked[account] = None
             self.waited_count += 1

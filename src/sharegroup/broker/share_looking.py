@@ -159,7 +159,7 @@ class ShareLook:
         return found
 
     def _look_steps(self, *, last: bool) -> Steps[ShareFetchResult | None]:
-        """Look like `look`, in steps, between which the session may end."""
+        """Do the same as `look` in steps; the session may end between two of them."""
         request, session, found = self._request, self._session, ShareFetchResult()
         if request.max_records <= 0 or request.max_bytes <= 0:
             yield from self._tell_unknown(found.errors)
@@ -198,7 +198,7 @@ class ShareLook:
                     return
 
     def look_everywhere(self) -> ShareFetchResult:
-        """Make the last look of a fetch that waited, at all partitions: a wake-up may be missed."""
+        """Look at all partitions after the wait time, because a wake-up may have been missed."""
         self._session.wake_all()
         found = self.look(last=True)
         assert found is not None, "the last look gives an answer"

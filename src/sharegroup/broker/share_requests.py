@@ -36,7 +36,7 @@ from sharegroup.steps import STEP_MASK, Steps
 ZERO_ID = UUID(int=0)
 
 WIDE_MASK = 15
-"""A step for requests that name many partitions handles one partition more than this number."""
+"""Bit mask: requests with many partitions are handled in steps of this number plus one."""
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]

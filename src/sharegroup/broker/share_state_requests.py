@@ -179,7 +179,7 @@ def changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None
 def state_batches(
     key: SharePartitionKey, stored: Iterable[WireStateBatch]
 ) -> tuple[StateBatch, ...]:
-    """Convert the batches of a request, and check what Kafka would store unchecked."""
+    """Convert the batches of a request, and validate them, which Kafka does not do."""
     return tuple(_state_batch(key, batch) for batch in stored)
 
 

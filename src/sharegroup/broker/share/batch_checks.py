@@ -45,7 +45,7 @@ VERDICTS_MAX = 64
 
 
 class BatchChecks:
-    """The batch checks of one broker; ``wake`` is called when a share partition can go on."""
+    """The batch checks of one broker; ``wake`` is called when fetches may continue."""
 
     __slots__ = ("_tasks", "_wake", "jobs", "unreadable_count")
 

@@ -183,7 +183,7 @@ class DeadLetters:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do until something happens or a retry is due."""
+        """Whether no work is left until `notify` is called or a retry is due."""
         return not self._ready and not self._step.locked()
 
     def notify(self, key: SharePartitionKey) -> None:

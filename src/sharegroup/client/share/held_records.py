@@ -190,6 +190,8 @@ class HeldRecords:
         if ack_type == RENEW:
             self._renew(lock, offset)
         elif lock is not None and (lock, offset) in self._superseded:
+            # This lock has ended.  If the type was sent, it would settle the later delivery of the
+            # record, so it is reported as failed instead.
             self._superseded.discard((lock, offset))
             self._stale.append(AckRun(offset, offset + 1, int(ack_type)))
         else:

@@ -88,7 +88,7 @@ class Division(NamedTuple):
 
 
 def divide_at_locks(runs: Sequence[AckRun], locks: Sequence[Range]) -> Division:
-    """Divide runs into two halves, ``inside`` the first, at the lock in the middle of theirs.
+    """Divide runs into two halves at the middle one of the locks that they overlap.
 
     Runs and locks ascend.  Runs under a single lock are not divided: one half is empty.
     """

@@ -125,6 +125,7 @@ class _ShareState:
         lay_over(self.runs, snapshot.batches)
 
     def update(self, update: ShareUpdate) -> None:
+        """Apply an update; `UNDECIDED` leaves the leader epoch or the start offset unchanged."""
         if update.leader_epoch != UNDECIDED:
             self.leader_epoch = update.leader_epoch
             self.leader_epoch_max = max(self.leader_epoch_max, update.leader_epoch)

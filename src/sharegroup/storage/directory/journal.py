@@ -40,7 +40,7 @@ _FRAME = struct.Struct(">IIQ")
 _CHECKED_FROM = 8
 
 Mark = tuple[int, int]
-"""Size and checksum of the whole file, which tell it from an older copy."""
+"""Size and checksum of the whole file, which distinguish it from an older copy."""
 
 
 class Journal:

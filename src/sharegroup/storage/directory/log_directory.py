@@ -420,7 +420,7 @@ class LogDirectory:
         await self._parts.syncer.in_thread(lambda: None)
 
     def abandon(self) -> None:
-        """Close everything without making it durable, like a crash; for tests of recovery."""
+        """Close all files without a sync, as after a crash; for recovery tests."""
         self._deletions.abandon()
         for opened in self._logs.values():
             opened.close()

@@ -146,7 +146,7 @@ class Fence:
         self._probing = False
         if self.is_final:
             return
-        # A failure during the probe is news that the probe did not see.
+        # The probe does not cover a failure that happened while it ran.
         if isinstance(error, OSError) or failures < self._failures:
             self._probe_at = self._next_probe()
         elif error is not None:
