@@ -99,6 +99,7 @@ class Connection(asyncio.Protocol):
         return None if self._replies else self._last_read_ms
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the connection; close it if the limits on connections refuse it."""
         # uvloop's transports have the methods of asyncio's class but do not inherit from it.
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
@@ -115,6 +116,7 @@ class Connection(asyncio.Protocol):
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
+        """Take received bytes, and dispatch the requests that are complete now."""
         if self._closing:
             return  # A refused peer may still send while its last answers are sent.
         self._last_read_ms = self._clock.now_ms()
@@ -125,6 +127,7 @@ class Connection(asyncio.Protocol):
         self.take_turn()
 
     def pause_writing(self) -> None:
+        """Stop reading requests, because the peer does not read its answers fast enough."""
         self._writable = False
         self._adjust_reading()
 

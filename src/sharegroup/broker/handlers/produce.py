@@ -67,7 +67,7 @@ ERROR_MESSAGE_VERSION = 8
 ZERO_ID = UUID(int=0)
 
 WIDE_MASK = 15
-"""Mask: one step for every 16 partitions of a wide request."""
+"""Bit mask: a step ends after every 16 partitions of a wide request."""
 
 
 class Appended(NamedTuple):

@@ -266,6 +266,10 @@ class PartitionLog:
             self._advance_to(self._durable.offset)
 
     def sync_failed(self, error: OSError) -> None:
+        """Fence the log, fail the pending appends, and cut off what is not durable (ADR 0004).
+
+        With `Durability.OS` only the fence is put up.
+        """
         if self._is_closed or self._fence.is_final:
             return
         self._fence.put_up(f"a sync failed: {error}")
