@@ -1,4 +1,4 @@
-"""The fetching half of a ShareFetch request: looks for records, and waits for them.
+"""The fetch part of a ShareFetch request: looks for records, and waits for them.
 
 A look goes through the partitions of the session that may have records, in turn, until it has
 enough (`core.sessions.session_partitions`).  A look at many partitions is made in slices
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sharegroup.broker.message_versions import ShareFetchRequest
 
 WIDE_PARTITIONS = 128
-"""A look at more partitions is made in slices."""
+"""Maximum number of partitions of one look; a look at more is made in slices."""
 
 TOPICS_AT_ONCE = 1_024
 """Maximum number of topics whose counters a fetch updates at once; more are counted in slices."""

@@ -70,10 +70,10 @@ ORIGINAL_HEADERS_MAX = 10_000
 """Maximum number of headers of a copied record; decoding that many takes about a millisecond."""
 
 COPIES_AT_ONCE = 50
-"""Records that are decoded and copied between two turns of the event loop."""
+"""Maximum number of records that are decoded and copied in one turn of the event loop."""
 
 RECORD_OVERHEAD_BYTES = 36
-"""The most bytes that the lengths, deltas and attributes of a record take."""
+"""Maximum size in bytes of the lengths, deltas and attributes of a record."""
 
 HEADER_OVERHEAD_BYTES = 10
 

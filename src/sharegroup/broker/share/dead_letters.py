@@ -57,16 +57,16 @@ from sharegroup.wire.record_walk import finish
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 1_000
-"""Runs of a share partition that are searched for one batch of letters."""
+"""Maximum number of runs that are searched for one batch of letters."""
 
 KEYS_PER_TURN = 100
-"""Share partitions that are checked before the event loop serves others."""
+"""Number of share partitions that are checked before the event loop serves requests."""
 
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 30_000
 
 GROUPS_COUNTED_MAX = 10_000
-"""With more groups, the oldest counts are dropped, because group ids may change without end."""
+"""Maximum number of groups with counts; the oldest counts are dropped, to bound memory."""
 
 REASONS_MAX = 16
 """Maximum number of reasons that are logged for one stall; each change of settings can add one."""

@@ -9,7 +9,7 @@ from sharegroup.storage.sync.tickets import Ticket
 
 
 class LiveSharePartition:
-    """One loaded share partition; ``fenced`` when it must no longer be used.
+    """One loaded share partition; ``fenced`` is True once it must no longer be used.
 
     After an await, check ``fenced`` again, because a new object may have been loaded for its key.
     """

@@ -56,7 +56,7 @@ class Persister(Protocol):
         ...
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """Return the ticket of the last write; then all that `read` returns is durable."""
+        """Return the ticket of the last write; when it is done, what `read` returns is durable."""
         ...
 
     def check_writable(self, key: SharePartitionKey) -> None:

@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 WRITE_RECORDS = 256
-"""Tombstones in one batch."""
+"""Maximum number of tombstones in one batch."""
 
 LISTED_KEYS = 1_024
-"""Keys that are listed in one step, which takes about 1 ms."""
+"""Number of keys that are listed in one step, which takes about 1 ms."""
 
 PROGRESS_RECORDS = 500_000
 """A load logs its progress after so many records, a few seconds each."""
@@ -178,7 +178,7 @@ class ShareCoordinator:
         return ticket
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """Return the last write; when it is durable, so is all that `read` returns."""
+        """Return the ticket of the last write; when it is done, what `read` returns is durable."""
         return self._log.last(self._partition(key))
 
     def check_writable(self, key: SharePartitionKey) -> None:

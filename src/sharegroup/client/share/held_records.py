@@ -103,7 +103,7 @@ class HeldRecords:
 
     @property
     def has_settled(self) -> bool:
-        """Whether `take` would return something."""
+        """Whether `take` would return acknowledgements."""
         return bool(
             self._settled
             or self._gaps
@@ -113,7 +113,7 @@ class HeldRecords:
 
     @property
     def has_renewals(self) -> bool:
-        """Whether `take_renewals` would return something."""
+        """Whether `take_renewals` would return renewals."""
         return bool(self._renewals or self._renewing)
 
     @property

@@ -45,12 +45,12 @@ class Refusal(Enum):
     LOCKS_GONE = auto()
     """No member holds locks of the partition at this broker: it does not lead the partition."""
     SESSION_GONE = auto()
-    """The share session was lost, or the request is in doubt: sending again could settle a later
-    delivery."""
+    """The share session was lost, or the outcome of the request is unknown: sending it again could
+    settle a later delivery."""
     NOT_NOW = auto()
-    """The broker could not do it for now; nothing changed, and the locks are valid."""
+    """The failure is temporary: nothing changed at the broker, and the locks are valid."""
     FOR_GOOD = auto()
-    """Sending again cannot help."""
+    """The broker would refuse it again."""
 
 
 _MEANINGS: tuple[tuple[Refusal, tuple[type[KafkaError], ...]], ...] = (

@@ -94,7 +94,7 @@ class Files(Protocol):
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Do ``sync`` and ``sync_directory`` for all of the file system that holds ``path``."""
+        """Sync all files and folders of the file system that holds ``path``."""
         ...
 
     def names(self, path: str) -> list[str]:
