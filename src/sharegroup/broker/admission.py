@@ -41,7 +41,7 @@ class Admitted(Protocol):
 
     @property
     def idle_since_ms(self) -> int | None:
-        """When the peer last sent something; None while it waits for an answer."""
+        """The time at which the peer last sent bytes; None while it waits for an answer."""
         ...
 
     def close(self, reason: str) -> None: ...

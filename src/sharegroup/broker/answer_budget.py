@@ -187,6 +187,7 @@ class AnswerAccount:
             self._budget.change(self, held_bytes)
 
     def close(self) -> None:
+        """Remove the account and its bytes from the budget; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._budget.remove(self)
@@ -195,6 +196,10 @@ class AnswerAccount:
         self._marked_bytes = self._written_bytes - self._sender.unsent_bytes()
 
     def has_progressed(self, checks_max: int) -> bool:
+        """Return whether all held bytes would be sent within ``checks_max`` checks at this rate.
+
+        The rate is that of the bytes sent since the last `mark`.  A new measurement begins.
+        """
         marked_bytes = self._marked_bytes
         self.refresh()
         self.mark()
@@ -202,6 +207,7 @@ class AnswerAccount:
 
     @property
     def evictable_bytes(self) -> int:
+        """All held bytes: the peer decides how fast it receives its answers."""
         return self.held_bytes
 
     def _room(self, own_bytes_max: int) -> int:
@@ -238,7 +244,7 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
         self.reserve_bytes = bytes_max - self.common_bytes_max
         self.connection_bytes_max = connection_bytes_max
         self.followers_bytes_max = connection_bytes_max - connection_bytes_max // 4
-        """How many bytes answers may have that wait for earlier answers of their connection."""
+        """The limit in bytes for answers that wait for earlier answers of their connection."""
 
     def want(self, key: Hashable) -> None:
         """Wake the requests that wait for ``key`` when there may be room."""
@@ -265,6 +271,10 @@ class AnswerBudget(ByteBudget[AnswerAccount]):
         return self._is_wanted and self.used_bytes >= self.common_bytes_max
 
     def offer(self) -> None:
+        """Let blocked connections try again, then wake the requests whose keys were wanted.
+
+        The wanted keys are taken first.  A request that finds no room again wants its key anew.
+        """
         wanting, self._wanting = self._wanting, {}
         super().offer()
         for key in wanting:
@@ -278,6 +288,7 @@ class Unlimited:
     request_number = 0
 
     def room(self, request_number: int) -> int:  # noqa: ARG002  The signature of `AnswerRoom`.
+        """Return `NO_LIMIT`: these bytes are not counted."""
         return NO_LIMIT
 
     def reserve(self, request_number: int, answer_bytes: int) -> None:

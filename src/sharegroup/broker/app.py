@@ -78,6 +78,7 @@ class Running(NamedTuple):
 
     @property
     def cluster_id(self) -> str:
+        """The cluster id from the catalog; it is stored in the data directory."""
         return self.parts.topics.catalog.cluster_id
 
     async def stop(self) -> None:
@@ -94,7 +95,7 @@ class Running(NamedTuple):
         log.info("event=stopped syncs=%d", self.directory.sync_rounds)
 
     async def abandon(self) -> None:
-        """Close everything without a clean end, as after a crash; for tests of recovery."""
+        """Close connections and files without a clean end, as after a crash; for recovery tests."""
         if self.metrics is not None:
             await self.metrics.stop()
         self.parts.consumer_groups.stop()

@@ -59,7 +59,7 @@ class ByteAccount(Protocol):
 
     @property
     def evictable_bytes(self) -> int:
-        """Bytes that closing the connection frees, and that its peer is to blame for."""
+        """The bytes that closing the connection frees, without those that wait for this broker."""
 
 
 A = TypeVar("A", bound=ByteAccount)
@@ -93,24 +93,25 @@ class ByteBudget(Generic[A]):
         self._timer: TimerHandle | None = None
         self._offer_due = False
         self._overflow_bytes = 2 * NO_LIMIT
-        """When more bytes than this are held, connections are closed at once, even with grants."""
+        """If more bytes than this are held, connections are closed at once, even with grants."""
         self.bytes_max = bytes_max
         self.common_bytes_max = bytes_max - bytes_max // RESERVE_PART
-        """What connections that hold much may use together; the rest is the reserve."""
+        """The bytes that connections that hold much may use together; the rest is the reserve."""
         self.used_bytes = 0
         self.evicted_count = 0
         """Connections that were closed because others needed room."""
         self.waited_count = 0
-        """How often a connection or a fetch had to wait for room."""
+        """The number of times that a connection or a fetch had to wait for room."""
 
     def block(self, account: A) -> None:
-        """Let the connection go on when there may be room."""
+        """Let the connection try again as soon as there may be room."""
         if account not in self._blocked:
             self._blocked[account] = None
             self.waited_count += 1
         self._watch()
 
     def add(self, account: A) -> None:
+        """Include an account in the checks for progress, until `remove`."""
         self._accounts.add(account)
 
     def remove(self, account: A) -> None:

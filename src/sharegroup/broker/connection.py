@@ -45,9 +45,11 @@ class Budgets(NamedTuple):
 class Owner(Protocol):
     """The server that keeps the connections."""
 
-    def opened(self, connection: Connection) -> bool: ...
+    def opened(self, connection: Connection) -> bool:
+        """Register a new connection; return False if it must be closed."""
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection that was closed."""
 
 
 class Connection(asyncio.Protocol):
@@ -93,10 +95,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle_since_ms(self) -> int | None:
-        """When the peer last sent something; None while it waits for an answer."""
+        """The time at which the peer last sent bytes; None while it waits for an answer."""
         return None if self._replies else self._last_read_ms
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the connection; close it if the limits on connections refuse it."""
         # uvloop's transports have the methods of asyncio's class but do not inherit from it.
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
@@ -113,6 +116,7 @@ class Connection(asyncio.Protocol):
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
+        """Take received bytes, and dispatch the requests that are complete now."""
         if self._closing:
             return  # A refused peer may still send while its last answers are sent.
         self._last_read_ms = self._clock.now_ms()
@@ -123,6 +127,7 @@ class Connection(asyncio.Protocol):
         self.take_turn()
 
     def pause_writing(self) -> None:
+        """Stop reading requests, because the peer does not read its answers fast enough."""
         self._writable = False
         self._adjust_reading()
 
@@ -157,7 +162,7 @@ class Connection(asyncio.Protocol):
             self.close("idle")
 
     def receiving(self) -> tuple[int | None, int, int]:
-        """Return when the incomplete frame began, the bytes received, and the bytes needed.
+        """Return the time at which the incomplete frame began, and its received and needed bytes.
 
         The first is None if no frame is incomplete.
         """
@@ -224,7 +229,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _count_received(self) -> None:
-        """Count the received bytes, and note since when the peer owes the rest of a frame."""
+        """Update the count of received bytes and the time at which the incomplete frame began."""
         frames, received = self._frames, self._received
         buffered = frames.buffered_bytes
         if not buffered:

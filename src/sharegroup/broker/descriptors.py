@@ -38,7 +38,7 @@ _DESCRIPTOR_FOLDERS = ("/proc/self/fd", "/dev/fd")
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """How many descriptors each part of the broker may use."""
+    """The number of descriptors that each part of the broker may use."""
 
     limit: int
     connections_max: int
@@ -103,7 +103,7 @@ def limit() -> int:
 
 
 def open_count() -> int:
-    """Return how many descriptors the process has open; 0 if the system does not tell."""
+    """Return the number of open descriptors of the process; 0 if the system does not report it."""
     for folder in _DESCRIPTOR_FOLDERS:
         try:
             return len(os.listdir(folder))

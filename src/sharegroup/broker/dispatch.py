@@ -59,11 +59,11 @@ API_VERSIONS = 18
 UNEXPECTED_PAUSE_MS = 500
 
 ELEMENTS_MAX = 30_000
-"""Array elements of one request.  A requested partition costs 25 us, and 2 KB until it is answered;
-a request may name all the partitions that a broker may have."""
+"""Maximum number of array elements of one request.  A requested partition costs 25 us, and 2 KB
+until it is answered; a request may name all the partitions that a broker may have."""
 
 WHOLE_BYTES_MAX = 4_096
-"""A larger request may have thousands of elements; a share fetch has 680 in so many bytes."""
+"""Requests up to this size are decoded whole; a share fetch of this size has 680 elements."""
 
 WHOLE_ELEMENTS_MAX = 512
 """A large request with more elements is decoded in slices."""

@@ -1,7 +1,7 @@
-"""Decides when the garbage collector of `sharegroup serve` looks at which objects (ADR 0025).
+"""Controls when the garbage collector of `sharegroup serve` examines which objects (ADR 0025).
 
-Python's full collection looks at every object, 0.2 us each, and no client is served meanwhile.
-Almost all old objects are in use; the others were mostly freed by their reference counts already.
+Python's full collection examines every object, 0.2 us each, and no client is served meanwhile.
+Almost all old objects are in use, because reference counting has freed most of the others.
 
     young ──▶ middle ──▶ oldest ──▶ frozen ──┐
                            ▲                 │  review: much more memory is in use
@@ -36,7 +36,7 @@ GROWTH_BLOCKS = 250_000
 """Blocks of memory, about 80 bytes each, that the process may gain before a review: 20 MB."""
 
 LOOK_SECONDS = 1.0
-"""How often the blocks are counted, which takes 0.4 ms for two million."""
+"""The interval at which the blocks are counted, which takes 0.4 ms for two million."""
 
 
 class Collector(Protocol):

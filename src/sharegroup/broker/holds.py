@@ -1,8 +1,8 @@
 """Counts requests that hold the event loop for long, and logs them.
 
-A log line says how long others waited, and how much of that time the broker can have worked at
-most.  If it worked little, the process itself waited for a processor or for the disk, and the
-client's request was not the cause.
+A log line has the time for which other requests waited, and an upper limit of the processor time
+that the broker used in it.  If that is little, the process waited for a processor or for the disk,
+and the client's request was not the cause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RequestOrigin:
         self._peer_host = peer_host
 
     def __call__(self, seconds: float) -> None:
-        """Count a slice, which held the event loop for so many seconds."""
+        """Count a slice of the work on the request, which held the event loop for ``seconds``."""
         requests = self._requests
         requests.of(self._header.api_key).local_seconds += seconds
         if seconds > HOLD_SECONDS:
@@ -43,7 +43,7 @@ class RequestOrigin:
 def note_hold(
     requests: RequestCounters, header: RequestHeader, peer_host: str, seconds: float
 ) -> None:
-    """Count that a request held the event loop for so long, and log it if a line is due."""
+    """Count a request that held the event loop for ``seconds``; log it if a log line is due."""
     count = requests.held(header.api_key, seconds)
     if count is None:
         return

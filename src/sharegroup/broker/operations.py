@@ -1,4 +1,4 @@
-"""The operations that a client is told it may perform: all of them, because there are no ACLs yet.
+"""Bit fields of the operations that a client may perform: all, because the broker has no ACLs.
 
 An operation is a bit, at the position of its number in Kafka's ``AclOperation``.
 """
@@ -11,7 +11,7 @@ READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = 3, 4, 5, 6, 7, 8
 CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE = 9, 10, 11, 12
 
 NOT_ASKED = i32(-(2**31))
-"""The value in an answer to a client that did not ask for its operations."""
+"""The value of the field if the request does not ask for authorized operations."""
 
 
 def _bits(*operations: int) -> i32:

@@ -29,7 +29,7 @@ from sharegroup.wire.record_walk import Walk, WalkStep, Work
 T = TypeVar("T")
 
 NICE = 10
-"""How much the niceness of the decompressing thread is raised."""
+"""The increase of the niceness of the decompressing thread."""
 
 
 class RecordJobs:

@@ -29,7 +29,7 @@ class Receiver(Holder, Protocol):
     """A connection that receives requests."""
 
     def receiving(self) -> tuple[int | None, int, int]:
-        """Return when the incomplete frame began, the bytes received, and the bytes needed.
+        """Return the time at which the incomplete frame began, and its received and needed bytes.
 
         The first is None if no frame is incomplete.
         """
@@ -127,6 +127,7 @@ class RequestAccount:
             self._budget.unblock(self)
 
     def close(self) -> None:
+        """Remove the account and its bytes from the budget; a second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._budget.remove(self)
@@ -135,6 +136,11 @@ class RequestAccount:
         self._frame_began_ms, self._marked_bytes, _ = self._receiver.receiving()
 
     def has_progressed(self, checks_max: int) -> bool:
+        """Return whether the incomplete frame would be complete within ``checks_max`` checks.
+
+        Without an incomplete frame, an account has progressed unless it holds many bytes of
+        requests that wait for as long as their peer wants.  A new measurement begins.
+        """
         began_ms, marked_bytes = self._frame_began_ms, self._marked_bytes
         self.mark()
         if self._budget.is_blocked(self):
@@ -148,6 +154,7 @@ class RequestAccount:
 
     @property
     def evictable_bytes(self) -> int:
+        """Held bytes above `SMALL_BYTES`, without the requests that wait for the disk."""
         unanswered = self.pending_bytes - self._parked_bytes
         return max(0, self.held_bytes - unanswered - SMALL_BYTES)
 
@@ -169,6 +176,7 @@ class RequestBudget(ByteBudget[RequestAccount]):
         self._blocked.pop(account, None)
 
     def is_blocked(self, account: RequestAccount) -> bool:
+        """Return whether the connection waits for room, so the broker reads nothing from it."""
         return account in self._blocked
 
     def has_common_room(self) -> bool:

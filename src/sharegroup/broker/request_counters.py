@@ -48,7 +48,7 @@ class ApiCounters:
         """Whole times of the requests that were answered."""
         self.local_seconds = 0.0
         self.hold_count = 0
-        """How often a request held the event loop for longer than `HOLD_SECONDS`."""
+        """The number of times that a request held the event loop for longer than `HOLD_SECONDS`."""
         self.longest_hold_seconds = 0.0
         """The longest hold; 0 if there was none."""
         self.request_bytes = 0

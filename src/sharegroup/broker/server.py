@@ -84,6 +84,7 @@ class Server:
         await self._all_closed.wait()
 
     def opened(self, connection: Connection) -> bool:
+        """Register a new connection; return False if the limits of `Admission` refuse it."""
         if not self.admission.admit(connection, now_ms=self._clock.now_ms()):
             return False
         self.opened_count += 1
@@ -92,6 +93,7 @@ class Server:
         return True
 
     def closed(self, connection: Connection) -> None:
+        """Forget a closed connection, which may be one that `opened` has refused."""
         self.admission.leave(connection)
         if self._connections.pop(connection.connection_id, None) is not None:
             self._on_closed(connection.connection_id)

@@ -1,4 +1,4 @@
-"""The fetching half of a ShareFetch request: looks for records, and waits for them.
+"""The fetch part of a ShareFetch request: looks for records, and waits for them.
 
 A look goes through the partitions of the session that may have records, in turn, until it has
 enough (`core.sessions.session_partitions`).  A look at many partitions is made in slices
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from sharegroup.broker.message_versions import ShareFetchRequest
 
 WIDE_PARTITIONS = 128
-"""A look at more partitions is made in slices."""
+"""Maximum number of partitions of one look; a look at more is made in slices."""
 
 TOPICS_AT_ONCE = 1_024
-"""If a session has more topics, its fetch is counted for each topic in slices."""
+"""Maximum number of topics whose counters a fetch updates at once; more are counted in slices."""
 
 
 @dataclass(slots=True)
@@ -50,17 +50,17 @@ class ShareFetchResult:
     record_bytes: int = 0
     record_count: int = 0
     failed_to_read: bool = False
-    """Whether a log could not be read although its share partition could be used."""
+    """Whether a read of a log failed although its share partition was usable."""
 
 
 class Woken(NamedTuple):
-    """Tells a fetch of many partitions to look again; ``last`` if its wait is over."""
+    """The wake-up of a fetch of many partitions; ``last`` says that its wait time is over."""
 
     last: bool
 
 
 class ShareLook:
-    """The fetching half of one request; looks until it has an answer."""
+    """The fetch of one ShareFetch request: looks for records until there are enough to answer."""
 
     __slots__ = (
         "_answers",
@@ -130,9 +130,9 @@ class ShareLook:
     def look(self, *, last: bool = False) -> ShareFetchResult | None:
         """Acquire the available records; return None if they are not enough to answer.
 
-        The error of a partition that cannot be used goes with the next answer.  It causes an answer
-        only if no other partition is left to wait for: a deleted topic must not make its group poll
-        all the time.  The error of a log that cannot be read is answered at once.
+        The error of an unusable partition is part of the next answer.  It causes an answer by
+        itself only if no usable partition is left.  Otherwise a deleted topic would make its group
+        poll without a pause.  The error of a failed read of a log is answered at once.
         """
         request, session, found = self._request, self._session, ShareFetchResult()
         if request.max_records <= 0 or request.max_bytes <= 0:
@@ -160,7 +160,7 @@ class ShareLook:
         return found
 
     def _look_steps(self, *, last: bool) -> Steps[ShareFetchResult | None]:
-        """Look like `look`, in steps, between which the session may end."""
+        """Do the same as `look` in steps; the session may end between two of them."""
         request, session, found = self._request, self._session, ShareFetchResult()
         if request.max_records <= 0 or request.max_bytes <= 0:
             yield from self._tell_unknown(found.errors)
@@ -199,7 +199,7 @@ class ShareLook:
                     return
 
     def look_everywhere(self) -> ShareFetchResult:
-        """Make the last look of a fetch that waited, at all partitions: a wake-up may be missed."""
+        """Look at all partitions after the wait time, because a wake-up may have been missed."""
         self._session.wake_all()
         found = self.look(last=True)
         assert found is not None, "the last look gives an answer"

@@ -37,7 +37,7 @@ from sharegroup.steps import STEP_MASK, Steps
 ZERO_ID = UUID(int=0)
 
 WIDE_MASK = 15
-"""A step for requests that name many partitions handles one partition more than this number."""
+"""Bit mask: requests with many partitions are handled in steps of this number plus one."""
 
 Acks = Mapping[TopicIdPartition, tuple[AckBatch, ...]]
 AcknowledgementErrors = dict[TopicIdPartition, "KafkaError | None"]
@@ -62,6 +62,8 @@ class WireAckBatch(Protocol):
 
 
 class WirePartition(Protocol):
+    """A partition of either request, with the acknowledgements for it."""
+
     @property
     def partition_index(self) -> int: ...
     @property
@@ -69,6 +71,8 @@ class WirePartition(Protocol):
 
 
 class WireTopic(Protocol):
+    """A topic of either request; its id is None in a malformed request."""
+
     @property
     def topic_id(self) -> UUID | None: ...
     @property

@@ -89,7 +89,7 @@ Decide = Callable[[Parts, SharePartitionKey, P], Decided]
 """Decides one share partition, from its key and its element of the request."""
 
 FEW = 15
-"""A step handles one share partition or topic more than this number."""
+"""Bit mask: a step ends after every 16 share partitions or topics."""
 
 DecidedTopic = tuple[UUID | None, list[tuple[int, Decided]]]
 """A topic and the decisions about its partitions, in the order of the request."""
@@ -179,7 +179,7 @@ def changed(parts: Parts, key: SharePartitionKey, ticket: Ticket | None) -> None
 def state_batches(
     key: SharePartitionKey, stored: Iterable[WireStateBatch]
 ) -> tuple[StateBatch, ...]:
-    """Convert the batches of a request, and check what Kafka would store unchecked."""
+    """Convert the batches of a request, and validate them, which Kafka does not do."""
     return tuple(_state_batch(key, batch) for batch in stored)
 
 

@@ -124,7 +124,7 @@ class Slices:
         """Whether there was a slice since the last rest."""
         self._resting = False
         self._end_ms = 0
-        """When this turn's slice is over; only valid while `_ticking`."""
+        """The time at which this turn's slice ends; only valid while `_ticking`."""
         self._ticking = False
         """Whether work was done in this turn of the event loop, or there is more to do."""
         self._new: deque[_Work] = deque()
@@ -230,7 +230,8 @@ class Slices:
         self._rest_due = False
         self._resting = True
         self._end_ms = self._clock.now_ms()
-        # Not on the broker's clock: the loop's real time is shared, even if a test stops the clock.
+        # A timer of the loop, not of the broker's clock: a test may stop that clock, and the pause
+        # must end nevertheless.
         asyncio.get_running_loop().call_later(RESTS * SLICE_MS / 1000, self._go_on)
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""Long polls: requests that wait for something to happen.
+"""Long polls: requests that wait for an event.
 
 A parked request is a function that is tried again whenever one of its keys is woken, and a last
 time at its deadline.  Wake-ups within one turn of the event loop cause one try.  Requests are
@@ -28,13 +28,13 @@ from sharegroup.broker.clock import Alarm, Clock
 T = TypeVar("T")
 
 WAIT_MS_MAX = 5 * 60 * 1000
-"""The longest time that a request is parked, whatever it asks for."""
+"""The longest time that a request is parked, even if it asks for more."""
 
 ANSWERED_MIN = 256
 """The heap of deadlines is not cleaned up below this number of answered requests."""
 
 SLICE_SECONDS = 0.005
-"""How long woken requests are tried before the event loop serves others."""
+"""Time for which woken requests are tried before the event loop serves other requests."""
 
 
 class OfConnection(NamedTuple):
@@ -179,7 +179,7 @@ class WaitingRoom:
             parked.keys.append(key)
 
     def wake(self, key: Hashable) -> None:
-        """Let the requests that wait for ``key`` try again soon: something happened to it."""
+        """Let the requests that wait for ``key`` try again soon, because its state has changed."""
         for concerned in (key, *self._concerned(key)):
             if concerned in self._by_key:
                 self._to_wake[concerned] = self._order

@@ -105,7 +105,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How to print a listing: as a table or JSON, once or every ``watch_s`` seconds."""
+    """The form of a listing: as a table or JSON, once or every ``watch_s`` seconds."""
 
     as_json: bool
     watch_s: float | None

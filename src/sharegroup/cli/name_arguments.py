@@ -17,7 +17,7 @@ from sharegroup.client.admin.admin_client import AdminClient
 from sharegroup.errors import KafkaError
 
 COMPLETION_MS = 1_000
-"""How long a completion in the shell waits for the cluster."""
+"""Maximum time that a completion in the shell waits for the cluster."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 Kind = Literal["group", "topic"]

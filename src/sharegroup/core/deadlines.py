@@ -1,4 +1,4 @@
-"""Deadlines by key: one heap, which learns of later deadlines late.
+"""Deadlines by key, in one heap whose entries are corrected only when they come up.
 
 Members of groups postpone their deadlines with every heartbeat, long before they are due. So a
 later deadline is only stored in a dictionary. The heap keeps the older, earlier entry until it

@@ -52,12 +52,12 @@ class Account:
     runs: int = 0
     last_begun_us: int = NEVER
     done: int = 0
-    """How often a handler returned the flight; more than once only after an interruption."""
+    """The number of runs that returned the flight; more than one only after an interruption."""
     done_us: int = NEVER
     """The time of the first return; `done_by` is the worker."""
     done_by: str = ""
     buried: int = 0
-    """How often a worker recorded that it wrote the flight to the dead letters."""
+    """The number of times that a worker recorded a write of the flight to the dead letters."""
     reason: str = ""
 
     @property

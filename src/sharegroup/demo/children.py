@@ -98,6 +98,7 @@ class Children:
         self._running[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
+        """Continue a suspended process with SIGCONT."""
         self._running[name].send_signal(signal.SIGCONT)
 
     def kill9(self, name: str) -> None:

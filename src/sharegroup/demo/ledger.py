@@ -72,6 +72,7 @@ class LineWriter:
             unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def close(self) -> None:
+        """Close the ledger's file."""
         os.close(self._file)
 
 
@@ -100,6 +101,7 @@ class LedgerWriter:
         self._lines.append({"what": What.BURIED, "record": [partition, offset], "reason": reason})
 
     def close(self) -> None:
+        """Close the ledger's file."""
         self._lines.close()
 
 

@@ -19,7 +19,7 @@ DEPARTED_MIN = 20
 MINUTES_MAX = 40
 """The end of the colour scale; longer delays have the same colour."""
 WHITE_FROM_MINUTES = 28
-"""Fields from this mean on are too dark for black figures, so theirs are white."""
+"""Fields from this mean on are dark, so their figures are white."""
 INCHES = (12.0, 7.0)
 DOTS_PER_INCH = 150
 

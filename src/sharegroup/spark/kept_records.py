@@ -13,10 +13,10 @@ Kept records only save a fetch.  A task on another machine, of another user, or 
 batch fetches the same records from the broker.  The memory has a random name that is compared, so a
 reused process id or a process on another machine cannot be mistaken for the driver.
 
-The system frees the memory when the driver and its readers have ended, in whatever way.  Every
-batch uses new memory, because a late task may still read the old one.  Its size is limited by a
-setting and by a part of the free memory; records beyond the limit are fetched.  Readers set a mark.
-A driver that never sees the mark stops keeping records: its executors are on other machines.
+The system frees the memory when the driver and its readers have ended, even if they were killed.
+Every batch uses new memory, because a late task may still read the old one.  Its size is limited by
+a setting and by a part of the free memory; records beyond the limit are fetched.  Readers set a
+mark.  A driver that never sees the mark stops keeping records: its executors are on other machines.
 """
 
 from __future__ import annotations
@@ -241,6 +241,7 @@ class Reader:
                 yield kept_slice, memoryview(mapped)[padding:]
 
     def close(self) -> None:
+        """Close the file of the kept records."""
         os.close(self._file)
 
 

@@ -45,12 +45,12 @@ def _exit(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  The si
 async def exit_as_orphan(leave: Callable[[], Awaitable[None]]) -> None:
     """Wait until the parent has ended, then leave the group and end the process at once."""
     parent = os.getppid()
-    while os.getppid() == parent:  # noqa: ASYNC110  Nobody tells; the system has to be asked.
+    while os.getppid() == parent:  # noqa: ASYNC110  The system has no event for this.
         await asyncio.sleep(PARENT_CHECK_SECONDS)
     log.warning("reader.orphaned parent=%d (Spark is gone: leaving the share group)", parent)
     try:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await leave()
-    except Exception as error:  # noqa: BLE001  Nobody is left to hear of it.
+    except Exception as error:  # noqa: BLE001  The process ends in any case.
         log.warning("reader.leave_failed error=%r", error)
     os._exit(1)

@@ -113,7 +113,9 @@ class ShareStream:
         self._passed: set[TopicIdPartition] = set()
         """availableNow: partitions that delivered records behind their target offset."""
         self._wanted_at: float | None = None
-        """availableNow: when a batch last had a record below a target; None until a batch."""
+        """availableNow: the time of the last batch with a record below its target offset.
+
+        It begins with the time of the first batch; None before that."""
         self.counts = Counts()
 
     async def advance(self, start: StreamOffset, *, records_max: int = RECORDS_MAX) -> StreamOffset:

@@ -42,4 +42,5 @@ class StorageParts:
 
     @property
     def files(self) -> Files:
+        """The file system of the data directory."""
         return self.opened.files

@@ -17,9 +17,11 @@ class ManualTimer:
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
+        """Drop the callback, so the timer does nothing when it is due."""
         self._callback = None
 
     def fire(self) -> None:
+        """Call the callback once, unless the timer was cancelled."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()

@@ -52,6 +52,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._travel)
 
     def time(self) -> float:
+        """Return the virtual time in seconds."""
         return self._travel.now
 
 

@@ -46,7 +46,7 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 CLIENT_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
-"""The attribute bits that a producer may know.
+"""The attribute bits that are valid in a batch from a producer.
 
 The delete horizon belongs to compaction, and the other bits have no meaning yet.
 """

@@ -135,10 +135,10 @@ def _inflated(stream: Any, piece: bytes, bytes_max: int) -> bytes:
 
 
 def _into_growing(decompress_into: Any, payload: Buffer, bytes_max: int) -> memoryview:
-    """Decompress into a buffer of a first guess, and into a larger one each time it is too small.
+    """Decompress into a buffer of estimated size, and into larger ones while it is too small.
 
-    cramjam does not distinguish a full buffer from damaged data, so damaged data is tried with all
-    sizes: at most four thirds of ``bytes_max`` is written in vain.
+    cramjam raises the same error for a full buffer and for damaged data.  So damaged data is tried
+    with all sizes, which writes at most four thirds of ``bytes_max`` for nothing.
     """
     size = min(bytes_max, max(FIRST_GUESS_BYTES, GROWTH * len(payload)))
     while True:

@@ -30,7 +30,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
-    """A committed offset, with the topic id that tells topics of the same name apart."""
+    """A committed offset, with the topic id that distinguishes topics of the same name."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 4

@@ -6,4 +6,4 @@ KAFKA_PREFIX = "__dlq.errors."
 """The prefix of Kafka's headers, which say where the record was and why it is here (KIP-1191)."""
 
 NOT_COPIED = "sharegroup.dlq.not.copied"
-"""A header of ours: why a letter has no record although the group has records copied."""
+"""A header that Kafka does not have: the reason why a letter lacks the record to copy."""

@@ -46,7 +46,7 @@ NO_DELTA_MIN, NO_DELTA_MAX = -(2**64), 2**64
 
 
 class WalkStep(Enum):
-    """What a walk needs before it goes on."""
+    """A step that a walk asks its runner for before it continues."""
 
     PAUSE = "let others run"
     BEGIN = "wait until no other walk holds a large batch"

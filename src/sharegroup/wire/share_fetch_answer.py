@@ -118,6 +118,7 @@ def _ended(chunks: list[Chunk], small: list[bytes], endpoint: LeaderEndpoint | N
 def _before_records(answer: PartitionAnswer) -> bytes:
     partition, _, _, error_code, message, ack_error_code, ack_message, leader_id = answer
     if message is ack_message is None:
+        # The usual partition has no texts, so all fields have a fixed size: one call of `struct`.
         return _no_errors(partition, error_code, 0, ack_error_code, 0, leader_id, LEADER_EPOCH, 0)
     return b"".join(
         (

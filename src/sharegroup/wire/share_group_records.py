@@ -129,7 +129,7 @@ class ShareGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupCurrentMemberAssignmentValue:
-    """The assignment that a member was told; the state is always 0, stable, in share groups."""
+    """The assignment that was sent to a member; its state is always 0 (stable) in share groups."""
 
     __type__: ClassVar[EntityType] = EntityType.data
     __version__: ClassVar[int] = 0

@@ -98,7 +98,7 @@ class RecordSource(Protocol):
 
 
 class WrittenRecord(Protocol):
-    """Where a record was written."""
+    """The topic, partition and offset of a written record."""
 
     @property
     def topic(self) -> str: ...
@@ -138,4 +138,4 @@ class WorkerClock(Protocol):
         """Milliseconds since 1970."""
 
     async def sleep_until(self, when: float) -> None:
-        """Return when `now` has reached ``when``."""
+        """Wait until `now` has reached ``when``."""

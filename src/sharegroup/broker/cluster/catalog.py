@@ -52,6 +52,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
+        """Whether the broker keeps its own state in the topic (`INTERNAL_TOPICS`)."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -85,15 +86,18 @@ class Catalog:
         self._broker: dict[bool, dict[str, str]] = {False: {}, True: {}}  # True: for all brokers.
 
     def topic(self, name: TopicName) -> Topic:
+        """Return the topic with this name; raise UnknownTopicOrPartition if there is none."""
         topic = self._topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}; create it first")
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
+        """Return the topic with this name, or None if there is none."""
         return self._topics.get(name)
 
     def by_id(self, topic_id: TopicId) -> Topic | None:
+        """Return the topic with this id, or None if there is none; deleted topics are not found."""
         name = self._ids.get(topic_id)
         return None if name is None else self._topics[name]
 
@@ -103,6 +107,7 @@ class Catalog:
         return self._topics.keys()
 
     def topics(self) -> Iterator[Topic]:
+        """Iterate over all topics, internal ones included, in the order of their names."""
         yield from sorted(self._topics.values(), key=lambda topic: topic.name)
 
     @property
@@ -125,6 +130,7 @@ class Catalog:
         return sum(t.partition_count for t in self._topics.values() if not t.is_internal)
 
     def group_settings(self, group_id: GroupId) -> Mapping[str, str]:
+        """Return the settings of a group as text, without defaults; the group need not exist."""
         return self._groups.get(group_id, {})
 
     def groups_with_settings(self) -> list[GroupId]:
@@ -132,6 +138,7 @@ class Catalog:
         return sorted(self._groups)
 
     def group_config(self, group_id: GroupId) -> GroupConfig:
+        """Return the parsed settings of a group; None means that the broker's value is used."""
         return parse_part(GroupConfig, self.group_settings(group_id))
 
     def broker_settings(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -240,10 +247,12 @@ def settings_bytes(group_id: GroupId, settings: Mapping[str, str]) -> int:
 
 
 def encode_event(event: Event) -> bytes:
+    """Return the event as compact JSON in UTF-8, as it is written to the journal."""
     return json.dumps(event, separators=(",", ":")).encode()
 
 
 def decode_event(data: bytes) -> Event:
+    """Return the event of a payload that `encode_event` has made."""
     event = json.loads(data)
     assert isinstance(event, dict)
     return event

@@ -51,7 +51,7 @@ JOURNAL_EVENTS_SPARE = 1_000
 
 
 class CompactionSettings(NamedTuple):
-    """When the logs of a topic are compacted, and how long its tombstones are kept."""
+    """The conditions for compacting a topic's logs, and the lifetime of its tombstones."""
 
     dirty_ratio_min: float
     lag_ms_min: int

@@ -13,7 +13,7 @@ class Limit:
     unit: str
     bounds: str
     answer: str
-    """What a peer gets when the limit is reached: the protocol error, or what happens."""
+    """The protocol error that a peer receives at the limit, or another consequence."""
     metric: str = ""
     memory_each: int = 0
     """Bytes of memory per unit; 0 if the limit is not a memory budget of the whole broker."""

@@ -42,22 +42,27 @@ class LiveConfig:
 
     @property
     def server(self) -> ServerConfig:
+        """The effective settings of listeners, of connections, and of the whole broker."""
         return self._current.server
 
     @property
     def log(self) -> LogConfig:
+        """The effective defaults for topics, and the intervals of the jobs that clean logs."""
         return self._current.log
 
     @property
     def share_group(self) -> ShareGroupConfig:
+        """The effective settings for share groups that do not set their own."""
         return self._current.share_group
 
     @property
     def consumer_group(self) -> ConsumerGroupConfig:
+        """The effective settings of consumer groups and of their committed offsets."""
         return self._current.consumer_group
 
     @property
     def coordinator(self) -> CoordinatorConfig:
+        """The effective settings of the two internal topics."""
         return self._current.coordinator
 
     @property

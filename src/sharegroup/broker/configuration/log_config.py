@@ -143,7 +143,7 @@ class LogConfig:
 
     @property
     def effective_retention_ms(self) -> int:
-        """How long records are kept in ms, from the key that is set; -1 means forever."""
+        """The retention time of records in ms, from the key that is set; -1 means forever."""
         for value, unit_ms in (
             (self.retention_ms, 1),
             (self.retention_minutes, _MINUTE_MS),

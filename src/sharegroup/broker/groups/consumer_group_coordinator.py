@@ -253,9 +253,11 @@ class ConsumerGroupCoordinator:
     # Administration
 
     def list_groups(self) -> tuple[ListedConsumerGroup, ...]:
+        """Return all consumer groups, in the order of their ids."""
         return self._groups.list_groups()
 
     def describe(self, group_id: GroupId) -> DescribedConsumerGroup:
+        """Return a consumer group and its members; raise GroupIdNotFound if it does not exist."""
         return self._groups.describe(group_id)
 
     def delete(self, group_id: GroupId) -> Awaitable[None]:

@@ -198,9 +198,11 @@ class ShareGroupCoordinator:
         return self._groups.partition_count
 
     def list_groups(self) -> tuple[ListedShareGroup, ...]:
+        """Return all share groups, in the order of their ids."""
         return self._groups.list_groups()
 
     def describe(self, group_id: GroupId) -> DescribedShareGroup:
+        """Return a share group and its members; raise GroupIdNotFound if it does not exist."""
         return self._groups.describe(group_id)
 
     def settings_changed(self, group_id: GroupId) -> None:

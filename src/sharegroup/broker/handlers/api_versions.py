@@ -29,6 +29,10 @@ In older versions the response leaves out features with such a range.
 def handle(
     parts: Parts, context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
+    """List the APIs and features, without those that this client or this broker cannot use.
+
+    The APIs between brokers are listed only if `share_state_apis` is set (ADR 0010).
+    """
     return ApiVersionsResponse(
         error_code=ErrorCode.none,
         api_keys=tuple(

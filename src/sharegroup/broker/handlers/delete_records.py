@@ -27,10 +27,10 @@ from sharegroup.steps import STEP_MASK, Steps, of_each
 from sharegroup.storage.log.partition_log import PartitionLog
 
 FEW = 15
-"""Mask: one step for every 16 partitions or topics, because each may open a log."""
+"""Bit mask: a step ends after every 16 partitions or topics, because each may open a log."""
 
 HIGH_WATERMARK = -1
-"""The offset that a client sends to delete everything."""
+"""The offset in a request that stands for the high watermark."""
 
 
 class MovedPartition(NamedTuple):

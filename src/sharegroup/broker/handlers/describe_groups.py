@@ -27,7 +27,7 @@ from sharegroup.steps import STEP_MASK, Steps
 DEAD = "Dead"
 
 FEW = 15
-"""Mask: one step for every 16 groups."""
+"""Bit mask: a step ends after every 16 groups."""
 
 NOT_FOUND_VERSION = 6
 

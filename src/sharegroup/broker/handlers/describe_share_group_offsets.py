@@ -31,7 +31,7 @@ from sharegroup.steps import Steps, of_each
 from sharegroup.storage.sync.tickets import Ticket
 
 FEW = 15
-"""Mask: one step for every 16 partitions, topics or groups."""
+"""Bit mask: a step ends after every 16 partitions, topics or groups."""
 
 NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 
@@ -39,6 +39,7 @@ NOTHING_KNOWN = OffsetListing(start_offset=-1, leader_epoch=0, lag=-1)
 def handle(
     parts: Parts, context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse | Later[DescribeShareGroupOffsetsResponse]:
+    """Return the offsets once the state that they were read from is durable."""
     answer = parts.slices.run(partial(_answer, parts, request), context.connection_id)
     if not isinstance(answer, asyncio.Future) and not answer.tickets:
         return answer.response
@@ -75,7 +76,7 @@ async def _when_durable(
     request: DescribeShareGroupOffsetsRequest,
     pending: _PendingResponse | asyncio.Future[_PendingResponse],
 ) -> DescribeShareGroupOffsetsResponse:
-    """Return the response when it is durable.
+    """Wait until the response is durable, and return it.
 
     A start offset that a client knows must not go back after a crash.
     """

@@ -42,6 +42,7 @@ TOPIC_ID_AND_PARTITION = re.compile(r"[A-Za-z0-9_-]{22}:-?[0-9]{1,10}")
 def handle(
     parts: Parts, context: RequestContext, request: FindCoordinatorRequest
 ) -> Steps[FindCoordinatorResponse] | Later[FindCoordinatorResponse]:
+    """Name this broker for each key; a refused transactional id is counted."""
     if request.key_type == TRANSACTION and request.coordinator_keys:
         return Later(_refuse_transactions(parts, context, request))
     return _answer(parts, context, request)

@@ -33,6 +33,10 @@ NO_GENERATION = i32(-1)
 def handle(
     parts: Parts, context: RequestContext, request: JoinGroupRequest
 ) -> Later[JoinGroupResponse]:
+    """Join the member; version 0 has no rebalance timeout, so the session timeout is used.
+
+    If a protocol is named twice, its first metadata is used.
+    """
     session_timeout_ms = count_ms(request.session_timeout)
     rebalance_timeout_ms = count_ms(request.rebalance_timeout)
     if context.api_version < REBALANCE_TIMEOUT_VERSION:

@@ -67,7 +67,7 @@ ERROR_MESSAGE_VERSION = 8
 ZERO_ID = UUID(int=0)
 
 WIDE_MASK = 15
-"""Mask: one step for every 16 partitions of a wide request."""
+"""Bit mask: a step ends after every 16 partitions of a wide request."""
 
 
 class Appended(NamedTuple):
@@ -89,6 +89,10 @@ Results = list[tuple["TopicProduceData", list[tuple[int, Result | WaitingAppend]
 def handle(
     parts: Parts, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Encoded | Later[ProduceResponse | Encoded]:
+    """Append all batches now; a refused batch does not affect the others.
+
+    With acks=0 nothing is awaited, and there is no reply.
+    """
     _check_request(request)
     results: Results = []
     are_done = True
@@ -145,8 +149,9 @@ def _check_request(request: ProduceRequest) -> None:
 
 
 def refuse(request: ProduceRequest, error: KafkaError) -> ProduceResponse:
+    """Return the error for every partition; raise CloseConnection for a request with acks=0."""
     if request.acks == 0:
-        # With acks=0 there is no response; a closed connection is the only way to report it.
+        # With acks=0 there is no response, so a closed connection is the only report of the error.
         raise CloseConnection(str(error)) from error
     results: Results = [
         (topic, [(partition.index, error) for partition in topic.partition_data])

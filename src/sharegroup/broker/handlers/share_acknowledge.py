@@ -38,6 +38,10 @@ NO_LEADER = LeaderIdAndEpoch(leader_id=i32(0), leader_epoch=i32(0))
 def handle(
     parts: Parts, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
+    """Decide the acknowledgements; with the final epoch also end the session.
+
+    The acknowledgements come first.  Then the records that the member still holds are released.
+    """
     key = share_requests.session_key(request.group_id, request.member_id)
     closed = parts.share_sessions.acknowledge(key, request.share_session_epoch)
     named, acks = share_requests.named_of(request.topics)

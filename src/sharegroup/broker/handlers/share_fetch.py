@@ -60,6 +60,11 @@ Find = Callable[[], ShareFetchResult | Awaitable[ShareFetchResult]]
 def handle(
     parts: Parts, context: RequestContext, request: ShareFetchRequest
 ) -> Encoded | Later[Encoded]:
+    """Decide the acknowledgements, then fetch.
+
+    The error for too many sessions is sent only after the wait time of the request, because clients
+    retry it at once.
+    """
     key = share_requests.session_key(request.group_id, request.member_id)
     mode = _acquire_mode(request, key)
     renewing = getattr(request, "is_renew_ack", False)  # Version 1 has no such field.
@@ -142,7 +147,7 @@ def _reply(
     fetch = ShareLook(parts, context, request, key=key, mode=mode, session=session)
     if outcome.opened:
         reply.every_partition = tuple(session)
-        parts.waiting.wake(key)  # A fetch of the previous session waits in vain.
+        parts.waiting.wake(key)  # A fetch of the previous session need not wait any longer.
     return reply.of(started, fetch.find)
 
 

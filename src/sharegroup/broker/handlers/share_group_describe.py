@@ -29,7 +29,7 @@ from sharegroup.ids import GroupId
 from sharegroup.steps import Steps, of_each
 
 FEW = 15
-"""Mask: one step for every 16 groups."""
+"""Bit mask: a step ends after every 16 groups."""
 
 
 def handle(

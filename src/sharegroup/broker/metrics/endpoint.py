@@ -31,7 +31,7 @@ REQUEST_SECONDS_MAX = 2.0
 
 ANSWER_SECONDS_MAX = 20.0
 STALL_SECONDS_MAX = 2.0
-"""How long a reader may take nothing of the answer, while other scrapers wait for their turn."""
+"""Maximum time without progress of a reader, while other scrapers wait for their turn."""
 
 
 class MetricsEndpoint:

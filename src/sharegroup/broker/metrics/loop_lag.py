@@ -1,7 +1,7 @@
-"""Measures how late the event loop is, which delays every request now and then.
+"""Measures the delay of the event loop, which adds to the latency of requests.
 
-A call that is scheduled ten times a second notes how late it ran.  The cause is the work of one
-turn of the loop, a sync in its thread, or a machine without time for the process.
+A callback that is scheduled ten times a second records how late it runs.  A delay is caused by a
+long turn of the loop, by a sync in its thread, or by a lack of processor time for the process.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class LoopLag:
         self._timer = loop.call_at(self._due, self._look)
 
     def stop(self) -> None:
+        """Stop measuring; it has no effect before `start`."""
         if self._timer is not None:
             self._timer.cancel()
 

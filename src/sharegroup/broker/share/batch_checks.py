@@ -35,17 +35,17 @@ from sharegroup.wire.record_walk import UNREADABLE, Walk, WalkStep, body_of, che
 log = logging.getLogger(__name__)
 
 LARGE_BATCH_RECORDS = 10_000
-"""Batches of up to so many offsets are delivered unchecked; a member rejects them in few pieces."""
+"""Maximum number of offsets of an unchecked batch; a member rejects such a batch in few pieces."""
 
 THIN_BATCH_RECORDS = 2_000
 """The limit for batches with fewer bytes than offsets; as many as a member gets in one piece."""
 
 VERDICTS_MAX = 64
-"""Large batches of one share partition whose verdicts are kept."""
+"""Maximum number of verdicts on large batches that are kept for one share partition."""
 
 
 class BatchChecks:
-    """The batch checks of one broker; ``wake`` is called when a share partition can go on."""
+    """The batch checks of one broker; ``wake`` is called when fetches may continue."""
 
     __slots__ = ("_tasks", "_wake", "jobs", "unreadable_count")
 

@@ -52,28 +52,28 @@ MESSAGES: Mapping[Reason, bytes] = {
     Reason.EXHAUSTED: b"Offset delivery count exceeded the threshold.",
     Reason.UNREADABLE: b"Offset could not be read from the log.",
 }
-"""The first two are Kafka's exact texts; Kafka has no third."""
+"""The texts of the first two are those of Kafka; the third reason does not exist in Kafka."""
 
 RECORDS_MAX = 500
-"""Letters of one batch: some milliseconds of work between two turns of the event loop."""
+"""Maximum number of letters in one batch, which take a few milliseconds."""
 
 BATCH_BYTES_MAX = 1024 * 1024
-"""The size of a batch with more than one letter, to bound memory, even if the topic allows more."""
+"""Maximum size of a batch with several letters, to bound memory, even if the topic allows more."""
 
 ORIGINAL_BYTES_MAX = 16 * 1024 * 1024
-"""The decompressed size of a log batch; one that claims to be larger would hold the event loop."""
+"""Maximum decompressed size of a log batch whose records are copied, to bound time and memory."""
 
 ORIGINAL_RECORDS_MAX = 20_000
-"""Records of a log batch; their positions are found in slices and kept."""
+"""Maximum number of records of a log batch whose records are copied: their positions are kept."""
 
 ORIGINAL_HEADERS_MAX = 10_000
-"""Headers of a record; to decode so many takes about a millisecond."""
+"""Maximum number of headers of a copied record; decoding that many takes about a millisecond."""
 
 COPIES_AT_ONCE = 50
-"""Records that are decoded and copied between two turns of the event loop."""
+"""Maximum number of records that are decoded and copied in one turn of the event loop."""
 
 RECORD_OVERHEAD_BYTES = 36
-"""The most bytes that the lengths, deltas and attributes of a record take."""
+"""Maximum size in bytes of the lengths, deltas and attributes of a record."""
 
 HEADER_OVERHEAD_BYTES = 10
 

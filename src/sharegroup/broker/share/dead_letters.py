@@ -57,33 +57,33 @@ from sharegroup.wire.record_walk import finish
 log = logging.getLogger(__name__)
 
 RUNS_MAX = 1_000
-"""Runs of a share partition that are searched for one batch of letters."""
+"""Maximum number of runs that are searched for one batch of letters."""
 
 KEYS_PER_TURN = 100
-"""Share partitions that are checked before the event loop serves others."""
+"""Number of share partitions that are checked before the event loop serves requests."""
 
 RETRY_MS_MIN = 1_000
 RETRY_MS_MAX = 30_000
 
 GROUPS_COUNTED_MAX = 10_000
-"""With more groups, the oldest counts are dropped, because group ids may change without end."""
+"""Maximum number of groups with counts; the oldest counts are dropped, to bound memory."""
 
 REASONS_MAX = 16
-"""Reasons of one stall that are logged, because settings may be wrong in ever new ways."""
+"""Maximum number of reasons that are logged for one stall; each change of settings can add one."""
 
 
 @dataclass(slots=True)
 class DeadLetterCounts:
-    """What was done for one group since the broker started."""
+    """The numbers of dead letters and writes of one group since the broker started."""
 
     record_count: int = 0
     """Dead letters that are durable."""
     not_copied_count: int = 0
     """Durable dead letters without their record, although the group has records copied."""
     write_count: int = 0
-    """Batches that were handed to the log."""
+    """Batches that were appended to the log."""
     failure_count: int = 0
-    """Failed attempts, for whatever reason."""
+    """Failed attempts to write dead letters, for any reason."""
     given_up_count: int = 0
     """Records that were archived without a letter, because the group's topic was unset."""
 
@@ -183,7 +183,7 @@ class DeadLetters:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do until something happens or a retry is due."""
+        """Whether no work is left until `notify` is called or a retry is due."""
         return not self._ready and not self._step.locked()
 
     def notify(self, key: SharePartitionKey) -> None:
@@ -334,7 +334,7 @@ class DeadLetters:
             )
 
     def _over(self, key: SharePartitionKey) -> None:
-        """Note that the share partition is not stalled, or no longer."""
+        """Mark the share partition as not stalled; log that if it was the group's last one."""
         if self._stalls.pop(key, None) is None:
             return
         trouble = self._troubles[key.group_id]

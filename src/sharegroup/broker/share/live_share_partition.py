@@ -9,7 +9,7 @@ from sharegroup.storage.sync.tickets import Ticket
 
 
 class LiveSharePartition:
-    """One loaded share partition; ``fenced`` when it must no longer be used.
+    """One loaded share partition; ``fenced`` is True once it must no longer be used.
 
     After an await, check ``fenced`` again, because a new object may have been loaded for its key.
     """
@@ -55,20 +55,34 @@ class LiveSharePartition:
         self.log = log
         self.state_epoch = state_epoch
         self.fenced = False
-        self.batch_verdicts: dict[int, bool] = {}  # First offset: readable?
-        self.batches_checked: set[int] = set()  # First offsets of batches that are being read.
-        self.sound_from = self.sound_until = 0  # All batches between can be delivered.
-        self.full = False  # The last fetch found the limit of runs reached.
-        self.crowded = False  # The last fetch left no room: members share it equally now.
-        self.starved = False  # The last fetch found no room: settling any record makes room.
-        self.last_write = last_write  # None if its whole state is durable.
-        self.timed_out_count = 0  # Records whose lock expired before they were settled.
-        self.look_count = 0  # Looks of fetches for records to acquire,
-        self.look_seconds = 0.0  # and their time, in which no other fetch can look.
-        self.delivered_batches = 0  # Acquired ranges, each with one delivery count,
-        self.delivered_records = 0  # and the offsets in them.
-        self.expiry_ms: int | None = None  # When the timer checks the locks next; None if not set.
-        self.swept_ms = -(1 << 62)  # When it checked them last; initially never.
+        self.batch_verdicts: dict[int, bool] = {}
+        """Whether members can read a large batch, by its first offset, if it was checked."""
+        self.batches_checked: set[int] = set()
+        """First offsets of the batches whose check is under way."""
+        self.sound_from = self.sound_until = 0
+        """All batches in ``[sound_from, sound_until)`` can be delivered."""
+        self.full = False
+        """Whether the limit of runs was reached at the last fetch."""
+        self.crowded = False
+        """Whether the last fetch left no room for more locks, so members share the room equally."""
+        self.starved = False
+        """Whether the last fetch found no room, so every change wakes the waiting fetches."""
+        self.last_write = last_write
+        """The last write of the state; None if the whole state is durable."""
+        self.timed_out_count = 0
+        """Records whose lock expired before they were settled."""
+        self.look_count = 0
+        """Number of times that a fetch looked for records to acquire."""
+        self.look_seconds = 0.0
+        """Total time of these looks, during which no other fetch can look."""
+        self.delivered_batches = 0
+        """Number of acquired ranges; each has one delivery count."""
+        self.delivered_records = 0
+        """Number of offsets in the acquired ranges."""
+        self.expiry_ms: int | None = None
+        """The time at which the timer checks the locks next; None if it is not set."""
+        self.swept_ms = -(1 << 62)
+        """The time at which the timer checked the locks last; far in the past before the first."""
 
     def __str__(self) -> str:
         """Return the text that names it in log lines and errors."""

@@ -31,7 +31,7 @@ from sharegroup.broker.distribution import Distribution
 from sharegroup.broker.share.live_share_partition import LiveSharePartition
 
 RUNS_AT_ONCE = 500
-"""Runs that one call releases; it takes about five milliseconds and makes one state record."""
+"""Maximum number of runs that one call releases, which takes about five milliseconds."""
 
 PAUSE_MS = 20
 """Pause between two checks of one share partition's locks, unless more are due.  Locks that expire
@@ -41,7 +41,7 @@ ENTRIES_MIN = 256
 """Stale entries are not dropped below this number of entries."""
 
 TURN_MS = 10
-"""After so long the timer gives way to the event loop, and continues at once."""
+"""Time after which the timer gives way to the event loop; it continues as soon as possible."""
 
 
 class LockExpiry:
@@ -60,7 +60,7 @@ class LockExpiry:
         """With more entries, the stale ones are dropped."""
         self._order = count()
         self.lateness = Distribution()
-        """By how many seconds the first lock had expired when a share partition was checked."""
+        """The delays in seconds from the expiry of a first lock to its check."""
 
     def watch(self, live: LiveSharePartition) -> None:
         """Schedule a check for when the first lock of ``live`` expires."""

@@ -44,7 +44,7 @@ class Persister(Protocol):
         ...
 
     def partition_of(self, key: SharePartitionKey) -> int:
-        """Return the partition of the log that holds the share partition; one write goes to one."""
+        """Return the partition of ``__share_group_state`` that holds the share partition."""
         ...
 
     def read(self, key: SharePartitionKey) -> PersistedState:
@@ -56,7 +56,7 @@ class Persister(Protocol):
         ...
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """Return the last write; when it is durable, so is all that `read` returns."""
+        """Return the ticket of the last write; when it is done, what `read` returns is durable."""
         ...
 
     def check_writable(self, key: SharePartitionKey) -> None:

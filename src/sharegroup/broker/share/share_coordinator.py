@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 
 WRITE_RECORDS = 256
-"""Tombstones in one batch."""
+"""Maximum number of tombstones in one batch."""
 
 LISTED_KEYS = 1_024
-"""Keys that are listed in one step, which takes about 1 ms."""
+"""Number of keys that are listed in one step, which takes about 1 ms."""
 
 PROGRESS_RECORDS = 500_000
 """A load logs its progress after so many records, a few seconds each."""
@@ -71,9 +71,9 @@ class ShareCoordinator:
         self.write_count = 0
         """Batches of records that were handed to the log."""
         self.reload_count = 0
-        """How often the topic was read; after a reload, states may be older than before."""
+        """The number of times that the topic was read; a reload may bring back older states."""
         self.load_ms = 0
-        """How long the start took to read the topic."""
+        """The time that the start took to read the topic."""
 
     def load(self) -> None:
         """Read the topic, then fit the states to the logs as they are now.
@@ -178,7 +178,7 @@ class ShareCoordinator:
         return ticket
 
     def last_write(self, key: SharePartitionKey) -> Ticket | None:
-        """Return the last write; when it is durable, so is all that `read` returns."""
+        """Return the ticket of the last write; when it is done, what `read` returns is durable."""
         return self._log.last(self._partition(key))
 
     def check_writable(self, key: SharePartitionKey) -> None:

@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 LOOKS_MAX = 16
-"""How often one fetch looks further if it found only batches that members do not get."""
+"""Maximum number of looks of one fetch that finds only batches that members do not get."""
 
 
 class SharePartitions:
@@ -108,7 +108,7 @@ class SharePartitions:
 
     @property
     def lock_lateness(self) -> Distribution:
-        """By how much a share partition's first lock had expired when its locks were checked."""
+        """The delays from the expiry of the first lock to the check of its share partition."""
         return self._expiry.lateness
 
     def loaded(self, key: SharePartitionKey) -> LiveSharePartition | None:

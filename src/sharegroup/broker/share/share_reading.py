@@ -35,13 +35,13 @@ from sharegroup.wire.batches import BatchHeader, parse_header, scan
 log = logging.getLogger(__name__)
 
 LOG_BATCHES_MAX = 2_000
-"""Log batches that one look of a fetch finds; each has at least one offset."""
+"""Maximum number of log batches that one look of a fetch considers."""
 
 SKIPPED_BYTES_MIN = 16 * 1024
-"""Batches between acquired ranges are skipped from this size on; smaller ones are read along."""
+"""Minimum size in bytes of a gap between acquired ranges that is not read along with them."""
 
 READ_AHEAD_BYTES_MIN = 128 * 1024
-"""Less is read and checked in 20 us; arranging to read it ahead would cost as much."""
+"""Minimum size of a read that is followed by a read ahead; less takes 20 us, as does scheduling."""
 
 
 class FetchedRecords(NamedTuple):
@@ -64,11 +64,12 @@ def log_batches(
 ) -> BatchSpans:
     """Return the log batches from ``position`` on, below ``end``, in which to look for records.
 
-    Beyond the end offset, as many offsets as records are wanted are nearly always enough, and
-    looking at a single batch takes a tenth of the time of hundreds.  Only a hole can be as long.
+    Beyond the end offset no record was acquired yet, so ``records_max`` offsets nearly always
+    contain enough records.  To look at a single batch takes a tenth of the time of hundreds.  More
+    offsets are needed only if compaction has left a hole of that length.
 
-    Below the end offset, available records may lie far apart.  If as many batches as records are
-    wanted hold too few of them, more batches are looked at.
+    Below the end offset, available records may be far apart.  If ``records_max`` batches contain
+    too few of them, the search continues up to `LOG_BATCHES_MAX` batches.
     """
     count_max = min(wanted.records_max, LOG_BATCHES_MAX)
     state = live.state

@@ -65,6 +65,7 @@ class SegmentFile:
         self.size = os.fstat(self._fd).st_size
 
     def close(self) -> None:
+        """Close the file; the object must not be used after that."""
         os.close(self._fd)
 
     def walk(self) -> Iterator[FoundBatch | Damage]:

@@ -37,6 +37,7 @@ class LogSelection(NamedTuple):
         ]
 
     def overlaps(self, first: int, end: int) -> bool:
+        """Return whether an offset of ``[first, end)`` is selected."""
         return first < self.end and self.first < end
 
 

@@ -42,7 +42,8 @@ class Total(Protocol):
 
     value: int
 
-    def get_lock(self) -> AbstractContextManager[Any]: ...
+    def get_lock(self) -> AbstractContextManager[Any]:
+        """Return a context manager that protects a change of ``value``."""
 
 
 class OwnTotal:

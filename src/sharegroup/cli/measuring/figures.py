@@ -33,6 +33,7 @@ class Latencies:
         return self._counts.total()
 
     def add(self, ms: int) -> None:
+        """Count one duration, in milliseconds."""
         self._counts[ms] += 1
 
     def update(self, other: Latencies) -> None:
@@ -53,11 +54,13 @@ class Latencies:
 
     @property
     def average(self) -> float:
+        """The average duration in milliseconds; 0.0 if there are no durations."""
         total = sum(ms * count for ms, count in self._counts.items())
         return total / len(self) if self._counts else 0.0
 
     @property
     def longest(self) -> int:
+        """The longest duration in milliseconds; 0 if there are no durations."""
         return max(self._counts, default=0)
 
 
@@ -71,6 +74,7 @@ class Flow:
     latencies: Latencies = field(default_factory=Latencies)
 
     def add(self, other: Flow) -> None:
+        """Add the counts and latencies of another client."""
         self.records += other.records
         self.bytes += other.bytes
         self.redelivered += other.redelivered

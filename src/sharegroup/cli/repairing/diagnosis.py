@@ -36,6 +36,7 @@ class Finding:
 
     @property
     def stops_broker(self) -> bool:
+        """Whether the broker refuses to start because of this problem."""
         return self.at_start == REFUSES
 
     def row(self) -> dict[str, Any]:

@@ -37,6 +37,11 @@ async def describe_configs(
     documentation: bool,
     node_id: int | None = None,
 ) -> dict[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+    """Return the configs of each resource by name, or the error of that resource.
+
+    Sends one request to each broker among the resources, and one for all other resources.
+    ``node_id`` is the broker to ask for those; None means any broker.
+    """
     wanted = tuple(resources)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
     if node_id is not None and node_id not in cluster.nodes:
@@ -72,6 +77,10 @@ async def incremental_alter_configs(
     *,
     validate_only: bool,
 ) -> dict[ConfigResource, KafkaError | None]:
+    """Change configs of each resource; the result of a resource is None or its error.
+
+    A request is atomic for each resource.  ``validate_only`` changes nothing.
+    """
     results: dict[ConfigResource, KafkaError | None] = {}
     for node_id, part in (await _by_node(cluster, changes, results)).items():
         request = IncrementalAlterConfigsRequest(

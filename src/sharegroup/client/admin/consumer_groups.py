@@ -60,6 +60,12 @@ Descriptions = dict[str, ConsumerGroupDescription | KafkaError]
 
 
 async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+    """Describe consumer groups; the result of a group is its description or its error.
+
+    A group that the broker does not know as one of the newer protocol (KIP-848), or a broker
+    without that protocol, is asked for a classic group instead.
+    """
+
     async def describe(group_id: str) -> ConsumerGroupDescription:
         request = ConsumerGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),), include_authorized_operations=False
@@ -88,6 +94,10 @@ async def describe_consumer_groups(cluster: Cluster, group_ids: Iterable[str]) -
 
 
 async def describe_classic_groups(cluster: Cluster, group_ids: Iterable[str]) -> Descriptions:
+    """Describe classic groups of every protocol type, with the request DescribeGroups.
+
+    Only groups whose protocol type is ``consumer`` have assignments.
+    """
     return await by_group(group_ids, lambda group_id: _classic_group(cluster, group_id))
 
 
@@ -116,6 +126,11 @@ async def _classic_group(cluster: Cluster, group_id: str) -> ConsumerGroupDescri
 async def list_consumer_group_offsets(
     cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
 ) -> dict[str, dict[TopicPartition, CommittedOffset | KafkaError] | KafkaError]:
+    """Return the committed offsets by group and partition, or the error of a group or partition.
+
+    None in place of partitions means all partitions that the group has offsets for.
+    """
+
     async def offsets(group_id: str) -> dict[TopicPartition, CommittedOffset | KafkaError]:
         partitions = groups[group_id]
         request = OffsetFetchRequest(
@@ -142,6 +157,10 @@ async def list_consumer_group_offsets(
 async def alter_consumer_group_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, KafkaError | None]:
+    """Commit offsets as an administrator; the result of a partition is None or its error.
+
+    A commit without a member and generation is valid only for a group without members.
+    """
     request = OffsetCommitRequest(
         group_id=KioGroupId(group_id),
         generation_id_or_member_epoch=i32(NO_GENERATION),
@@ -167,6 +186,10 @@ async def alter_consumer_group_offsets(
 async def delete_consumer_group_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
+    """Delete committed offsets; the result of a partition is None or its error.
+
+    The broker refuses partitions of topics that a member subscribes to (KIP-496).
+    """
     requested = tuple(partitions)
     request = OffsetDeleteRequest(
         group_id=KioGroupId(group_id),

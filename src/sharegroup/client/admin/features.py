@@ -22,6 +22,10 @@ UNKNOWN_EPOCH = -1
 
 
 async def describe_features(cluster: Cluster) -> Features:
+    """Return the feature levels that a broker supports and the cluster's finalized levels.
+
+    The answer to ApiVersions contains them (KIP-584); it is the answer of a single broker.
+    """
     request = ApiVersionsRequest(
         client_software_name="sharegroup", client_software_version=sharegroup.__version__
     )
@@ -42,6 +46,10 @@ async def describe_features(cluster: Cluster) -> Features:
 async def update_features(
     cluster: Cluster, updates: Mapping[str, FeatureUpdate], *, validate_only: bool
 ) -> dict[str, KafkaError | None]:
+    """Change the finalized levels of features; the result of a feature is None or the error.
+
+    The broker changes all features or none, so every feature has the same result.
+    """
     request = UpdateFeaturesRequest(
         timeout=timeout_of(cluster),
         feature_updates=tuple(

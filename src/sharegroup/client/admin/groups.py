@@ -63,6 +63,12 @@ LOOK_AGAIN = frozenset(
 async def list_groups(
     cluster: Cluster, *, states: tuple[str, ...], types: tuple[str, ...]
 ) -> list[GroupListing]:
+    """Return the groups of all brokers, sorted by id.
+
+    Each broker lists the groups that it coordinates.  An error of one broker fails the whole
+    request, because a list without its groups would be incomplete.
+    """
+
     async def attempt() -> list[GroupListing]:
         await cluster.refresh(())
         request = ListGroupsRequest(states_filter=states, types_filter=types)
@@ -86,6 +92,8 @@ async def list_groups(
 async def describe_share_groups(
     cluster: Cluster, group_ids: Iterable[str]
 ) -> dict[str, ShareGroupDescription | KafkaError]:
+    """Describe share groups; the result of a group is its description or its error."""
+
     async def describe(group_id: str) -> ShareGroupDescription:
         request = ShareGroupDescribeRequest(
             group_ids=(KioGroupId(group_id),), include_authorized_operations=False
@@ -99,6 +107,11 @@ async def describe_share_groups(
 async def list_share_group_offsets(
     cluster: Cluster, groups: Mapping[str, Iterable[TopicPartition] | None]
 ) -> dict[str, dict[TopicPartition, SharePartitionOffset | KafkaError] | KafkaError]:
+    """Return start offsets and lags by group and partition, or the error of either.
+
+    None in place of partitions means all partitions that the group has offsets for.
+    """
+
     async def offsets(group_id: str) -> dict[TopicPartition, SharePartitionOffset | KafkaError]:
         partitions = groups[group_id]
         request = DescribeShareGroupOffsetsRequest(
@@ -124,6 +137,10 @@ async def list_share_group_offsets(
 async def alter_share_group_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, KafkaError | None]:
+    """Set the start offsets of a share group; the result of a partition is None or its error.
+
+    The coordinator refuses a group that has members (KIP-932).
+    """
     request = AlterShareGroupOffsetsRequest(
         group_id=KioGroupId(group_id),
         topics=tuple(
@@ -161,6 +178,10 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     cluster: Cluster, group_id: str, topics: Iterable[str]
 ) -> dict[str, KafkaError | None]:
+    """Delete a share group's state of whole topics; the result of a topic is None or its error.
+
+    The coordinator refuses a group that has members (KIP-932).
+    """
     topic_names = tuple(topics)
     request = DeleteShareGroupOffsetsRequest(
         group_id=KioGroupId(group_id),
@@ -207,6 +228,11 @@ async def delete_share_groups(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, KafkaError | None]:
+    """Delete groups of any type; the result of a group is None or its error.
+
+    A coordinator refuses a group that has members.
+    """
+
     async def delete(group_id: str) -> None:
         request = DeleteGroupsRequest(groups_names=(KioGroupId(group_id),))
         await ask_coordinator(

@@ -128,6 +128,12 @@ async def reset_group_offsets(
     partitions: Iterable[str | TopicPartition] | None,
     dry_run: bool,
 ) -> Plan:
+    """Plan the start offsets for a scenario, set them unless ``dry_run``, and return the plan.
+
+    The plan has a change or an error for each partition.  Raises NonEmptyGroup if the group has
+    members.  ``partitions`` holds partitions or topics; None means the partitions of a `FromPlan`,
+    or else those that the group has offsets for.
+    """
     await _refuse_unless_empty(cluster, group_id)
     current_offsets = await _current(cluster, group_id)
     if partitions is not None:

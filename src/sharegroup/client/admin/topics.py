@@ -106,6 +106,7 @@ async def ask_any(cluster: Cluster, request: Any, *, subject: str) -> Any:
 async def create_topics(
     cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool
 ) -> dict[str, KafkaError | None]:
+    """Create topics; the result of a topic is None or its error."""
     new_topics = tuple(topics)
     request = CreateTopicsRequest(
         topics=tuple(
@@ -135,6 +136,10 @@ async def create_topics(
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, KafkaError | None]:
+    """Delete topics; the result of a topic is None or its error.
+
+    The cached metadata of these topics is outdated afterwards, even if a deletion failed.
+    """
     topic_names = several(names)
     request = DeleteTopicsRequest(
         topics=tuple(
@@ -157,6 +162,10 @@ async def delete_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, Kaf
 async def create_partitions(
     cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool
 ) -> dict[str, KafkaError | None]:
+    """Increase the partition counts of topics; the result of a topic is None or its error.
+
+    The cached metadata of these topics is outdated afterwards.
+    """
     request = CreatePartitionsRequest(
         topics=tuple(
             CreatePartitionsTopic(name=KioTopicName(name), count=i32(count), assignments=None)
@@ -237,6 +246,7 @@ def _operations(bits: int) -> frozenset[AclOperation] | None:
 
 
 async def describe_cluster(cluster: Cluster, *, include_fenced: bool) -> ClusterDescription:
+    """Return the cluster's id, controller and brokers; raise the error of the answer."""
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
     )
@@ -258,6 +268,11 @@ async def describe_cluster(cluster: Cluster, *, include_fenced: bool) -> Cluster
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | KafkaError]:
+    """Delete the records before these offsets; the result is the new log start offset or an error.
+
+    The requests go to the partition leaders.  The offset -1 means the high watermark.
+    """
+
     def request(part: Mapping[TopicPartition, int], _: Mapping[str, Topic]) -> DeleteRecordsRequest:
         return DeleteRecordsRequest(
             topics=tuple(

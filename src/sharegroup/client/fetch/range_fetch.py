@@ -84,7 +84,8 @@ class MissingOffsets(NamedTuple):
     first: int
     end: int
     error: KafkaError
-    """OffsetOutOfRange if the log begins behind or ends before; else why the topic is gone."""
+    """OffsetOutOfRange if the log starts after or ends before the offsets; otherwise the error that
+    shows that the topic was deleted."""
 
 
 Missing = Callable[[MissingOffsets], None]

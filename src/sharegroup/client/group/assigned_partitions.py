@@ -38,7 +38,7 @@ class AssignedPartitions:
         self._asking = False
         self._not_before = 0.0
         self._check_at: float | None = None
-        """When leaders are checked next; None before the first fetch."""
+        """The time of the next check of the leaders; None before the first fetch."""
         self._heard: set[TopicIdPartition] = set()
         """The partitions that brought records since the last check."""
         self._backoff = cluster.backoff()

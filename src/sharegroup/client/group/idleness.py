@@ -47,17 +47,17 @@ class Idleness:
         self._assigned = assigned
         self._wants = wants
         self._since: float | None = None
-        """When the member became idle; None while it is not."""
+        """The time at which the member became idle; None while it is not."""
         self._fetched = False
         """Whether a fetch was answered since the last look."""
         self._told_seconds = 0.0
-        """How long the member has been idle, once that was logged; 0 before."""
+        """The idle time at the last look, if the idle period was logged; otherwise 0."""
         self._repeat_at = 0.0
         self._errors: dict[int, KafkaError] = {}
         self.seconds = 0.0
-        """How long the member was idle at the last look; 0 while it is not."""
+        """The idle time at the last look; 0 if the member was not idle."""
         self.wait_seconds = 0.0
-        """How long a broker may park a fetch."""
+        """Maximum time that a broker may park a fetch."""
 
     def fetched(self, node_id: int) -> None:
         """Note that a broker answered a fetch."""

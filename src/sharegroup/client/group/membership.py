@@ -57,7 +57,7 @@ INTERVAL_MS_MIN = 10
 
 
 class Reaction(Enum):
-    """The action after a heartbeat's answer (fact sheet: «Heartbeat reactions»)."""
+    """The action after the answer to a heartbeat, as in Kafka's AbstractHeartbeatRequestManager."""
 
     CONTINUE = auto()
     REJOIN = auto()

@@ -33,7 +33,8 @@ Reading = tuple[str, float]
 class Instrument(Protocol):
     """A source of named values."""
 
-    def read(self) -> Iterator[Reading]: ...
+    def read(self) -> Iterator[Reading]:
+        """Yield the name and value of each of its readings."""
 
 
 _Kind = TypeVar("_Kind", bound=Instrument)

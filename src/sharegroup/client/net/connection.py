@@ -317,6 +317,7 @@ class Connection(asyncio.Protocol):
         self._metrics.created.add()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Fail all pending requests; the text has the probable cause, if one is known."""
         self.fail(error or NetworkException("the broker closed the connection" + self.hint()))
 
     def hint(self) -> str:
@@ -339,6 +340,7 @@ class Connection(asyncio.Protocol):
             self._writable.set()
 
     def data_received(self, chunk: bytes) -> None:
+        """Pass each complete frame to its request; close the connection if a frame is malformed."""
         self._metrics.incoming_bytes.add(len(chunk))
         self._frames.feed(chunk)
         try:

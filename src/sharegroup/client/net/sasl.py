@@ -75,7 +75,8 @@ def _is_loopback(host: str) -> bool:
 class Mechanism(Protocol):
     """A SASL mechanism in one login."""
 
-    async def first(self) -> bytes: ...
+    async def first(self) -> bytes:
+        """Return the client's first message."""
 
     async def answer(self, challenge: bytes) -> bytes | None:
         """Return the next message, or None if the login is complete and the server is verified."""
@@ -128,6 +129,7 @@ class Plain:
         return self._message
 
     async def answer(self, challenge: bytes) -> bytes | None:
+        """Accept an empty challenge as the end; raise SaslAuthenticationFailed for any other."""
         if challenge:
             raise SaslAuthenticationFailed(
                 f"PLAIN: expected an empty answer from the server, came {len(challenge)} bytes"
@@ -149,6 +151,10 @@ class Scram:
         return self._exchange.first()
 
     async def answer(self, challenge: bytes) -> bytes | None:
+        """Answer the first challenge with the proof; verify the server's proof in the second.
+
+        Raises SaslAuthenticationFailed if the server's proof is wrong.
+        """
         if self._proved:
             self._exchange.verify(challenge)
             return None
@@ -169,6 +175,10 @@ class OAuthBearer:
         return f"n,,\x01auth=Bearer {await self._token()}\x01\x01".encode()
 
     async def answer(self, challenge: bytes) -> bytes | None:
+        """Accept an empty challenge as the end; any other is a refusal, which has to be answered.
+
+        The answer after a refusal raises SaslAuthenticationFailed with the server's reason.
+        """
         if self._refused:
             raise SaslAuthenticationFailed(f"OAUTHBEARER: {self._refused}")
         if not challenge:

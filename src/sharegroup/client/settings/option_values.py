@@ -35,7 +35,7 @@ class Compression(StrEnum):
 
 
 class AcknowledgementMode(StrEnum):
-    """Who acknowledges the records of a share consumer."""
+    """The acknowledgement mode: whether the consumer or the application acknowledges records."""
 
     IMPLICIT = "implicit"
     """The next poll, commit or close accepts the records of the last poll."""
@@ -44,7 +44,7 @@ class AcknowledgementMode(StrEnum):
 
 
 class OnDeserializationError(StrEnum):
-    """What a share consumer does with a record that a deserializer cannot read."""
+    """The action of a share consumer for a record that a deserializer cannot read."""
 
     RAISE = "raise"
     """`poll` raises DeserializationError, after it has returned the records before it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from sharegroup.client.share_sessions.share_requests import FetchLimits
 
 FUTILE_PAUSE = 64
-"""Number of fetches to wait after a fetch ahead that found nothing."""
+"""Number of full fetches from a broker before the next fetch ahead, after a futile one."""
 
 
 class AheadOf:

@@ -1,4 +1,4 @@
-"""What a share consumer has fetched, handed out and asked for, at one moment.
+"""The records that a share consumer has requested, fetched and delivered, at one moment.
 
 broker ---requested---> waiting ---poll---> in flight ---acknowledged---> settled
                         `------ at most in_flight_max together ------'

@@ -92,7 +92,7 @@ class HeldColumns:
         return runs
 
     def has_settled(self) -> bool:
-        """Whether `take` would return something."""
+        """Whether `take` would return acknowledgements."""
         return bool((self._types >= 0).any())
 
     def open_runs(self, locks: Iterable[AcquisitionLock], ack_type: int) -> list[AckRun]:

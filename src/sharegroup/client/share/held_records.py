@@ -107,7 +107,7 @@ class HeldRecords:
 
     @property
     def has_settled(self) -> bool:
-        """Whether `take` would return something."""
+        """Whether `take` would return acknowledgements."""
         return bool(
             self._settled
             or self._gaps
@@ -117,7 +117,7 @@ class HeldRecords:
 
     @property
     def has_renewals(self) -> bool:
-        """Whether `take_renewals` would return something."""
+        """Whether `take_renewals` would return renewals."""
         return bool(self._renewals or self._renewing)
 
     @property
@@ -194,6 +194,8 @@ class HeldRecords:
         if ack_type == RENEW:
             self._renew(lock, offset)
         elif lock is not None and (lock, offset) in self._superseded:
+            # This lock has ended.  If the type was sent, it would settle the later delivery of the
+            # record, so it is reported as failed instead.
             self._superseded.discard((lock, offset))
             self._stale.append(AckRun(offset, offset + 1, int(ack_type)))
         else:
@@ -217,7 +219,7 @@ class HeldRecords:
         self._on_renewal()
 
     def choose(self, offset: int, ack_type: int) -> None:
-        """Set the type of a record for the consumer itself, in implicit mode too."""
+        """Set the acknowledgement type of a record, regardless of the acknowledgement mode."""
         lock = self._open.pop(offset, None)
         if lock is not None:
             lock.open -= 1

@@ -64,7 +64,7 @@ class Record:
 
     @property
     def deadline(self) -> float:
-        """When the record's acquisition lock ends, in seconds of ``time.monotonic()``.
+        """The end of the record's acquisition lock, in seconds of ``time.monotonic()``.
 
         It is a lower bound: it counts from the moment when the fetch was sent, and the broker
         starts the lock later.  A renewal moves it when the broker has confirmed the renewal.

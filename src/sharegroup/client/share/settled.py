@@ -163,6 +163,11 @@ def after_refusal(
 def _without_the_ended(
     sent: Settled, now: float, *, or_halves: bool
 ) -> tuple[list[Settled], Settled | None]:
+    """Divide ``sent`` into parts to send again and the part whose locks have ended, or None.
+
+    The locks may all be valid by this clock although the broker refused one.  ``or_halves`` divides
+    them in two halves then, to find it.  A single lock cannot be divided, so it is reported.
+    """
     runs = sorted(sent.runs)
     alive = sorted({(lock.first, lock.end) for lock in sent.locks if now < lock.latest_deadline})
     living, ended = divide(runs, OffsetSet.of(alive).ranges)

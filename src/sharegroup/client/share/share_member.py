@@ -90,7 +90,7 @@ class ShareMember:
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._polled_at: float | None = None
-        """When the last poll ended; None while a poll runs and before the first."""
+        """The time at which the last poll ended; None during a poll and before the first."""
         self._was_polled = False
         self._poll_began_at = 0.0
 
@@ -382,6 +382,7 @@ class ShareMember:
     # Leaving the group while the application does not poll.
 
     async def _watch_polls(self) -> None:
+        """Leave the group when ``max_poll_interval_ms`` has passed since the last poll."""
         limit_seconds = self.config.max_poll_interval_ms / 1000
         while True:
             away_seconds = 0.0 if self._polled_at is None else time.monotonic() - self._polled_at

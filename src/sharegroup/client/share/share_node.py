@@ -200,7 +200,7 @@ class ShareNode:
             self._task.cancel()
 
     def abandon(self) -> list[AcknowledgementResult]:
-        """Report the unfinished acknowledgements as failed or in doubt, after `stop`."""
+        """Report the unfinished acknowledgements as failed, or as unknown if they were sent."""
         in_doubt = NetworkException(f"{self._session.name}: stopped before the answer came")
         unsent = ShareSessionNotFound(f"{self._session.name}: stopped before this was sent")
         sent, self._sending = self._sending, []
@@ -226,7 +226,7 @@ class ShareNode:
                     self._pause(outcome)
                     self._take_in(self, outcome)
         finally:
-            self._closed()  # Callers of `close` must not wait for ever.
+            self._closed()  # Callers of `close` must not wait forever.
 
     async def _step(self) -> RequestOutcome | None:
         if self._closing is not None:

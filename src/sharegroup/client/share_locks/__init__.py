@@ -1,1 +1,1 @@
-"""Decisions about acquisition locks that hold for every member: renewals, refusals and gaps."""
+"""Rules for acquisition locks that both kinds of members use: renewals, refusals and gaps."""

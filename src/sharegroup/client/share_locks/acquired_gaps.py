@@ -1,4 +1,4 @@
-"""Acquired offsets without a record: after compaction, of control batches, or unreadable here.
+"""Finds acquired offsets without a record: compacted, of control batches, or of cut-off batches.
 
 The broker answers a fetch with whole log batches and the offset ranges that it acquired.  The two
 need not match:
@@ -10,8 +10,8 @@ need not match:
 Missing offsets below the end of the last whole batch are gaps.  A member acknowledges them with
 type 0, so the start offset can advance.  Offsets beyond it may have records in the batch that was
 cut off at the byte limit; a gap would lose these records.  A member that decodes records
-(`share`) releases them, because it cannot hand them out.  A member whose records are read by
-others (`share_ranges`) holds them like all others.
+(`share`) releases them, because it cannot hand them out.  A member that only holds offsets, whose
+records other processes read (`share_ranges`), holds them like all acquired offsets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a refused acknowledgement or renewal means, and how it is divided to be sent again.
+"""Interprets refused acknowledgements and renewals, and divides them to send them again.
 
 All acknowledgements of a partition in one request succeed or fail together, so one lock that has
-ended fails hundreds of valid ones.  A refusal has no effect.  The member sends the acknowledgements
-without those whose lock is known to have ended; if no such lock is known, it sends two halves apart
-from each other, until the ended lock is alone:
+ended fails hundreds of valid ones.  A refused request changes nothing at the broker.  The member
+sends the acknowledgements again, without those whose lock is known to have ended.  If no such lock
+is known, it sends the two halves in separate requests, until the ended lock is alone:
 
     [0, 1000) refused -> [0, 500) confirmed, [500, 1000) refused -> ...  -> [731, 732) refused
 
@@ -45,12 +45,12 @@ class Refusal(Enum):
     LOCKS_GONE = auto()
     """No member holds locks of the partition at this broker: it does not lead the partition."""
     SESSION_GONE = auto()
-    """The share session was lost, or the request is in doubt: sending again could settle a later
-    delivery."""
+    """The share session was lost, or the outcome of the request is unknown: sending it again could
+    settle a later delivery."""
     NOT_NOW = auto()
-    """The broker could not do it for now; nothing changed, and the locks are valid."""
+    """The failure is temporary: nothing changed at the broker, and the locks are valid."""
     FOR_GOOD = auto()
-    """Sending again cannot help."""
+    """The broker would refuse it again."""
 
 
 _MEANINGS: tuple[tuple[Refusal, tuple[type[KafkaError], ...]], ...] = (
@@ -88,7 +88,7 @@ class Division(NamedTuple):
 
 
 def divide_at_locks(runs: Sequence[AckRun], locks: Sequence[Range]) -> Division:
-    """Divide runs into two halves, ``inside`` the first, at the lock in the middle of theirs.
+    """Divide runs into two halves at the middle one of the locks that they overlap.
 
     Runs and locks ascend.  Runs under a single lock are not divided: one half is empty.
     """

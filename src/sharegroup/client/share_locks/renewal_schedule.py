@@ -1,4 +1,4 @@
-"""When acquisition locks are renewed, and what an error of a renewal says about renewal itself.
+"""The renewal times of acquisition locks, and the errors that show that renewal is not possible.
 
     acquired          1/3             2/3            deadline
        |---------------|----------------|---------------|

@@ -160,6 +160,10 @@ class HeldRanges:
     # Held offsets.
 
     def _take(self, partition: FetchedPartition, fetched: FetchedRanges) -> None:
+        """Add the acquired offsets.  Ranges without any record are not returned in ``fetched``.
+
+        `acknowledge_empty` acknowledges them, because no reader would get them.
+        """
         offsets = OffsetSet.of(
             (acquired.first_offset, acquired.end_offset) for acquired in partition.acquired
         )

@@ -58,11 +58,12 @@ Memory of this size is reused, on both sides.  For larger answers the kernel has
 pages each time.
 """
 TOPIC_MS_MAX = 15_000
-"""How long `ShareRanges.end_offsets` waits for a topic to exist."""
+"""Maximum time that `ShareRanges.end_offsets` waits for a topic to exist."""
 WAIT_MS_OF_MANY = 100
-"""How long one of several brokers may park a fetch, because another may have records."""
+"""Maximum time that a broker may park a fetch, if other brokers may have records."""
 LITTLE = 10
-"""A fetch brings little if it is at most one in `LITTLE` of the earlier records or of the limit."""
+"""Fetching ends if a fetch returns at most 1/`LITTLE` of the records acquired before it, and at
+most 1/`LITTLE` of `FETCH_BYTES_MAX`."""
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class ShareRanges:
         """The error if no leader of assigned partitions can be reached, or None."""
         self._acquiring = 0
         self._acquired_at = float("-inf")
-        """When the last acquisition ended."""
+        """The time at which the last acquisition ended."""
         self._nodes: dict[int, HeldRanges] = {}
         self._runner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None

@@ -101,7 +101,7 @@ class SessionAnswer:
     """The lock duration, if the answer has it."""
     throttle_ms: int = 0
     sent_at: float = 0.0
-    """When the request was sent, in seconds of ``time.monotonic()``; locks began later.
+    """The time of sending the request, in seconds of ``time.monotonic()``; locks began later.
 
     0 if it was not sent.
     """

@@ -25,6 +25,7 @@ class Answers:
         return answers
 
     def give(self, call: Call, reply: Reply) -> None:
+        """Add the answer to a request; `take` returns it."""
         self._given.append((call, reply))
 
     def park_join(self, member: ConsumerGroupMember, call: Call) -> None:

@@ -209,7 +209,7 @@ class ConsumerGroups:
         return group.take()
 
     def next_due_ms(self) -> int | None:
-        """Return when `pass_time` has to be called; None while no timer is set."""
+        """Return the time at which to call `pass_time`; None if no timer is set."""
         return self._timers.next_ms()
 
     def pass_time(self, *, now: Now, limits: ConsumerGroupLimits) -> Iterator[Decision]:

@@ -72,6 +72,7 @@ class Members:
         return self._by_id[member_id]
 
     def get(self, member_id: MemberId) -> ConsumerGroupMember | None:
+        """Return the member with this id; None if the id is unknown or only pending."""
         return self._by_id.get(member_id)
 
     def static(self, instance_id: str | None) -> MemberId | None:
@@ -149,6 +150,7 @@ class Members:
         return not self._pending and all(member.joining is not None for member in self)
 
     def joined_count(self) -> int:
+        """Return how many members wait in the current rebalance for the others to join."""
         return sum(1 for member in self if member.joining is not None)
 
     def common_protocols(self) -> set[str]:
@@ -205,6 +207,7 @@ class Members:
 
     @property
     def expects_any(self) -> bool:
+        """Whether a member id was given out and not used yet."""
         return bool(self._pending)
 
     # Changes

@@ -55,6 +55,7 @@ class NewestOffsets:
         return not self._newest or len(self._newest) + record_count <= self._keys_max
 
     def learn(self, key: bytes, offset: int) -> None:
+        """Note the offset of a record with this key; call it in ascending order of offsets."""
         self._newest[_digest(key)] = offset
 
     def is_newest(self, key: bytes, offset: int) -> bool:
@@ -115,7 +116,7 @@ class LastOfProducer(NamedTuple):
 
 
 class Fate(Enum):
-    """What happens to a batch in a pass."""
+    """The treatment of a batch in a pass."""
 
     DROPPED = "dropped"
     """The batch is removed with all its records."""
@@ -150,6 +151,10 @@ class CompactionRules:
     def is_last_of_producer(
         self, producer_id: int, *, epoch: int, end_offset: int, is_marker: bool
     ) -> bool:
+        """Return whether the batch is the last one of its producer, so it must stay.
+
+        It has the last sequence number, or it is the marker with the newest epoch.
+        """
         last = self._last.get(producer_id)
         if last is None:
             return False

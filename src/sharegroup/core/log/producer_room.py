@@ -99,7 +99,8 @@ class ProducerRoom:
                     max(self.producers_max - spare, self.count - FORGOTTEN_AT_ONCE),
                 )
             )
-            # If open transactions keep their producers, an early next search would be in vain.
+            # Producers with an open transaction cannot be forgotten. If they exceed the limit, the
+            # next search waits for more producers, because it would find nothing now.
             above = self.count + spare if self.count > self.producers_max else 0
             self._search_above = max(self.producers_max, above)
 

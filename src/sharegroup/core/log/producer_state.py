@@ -63,6 +63,7 @@ class ProducedBatch(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
+        """The sequence of the last record; sequences continue with 0 after 2**31 - 1."""
         return (self.base_sequence + self.offset_count - 1) % SEQUENCE_COUNT
 
 
@@ -119,6 +120,7 @@ class ProducerStates:
         self.move_to(ProducerRoom())
 
     def items(self) -> Iterator[tuple[int, ProducerEntry]]:
+        """Iterate over producer ids and entries; the longest silent producer comes first."""
         yield from self._entries.items()
 
     @property

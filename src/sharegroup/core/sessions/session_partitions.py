@@ -195,7 +195,7 @@ class SessionPartitions:
         self._watches.add(partition, self)
 
     def quieten(self, partition: TopicIdPartition) -> None:
-        """Make a ready partition quiet that was found empty without taking its turn."""
+        """Move a partition from ready to quiet, because it was found empty outside its turn."""
         del self._ready[partition]
         self._quiet[partition] = None
         self._watches.add(partition, self)
@@ -233,7 +233,7 @@ _Watchers = dict[GroupId, dict[Owner, SessionPartitions]]
 
 
 class Watches:
-    """The sessions that found nothing in a partition and are told of its next event.
+    """The sessions to notify of a partition's next event, because they found no records in it.
 
     Usually one session watches a partition. It is stored without a dictionary around it, because
     two dictionaries are several times as large as everything else that a session stores for a

@@ -141,7 +141,7 @@ class ShareSessions:
 
     @property
     def watched_count(self) -> int:
-        """The number of partitions whose events some session is told of."""
+        """The number of partitions that at least one session watches."""
         return len(self._watches)
 
     def partition_count(self) -> int:
@@ -191,7 +191,7 @@ class ShareSessions:
         return Fetching(fetched, opened=False, evicted=evicted)
 
     def acknowledge(self, key: SessionKey, epoch: int) -> Closed | None:
-        """Accept a ShareAcknowledge, or raise and change nothing; None if the session goes on."""
+        """Accept a ShareAcknowledge, or raise and change nothing; None if the session continues."""
         if epoch == OPEN_EPOCH:
             raise InvalidShareSessionEpoch(
                 f"{_name(key)}: an acknowledgement cannot open a session: expected the epoch of an "
@@ -277,7 +277,7 @@ class ShareSessions:
         return (*victims, self._largest_for(ending or key, size, count))
 
     def _crowded_out(self, key: SessionKey, connection_id: str) -> SessionKey:
-        """Return the session whose place goes to ``key``; refuse more than an equal share.
+        """Return the session to evict for ``key``; refuse a connection more than an equal share.
 
         All places are taken, so the connection with the most sessions has more than an equal share.
         """

@@ -46,10 +46,15 @@ class DescribedShareGroup:
 
 
 def state_of(group: ShareGroup) -> str:
+    """Return the state name on the wire: ``Empty`` for a group without members, else ``Stable``.
+
+    A share group has no state for a rebalance (KIP-932).
+    """
     return STABLE if group.members else EMPTY
 
 
 def described(member: ShareGroupMember) -> DescribedShareMember:
+    """Return the description of a member for ShareGroupDescribe."""
     return DescribedShareMember(
         member.member_id,
         member.rack_id,

@@ -184,7 +184,10 @@ def plan(
 
 
 def spoken_for(member: ShareGroupMember, request: HeartbeatRequest) -> ShareGroupMember:
-    """Return the member with the changes that its request describes."""
+    """Return the member with the rack, client and subscription of its request.
+
+    A field that is null in the request keeps its value.
+    """
     names = request.subscribed_topic_names
     return replace(
         member,
@@ -210,7 +213,10 @@ def topic_ids_of(
 
 
 def interval_has_passed(group: ShareGroup, limits: ShareGroupLimits, wall_ms: int) -> bool:
-    """Return whether the last assignment is old enough; if the clock went back, it is."""
+    """Return whether ``assignment_interval_ms`` has passed since the last target assignment.
+
+    It counts as passed if the clock was set back.
+    """
     return not 0 <= wall_ms - group.assignment_timestamp < limits.assignment_interval_ms
 
 
@@ -224,7 +230,7 @@ def somebody_has_nothing(
     partitions: Mapping[TopicId, frozenset[int]],
     read: Mapping[MemberId, Assignment],
 ) -> bool:
-    """Return whether a member without partitions subscribes to a topic that has some."""
+    """Return whether a member has no partitions although a topic that it subscribes to has some."""
     return any(
         not read[member_id] and any(partitions.get(topic_id) for topic_id in topic_ids)
         for member_id, topic_ids in subscriptions.items()
@@ -248,11 +254,12 @@ def target_records(
 def reconciled(
     member: ShareGroupMember, assignment_epoch: int, target: Assignment, topics: Topics
 ) -> ShareGroupMember:
-    """Return the member with the assignment's epoch, which it reaches in one step.
+    """Return the member with the epoch and the partitions of the target assignment.
 
-    Until the target follows its subscription, it gets only partitions of topics in both.
+    A member changes to the new epoch in one step, without a phase in which partitions are revoked.
     """
-    # The target may be older than the subscription (KAFKA-19431, KAFKA-19468).
+    # The target may be older than the member's subscription.  Partitions of topics that the member
+    # no longer subscribes to are left out (KAFKA-19431, KAFKA-19468).
     assignment = of_topics(target, topic_ids_of([member], topics)[member.member_id])
     if member.member_epoch == assignment_epoch:
         return replace(member, assignment=assignment)
@@ -270,7 +277,7 @@ def _reply(
     told: ShareGroupMember,
     limits: ShareGroupLimits,
 ) -> HeartbeatReply:
-    """Return the reply; it has the assignment unless the member surely has it already."""
+    """Return the reply, without the assignment if the member is certain to have it already."""
     has_it = (
         known is not None
         and request.subscribed_topic_names is None

@@ -67,7 +67,7 @@ class ShareGroupTargetAssignmentMember:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupCurrentMemberAssignment:
-    """The assignment that a member was told (type 14).
+    """The assignment that was sent to a member (type 14).
 
     Kafka's record also has a state, which for share groups is always 0, stable.
     """

@@ -85,7 +85,7 @@ class ShareGroupMember:
         )
 
     def current_assignment(self, group_id: GroupId) -> ShareGroupCurrentMemberAssignment:
-        """Return the record of the assignment that the member was told."""
+        """Return the record of the assignment that was sent to the member."""
         return ShareGroupCurrentMemberAssignment(
             group_id,
             self.member_id,

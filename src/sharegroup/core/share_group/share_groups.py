@@ -259,7 +259,7 @@ class ShareGroups:
     # Sessions.
 
     def next_session_expiry_ms(self) -> int | None:
-        """Return when `expire_sessions` has to be called; None while there are no members."""
+        """Return the time at which to call `expire_sessions`; None if there are no members."""
         return self._sessions.next_ms()
 
     def expire_sessions(self, now_ms: int) -> tuple[Records, tuple[MemberKey, ...]]:

@@ -82,10 +82,11 @@ def check_renewable(run: Run[InFlightState], limits: SharePartitionLimits) -> No
 
 
 def tells_apart(acks: Sequence[AckBatch]) -> bool:
-    """Return whether a request settles some records for good, so that it releases others by choice.
+    """Return whether a request accepts or rejects a record, so it has told good from bad records.
 
-    A member that could not read a batch releases all of it, and a member that is gone sends no
-    acknowledgement. In both cases any of the records may be the bad one.
+    A record that such a request releases was released by choice. A member that cannot read a batch
+    releases the whole batch, and a member that has ended sends no acknowledgement. In both cases
+    any of the records may be the cause.
     """
     return not all(NO_JUDGEMENT.issuperset(ack.types) for ack in acks)
 

@@ -1,4 +1,4 @@
-"""How far one acquire goes: the budget of a request over log batches, and the ranges it returns.
+"""The extent of one acquire: the budget of a request over log batches, and the ranges returned.
 
 A share fetch asks for ``records_max`` records. That limit is soft: the log batch in which it is
 reached is acquired whole, because the response carries whole log batches anyway and the member can

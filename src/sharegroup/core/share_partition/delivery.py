@@ -236,7 +236,7 @@ class LogBatches(NamedTuple):
     position: int
     firsts: Sequence[int]
     ends: Sequence[int]
-    looked_until: int = 0  # The end of what was read; 0 stands for the end of the last batch.
+    looked_until: int = 0  # The end of the offsets read; 0 means the end of the last batch.
 
     @property
     def end(self) -> int:

@@ -261,6 +261,7 @@ class SharePartition:
             if state is not ARCHIVING:
                 continue
             if reason is None:
+                # Reasons are not durable. After a restart the delivery count is the only evidence.
                 is_exhausted = delivery_count >= limits.delivery_count_max
                 reason = Reason.EXHAUSTED if is_exhausted else Reason.REJECTED
             dead_letters.append(DeadLetterRange(run.first, run.end, delivery_count, reason))
@@ -295,6 +296,7 @@ class SharePartition:
         if log_start <= self._runs.start:
             return None
         if log_start > self._runs.end:
+            # The map is total, so it must reach the offset at which it is cut.
             self._append(log_start, NEW)
         self._drop_before(log_start)
         self._advance_start()
@@ -312,6 +314,7 @@ class SharePartition:
             else StateBatch(run.first, run.end, *run.value[:2])
             for run in self._runs
         ]
+        # `restore` makes offsets without a batch new, so new runs need none.
         return self._delta(batch for batch in batches if batch[2:] != NEW[:2])
 
     def runs(self) -> Iterator[Run[InFlightState]]:

@@ -125,6 +125,7 @@ class _ShareState:
         lay_over(self.runs, snapshot.batches)
 
     def update(self, update: ShareUpdate) -> None:
+        """Apply an update; `UNDECIDED` leaves the leader epoch or the start offset unchanged."""
         if update.leader_epoch != UNDECIDED:
             self.leader_epoch = update.leader_epoch
             self.leader_epoch_max = max(self.leader_epoch_max, update.leader_epoch)
@@ -156,11 +157,11 @@ class ShareStates:
         return iter(list(self._states))
 
     def needless_before(self, keys: Iterable[SharePartitionKey], *, log_end: int) -> int:
-        """Return the offset of a log below which none of ``keys`` needs a record.
+        """Return the offset of a log below which all records may be deleted.
 
         ``keys`` are all share partitions of that log. Each needs its last snapshot and all later
-        records. Only records at the beginning are given up, so no tombstone is deleted before the
-        records that it deletes.
+        records. Records are only deleted from the beginning of the log, so a tombstone is never
+        deleted before the records that it deletes. ``log_end`` is returned if no key has a state.
         """
         states = (self._states.get(key) for key in keys)
         return min((state.log_offset for state in states if state is not None), default=log_end)
@@ -278,7 +279,7 @@ class ShareStates:
         return (ShareTombstone(key),) if key in self._states else ()
 
     def says_of_offsets(self, key: SharePartitionKey) -> bool:
-        """Return whether the state has any offset; if not, `cut` has nothing to do."""
+        """Return whether the state contains any offset; without one, `cut` changes nothing."""
         return self._initialized(key).runs.end > 0
 
     def cut(self, key: SharePartitionKey, log_end: int, *, wall_ms: int) -> Records:

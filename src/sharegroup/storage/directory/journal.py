@@ -40,7 +40,7 @@ _FRAME = struct.Struct(">IIQ")
 _CHECKED_FROM = 8
 
 Mark = tuple[int, int]
-"""Size and checksum of the whole file, which tell it from an older copy."""
+"""Size and checksum of the whole file, which distinguish it from an older copy."""
 
 
 class Journal:
@@ -112,6 +112,7 @@ class Journal:
 
     @property
     def payload_count(self) -> int:
+        """The number of payloads, including those that are not durable."""
         return len(self._payloads)
 
     def payloads(self) -> Sequence[bytes]:
@@ -195,6 +196,7 @@ class Journal:
         self._pending.fail(f"{self._file.path}: a sync failed: {error}")
 
     def close(self) -> None:
+        """Close the file and fail the tickets of appends that are not durable."""
         self._syncer.withdraw(self)
         self._pending.fail(f"{self._file.path}: the journal was closed")
         self._file.close()

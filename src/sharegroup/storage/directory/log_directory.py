@@ -162,6 +162,7 @@ class LogDirectory:
 
     @property
     def producer_room(self) -> ProducerRoom:
+        """The limit on remembered producers, which all logs share."""
         return self._parts.producer_room
 
     @property
@@ -226,6 +227,7 @@ class LogDirectory:
 
     @property
     def durability(self) -> Durability:
+        """When an append counts as durable, for all logs."""
         return self._parts.durability
 
     @property
@@ -249,10 +251,12 @@ class LogDirectory:
 
     @property
     def path(self) -> str:
+        """The path of the data directory."""
         return self._parts.root
 
     @property
     def files(self) -> Files:
+        """The file system that the logs use."""
         return self._parts.files
 
     def had_records(self, key: TopicIdPartition) -> bool:
@@ -411,12 +415,12 @@ class LogDirectory:
         log.info("event=data_directory_closed path=%s", root)
 
     async def drain(self) -> None:
-        """Return when every append so far is durable or failed and the storage thread is idle."""
+        """Wait until every append so far is durable or failed and the storage thread is idle."""
         await self._parts.syncer.drain()
         await self._parts.syncer.in_thread(lambda: None)
 
     def abandon(self) -> None:
-        """Close everything without making it durable, like a crash; for tests of recovery."""
+        """Close all files without a sync, as after a crash; for recovery tests."""
         self._deletions.abandon()
         for opened in self._logs.values():
             opened.close()
@@ -472,7 +476,7 @@ class LogDirectory:
         return done
 
     async def _save_start_offsets(self, moved: Mapping[TopicIdPartition, int]) -> None:
-        """Write the start offsets; one never moves back, whatever the order of the calls."""
+        """Write the start offsets; none moves back, even if calls are out of order."""
         offsets = dict(self._offsets.start_offsets)
         for key, offset in moved.items():
             if key not in self._logs:

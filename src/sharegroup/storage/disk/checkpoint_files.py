@@ -87,6 +87,7 @@ def _write_beside(files: Files, path: str, content: bytes, *, sync: bool) -> Non
 
 
 def read_file(files: Files, path: str) -> bytes:
+    """Return the whole content of a file; raise OSError if it cannot be read."""
     fd = files.open(path)
     try:
         return files.read(fd, files.size(fd), 0)

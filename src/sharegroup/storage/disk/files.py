@@ -37,7 +37,7 @@ NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 """Error codes for a process, or a system, that has no descriptor left."""
 
 SPARE_DESCRIPTORS = 16
-"""Number of descriptors that storage reserves for when the process has no other left."""
+"""Number of descriptors that storage reserves for a process that has no others left."""
 
 
 class SyncQueue(Protocol):
@@ -51,7 +51,7 @@ class SyncQueue(Protocol):
         ...
 
     def close(self) -> None:
-        """Return when no sync is running; ``done`` is not called any more."""
+        """Wait until no sync is running; ``done`` is not called after that."""
         ...
 
 
@@ -82,7 +82,7 @@ class Files(Protocol):
     def truncate(self, fd: int, size: int) -> None: ...
 
     def sync(self, fd: int) -> None:
-        """Return when the content of the file is on stable storage."""
+        """Wait until the content of the file is on stable storage."""
         ...
 
     def sync_queue(self) -> SyncQueue | None:
@@ -90,11 +90,11 @@ class Files(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in the folder are on stable storage."""
+        """Wait until the names in the folder are on stable storage."""
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Do ``sync`` and ``sync_directory`` for all of the file system that holds ``path``."""
+        """Sync all files and folders of the file system that holds ``path``."""
         ...
 
     def names(self, path: str) -> list[str]:

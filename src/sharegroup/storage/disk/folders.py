@@ -19,6 +19,7 @@ DELETED_SUFFIX = "-delete"
 
 
 def folder_name(key: TopicIdPartition) -> str:
+    """Return the name of a partition's folder: its topic id as text, a hyphen, and its number."""
     return f"{topic_id_text(key.topic_id)}-{key.partition}"
 
 

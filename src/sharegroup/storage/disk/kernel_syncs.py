@@ -112,7 +112,7 @@ class KernelSyncs:
         return True
 
     def close(self) -> None:
-        """Wait for running syncs and release the queue; ``done`` is not called any more."""
+        """Wait for running syncs and release the queue; ``done`` is not called after that."""
         while self._left:
             self._reap(at_least=1)
         if self._loop is not None and not self._loop.is_closed():

@@ -42,7 +42,7 @@ class OpenFiles:
         self.files = files
         self._open: OrderedDict[StoredFile, None] = OrderedDict()
         self.shortage_count = 0
-        """How often the system refused to open a file because there was no descriptor left."""
+        """The number of times that the system had no descriptor left to open a file."""
         self.bound(limit=limit, ceiling=ceiling)
 
     def bound(self, *, limit: int, ceiling: int) -> None:
@@ -55,7 +55,7 @@ class OpenFiles:
 
     @property
     def ceiling(self) -> int:
-        """How many files may be open, except those in a round of syncs."""
+        """The maximum number of open files, except those in a round of syncs."""
         return self._ceiling
 
     def open(self, path: str, *, create: bool) -> int:
@@ -84,6 +84,7 @@ class OpenFiles:
             self._close_idle(keep=file)
 
     def forget(self, file: StoredFile) -> None:
+        """Remove a file that is being closed; unknown files are ignored."""
         self._open.pop(file, None)
 
     def __contains__(self, file: StoredFile) -> bool:
@@ -151,10 +152,15 @@ class StoredFile:
 
     @property
     def must_stay_open(self) -> bool:
+        """Whether the file has unsynced writes or is in a round of syncs.
+
+        Linux reports a failed write-back only through descriptors that were open at that time.
+        """
         return self.unsynced_bytes > 0 or self._syncing > 0
 
     @property
     def is_syncing(self) -> bool:
+        """Whether the file is between `begin_sync` and `end_sync`."""
         return self._syncing > 0
 
     def fd(self, *, create: bool = False) -> int:
@@ -165,14 +171,17 @@ class StoredFile:
         return self._fd
 
     def read(self, size: int, position: int) -> bytes:
+        """Read up to ``size`` bytes at ``position``; fewer only at the end of the file."""
         return self._opened.files.read(self.fd(), size, position)
 
     def write(self, buffer: Buffer, position: int) -> None:
+        """Write the whole buffer at ``position``; the bytes count as unsynced even on failure."""
         fd = self.fd()
         self.unsynced_bytes += len(buffer)
         self._opened.files.write(fd, buffer, position)
 
     def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes; a change of size counts as one unsynced byte."""
         fd = self.fd()
         self.unsynced_bytes += 1
         self._opened.files.truncate(fd, size)
@@ -186,9 +195,11 @@ class StoredFile:
 
     @property
     def exists(self) -> bool:
+        """Whether there is a file at the path; it is not opened."""
         return self._opened.files.exists(self.path)
 
     def size(self) -> int:
+        """Return the size of the file in bytes."""
         return self._opened.files.size(self.fd())
 
     def begin_sync(self) -> int:
@@ -214,6 +225,7 @@ class StoredFile:
         return error
 
     def sync(self) -> None:
+        """Sync the file; call it between `begin_sync` and `end_sync`, in any thread."""
         assert self._syncing > 0
         if self._fd != _CLOSED:
             self._opened.files.sync(self._fd)
@@ -230,6 +242,7 @@ class StoredFile:
             self.unsynced_bytes = 0
 
     def end_sync(self) -> None:
+        """End a `begin_sync`; close the file now if `close` was called in the meantime."""
         self._syncing -= 1
         if self._syncing == 0 and self not in self._opened:
             self.close()

@@ -169,7 +169,8 @@ class CompactionPass:
                 segment, lambda data: _learn_slice(newest, transactions, data)
             ):
                 if not has_room:
-                    return newest
+                    return newest  # Records behind `end_offset` are kept; a later pass notes them.
+            # Control batches and aborted records at the end of the segment have no keys to note.
             newest.end_offset = max(newest.end_offset, segment.end_offset)
         return newest
 

@@ -61,6 +61,7 @@ class Fence:
 
     @property
     def is_up(self) -> bool:
+        """Whether appends are refused."""
         return self._reason is not None
 
     def put_up(self, reason: str) -> None:
@@ -80,10 +81,10 @@ class Fence:
         self.is_final = True
 
     def doom(self, paths: Iterable[str]) -> None:
-        """Remove these files durably before the next append.
+        """Let the next probe remove these files durably, before the log takes appends again.
 
-        A segment that was cut off as a whole would otherwise conflict with later records at its
-        offsets.
+        They are segments that were cut off as a whole.  Their records would conflict with records
+        that are appended later at the same offsets.
         """
         assert self.is_up
         self._doomed += paths
@@ -145,7 +146,7 @@ class Fence:
         self._probing = False
         if self.is_final:
             return
-        # A failure during the probe is news that the probe did not see.
+        # The probe does not cover a failure that happened while it ran.
         if isinstance(error, OSError) or failures < self._failures:
             self._probe_at = self._next_probe()
         elif error is not None:

@@ -49,6 +49,11 @@ class LogReader:
         self._ahead = ahead
 
     def spans(self, offset: int, *, end: int, bytes_max: int, count_max: int) -> BatchSpans:
+        """Return the offsets of the batches from the one that holds ``offset`` up to ``end``.
+
+        The batches are found by their headers.  There are at most ``count_max``, with at most
+        ``bytes_max`` bytes; the first is included even if it is larger.
+        """
         firsts: list[int] = []
         ends: list[int] = []
         total = 0
@@ -106,6 +111,10 @@ class LogReader:
         )
 
     def read_range(self, first: int, *, end: int) -> bytes:
+        """Return the batches that cover ``[first, end)``, without a limit of bytes.
+
+        Pieces that `read_ahead` has read are used.  Raises CorruptMessage for a damaged batch.
+        """
         parts: list[bytes] = []
         while first < end:
             located = self._find(first, end=end, bytes_max=NO_LIMIT)

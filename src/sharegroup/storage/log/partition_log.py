@@ -133,6 +133,7 @@ class PartitionLog:
 
     @property
     def producers(self) -> ProducerStates:
+        """The producers of this partition, including their batches that are not durable yet."""
         return self._producers
 
     @property
@@ -142,6 +143,7 @@ class PartitionLog:
 
     @property
     def is_lost(self) -> bool:
+        """Whether the log's files are gone, so it takes no appends until the broker restarts."""
         return self._fence.is_final
 
     @property
@@ -264,6 +266,10 @@ class PartitionLog:
             self._advance_to(self._durable.offset)
 
     def sync_failed(self, error: OSError) -> None:
+        """Fence the log, fail the pending appends, and cut off what is not durable (ADR 0004).
+
+        With `Durability.OS` only the fence is put up.
+        """
         if self._is_closed or self._fence.is_final:
             return
         self._fence.put_up(f"a sync failed: {error}")
@@ -362,6 +368,7 @@ class PartitionLog:
 
     @property
     def needs_checkpoint(self) -> bool:
+        """Whether a checkpoint would move the recovery point."""
         return self.high_watermark > self.recovery_point and not self._fence.is_final
 
     def begin_checkpoint(self) -> Checkpoint:

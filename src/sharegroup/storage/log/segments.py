@@ -208,6 +208,7 @@ class Segments:
         return True
 
     def close(self) -> None:
+        """Close the files of all segments."""
         for segment in self.all:
             segment.close()
 

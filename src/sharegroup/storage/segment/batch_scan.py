@@ -66,10 +66,12 @@ class PlacedBatch(NamedTuple):
 
     @property
     def offset_count(self) -> int:
+        """The number of offsets of the batch; compaction may have removed some of its records."""
         return self.end_offset - self.base_offset
 
     @property
     def end_position(self) -> int:
+        """The position in the segment after the last byte of the batch."""
         return self.position + self.size
 
 
@@ -130,6 +132,7 @@ class ChunkReader:
         self._position = 0
 
     def read(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``; fewer only at the end of the file."""
         at = position - self._position
         if not 0 <= at <= len(self._chunk) - size:
             self._chunk, self._position, at = self._read(_CHUNK_BYTES, position), position, 0

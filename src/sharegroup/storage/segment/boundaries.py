@@ -62,6 +62,7 @@ class Boundaries:
         return len(self.firsts)
 
     def covers(self, segment: Segment, offset: int) -> bool:
+        """Return whether ``offset`` of this segment is in one of the batches."""
         firsts = self.firsts
         return self.segment is segment and len(firsts) > 0 and firsts[0] <= offset < self.end_offset
 
@@ -73,6 +74,7 @@ class Boundaries:
         self.end_position = end_position
 
     def drop_first(self, count: int) -> None:
+        """Forget the first ``count`` batches."""
         del self.firsts[:count]
         del self.positions[:count]
 
@@ -157,7 +159,7 @@ class BatchMap:
         self._tail = Boundaries(segment, end_offset=segment.end_offset, end_position=segment.size)
 
     def truncate(self, active: Segment) -> None:
-        """Forget what was cut off a log that now ends with ``active``, which may be shorter."""
+        """Forget the batches that were cut off a log; ``active`` is now its last segment."""
         end_offset = active.end_offset
         self._windows = [window for window in self._windows if window.end_offset <= end_offset]
         if self._tail is not None and self._tail.segment is active:

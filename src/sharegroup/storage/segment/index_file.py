@@ -47,6 +47,7 @@ class IndexFile:
 
     @property
     def file(self) -> StoredFile:
+        """The file that stores the index."""
         return self._entries.file
 
     @property
@@ -55,6 +56,7 @@ class IndexFile:
         return self.entry(len(self) - 1) if len(self) else None
 
     def entry(self, number: int) -> IndexEntry:
+        """Return the entry with this number; entries are numbered from 0 in ascending order."""
         return self._entries[number]
 
     def append(self, key: int, value: int) -> None:

@@ -27,6 +27,7 @@ NO_TIMESTAMP = -1
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
+    """Return a segment's file name as in Kafka: its base offset with 20 digits, and a suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
@@ -92,10 +93,12 @@ class Segment:
 
     @property
     def files(self) -> tuple[StoredFile, ...]:
+        """The log file and all index files."""
         return self.log, *self.index_files
 
     @property
     def index_files(self) -> tuple[StoredFile, ...]:
+        """The index files: offsets, timestamps and aborted transactions."""
         return self.index.file, self.time_index.file, self.aborted.file
 
     @property
@@ -222,6 +225,7 @@ class Segment:
                 self.max_timestamp_offset = batch.end_offset - 1
 
     def header_at(self, position: int) -> PlacedBatch | None:
+        """Return the batch at this position, or None if its header is not plausible."""
         return header_at(self.log.read, position, limit=self.size)
 
     def headers(self, position: int) -> Iterator[PlacedBatch]:
@@ -229,6 +233,7 @@ class Segment:
         return headers(self.log.read, position, limit=self.size)
 
     def close(self) -> None:
+        """Close the log file and the index files; they open again on use."""
         for file in self.files:
             file.close()
 

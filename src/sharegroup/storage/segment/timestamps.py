@@ -60,6 +60,7 @@ class Allowance:
             )
 
     def spend(self, byte_count: int) -> None:
+        """Count decoded bytes; `check` fails once the allowance is used up."""
         self._left -= byte_count
 
 

@@ -49,6 +49,7 @@ class TransactionIndex:
 
     @property
     def file(self) -> StoredFile:
+        """The file that stores the index."""
         return self.entries.file
 
     def append(

@@ -54,7 +54,7 @@ def _segment(segment: Segment, offset: int, *, verified_from: int, name: str) ->
                 raise CorruptMessage(
                     f"{name} offset={expected}: a batch on disk does not match its checksum"
                 )
-            piece_bytes = needed
+            piece_bytes = needed  # The batch is larger than a piece: read it whole.
             continue
         yield data[:size]
         position += size

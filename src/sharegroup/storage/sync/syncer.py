@@ -95,6 +95,10 @@ class SyncPolicy:
         self._tree_from = 0.0
 
     def use_tree(self, file_count: int, *, now: float) -> bool:
+        """Return whether a round with this number of files calls syncfs once instead of fdatasync.
+
+        ``now`` is in seconds, like the times of `observe`.
+        """
         return self._can_sync_tree and file_count > FILES_EACH_MAX and now >= self._tree_from
 
     def is_quick(self, unsynced_bytes: int) -> bool:
@@ -200,7 +204,7 @@ class Syncer:
         self._thread.submit(work)
 
     async def drain(self) -> None:
-        """Return when no round is running and none is requested."""
+        """Wait until no round is running and none is requested."""
         while self._running:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)

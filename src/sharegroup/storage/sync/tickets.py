@@ -33,6 +33,7 @@ class Ticket:
 
     @property
     def failed(self) -> bool:
+        """Whether the append has failed; False while it is not done."""
         return self._error is not None
 
     def __await__(self) -> Generator[asyncio.Future[None], None, None]:
@@ -72,6 +73,7 @@ class TicketQueue:
         return len(self._tickets)
 
     def add(self, ticket: Ticket) -> None:
+        """Add a ticket; it is settled only after those added before it."""
         self._tickets.append(ticket)
 
     def settle(self, durable_end: int) -> None:

@@ -132,7 +132,7 @@ class Letter:
 
     @property
     def redrives(self) -> int:
-        """How often its record was redriven before."""
+        """The number of earlier redrives of its record."""
         told = self.told.get(REDRIVES)
         return 0 if told is None else self.story.redrives
 

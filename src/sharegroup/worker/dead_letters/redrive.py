@@ -99,7 +99,7 @@ NAME_CHARACTERS_MAX = 249
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveOptions:
-    """Which letters a redrive sends back, to which topics, and at which rate."""
+    """The letters that a redrive sends back, their topics, and the rate."""
 
     selection: Selection = EVERYTHING
     to: Literal["own", "original"] = "own"

@@ -74,5 +74,5 @@ class Refusals:
 
     @property
     def letters(self) -> int:
-        """How many letters were refused."""
+        """The number of letters that were refused."""
         return sum(refused.letters for refused in self)

@@ -16,7 +16,7 @@ KINDS_MAX = 1_000
 
 
 class LetterKind(NamedTuple):
-    """What the letters of one line of the summary have in common."""
+    """The common properties of the letters in one line of the summary."""
 
     group: str
     handler: str

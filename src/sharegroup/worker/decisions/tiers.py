@@ -24,7 +24,7 @@ from sharegroup.worker.declarations.route import RETRY_TIERS
 from sharegroup.worker.durations import UNITS, Duration, seconds
 
 LATE_SHARE = 0.02
-"""How late a tier may make a record, as a part of its delay; docs/retry-and-dead-letters.md."""
+"""Maximum lateness of a record, as a part of its tier's delay; docs/retry-and-dead-letters.md."""
 LATE_MS_MAX = 60_000
 
 

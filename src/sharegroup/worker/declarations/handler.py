@@ -32,7 +32,7 @@ SIGNATURE = "a handler takes the payload, and optionally a second parameter anno
 
 
 class HandlerKind(Enum):
-    """How a handler is called: as a coroutine, or as a function in a thread."""
+    """The way in which a handler is called: as a coroutine, or as a function in a thread."""
 
     COROUTINE = auto()
     FUNCTION = auto()
@@ -40,7 +40,7 @@ class HandlerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HandlerShape:
-    """What the worker knows of a handler: how to call it, and what it takes."""
+    """A handler as the worker uses it: the way to call it, and the arguments that it takes."""
 
     name: str
     call: Callable[..., Any]
@@ -52,7 +52,7 @@ class HandlerShape:
     is_batch: bool
     module: str = ""
     qualified_name: str = ""
-    """Where another process finds the handler; the object there may wrap it (``__wrapped__``)."""
+    """The path by which another process imports it; that object may wrap it (``__wrapped__``)."""
     opening: Callable[[], Any] | None = None
     """The ``open`` method of a class or object, may be a coroutine function; None without one."""
     closing: Callable[[], Any] | None = None

@@ -1,4 +1,4 @@
-"""How many replicas the topics of an application have.
+"""The number of replicas of an application's topics.
 
 Declarations of `Retry`, `DeadLetter` and `App.topic` apply to their topics.  Those of `App` apply
 to all other topics that a worker creates.

@@ -28,14 +28,14 @@ RETRY_TIERS = (5.0, 30.0, 120.0, 600.0, 3_600.0, 21_600.0)
 
 
 class StartFrom(StrEnum):
-    """Where a new group starts to read a topic."""
+    """The position at which a new group starts to read a topic."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class OnUnreadable(StrEnum):
-    """What the worker does with a record whose value cannot be decoded for its handler."""
+    """The action for a record whose value cannot be decoded for its handler."""
 
     DEAD_LETTER = "dead_letter"
     REJECT = "reject"
@@ -99,11 +99,11 @@ class Route:
     in_flight_bytes: int = 64 * 1024 * 1024
     unreadable: OnUnreadable = OnUnreadable.DEAD_LETTER
     start_from: StartFrom = StartFrom.EARLIEST
-    """Where a new group starts to read."""
+    """The position at which a new group starts to read."""
     group_configs: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Further settings of the share group, by their Kafka names."""
     payload: Payload | Registry | None = None
-    """How the payload is decoded and encoded; None if its annotation determines that."""
+    """The codec of the payload; None if its annotation determines that."""
     retry_tiers: tuple[float, ...] = RETRY_TIERS
     """The delays of the retry topics in seconds, in ascending order."""
     redact: Redact | None = field(default=None, repr=False)

@@ -40,7 +40,7 @@ UNSEEN = (TopicAuthorizationFailed, GroupAuthorizationFailed, ClusterAuthorizati
 VISIBLE_SECONDS_MAX = 10.0
 VISIBLE_SECONDS_STEP = 0.05
 LAG_SECONDS_MAX = 5.0
-"""How long to wait for a broker that lags behind the others."""
+"""Maximum time to wait for a broker that lags behind the others."""
 
 
 async def found(
@@ -136,7 +136,7 @@ async def _offsets(
 
 
 async def visible(admin: AdminClient, made: Sequence[Change]) -> None:
-    """Return when the cluster reports the changes that were made.
+    """Wait until the cluster reports the changes that were made.
 
     The controller answers before all brokers know of a change.  A member that joined too early
     would start at the default position of a new group, and a plan would repeat these changes.
@@ -187,7 +187,7 @@ async def _visible_everywhere(admin: AdminClient, made: Sequence[Change]) -> Non
 
 
 async def _seen_by(admin: AdminClient, node_id: int, made: Sequence[Change]) -> None:
-    """Return when this broker knows of the topics and settings."""
+    """Wait until this broker knows the topics and settings."""
     resources = list(dict.fromkeys(map(_resource_of, made)))
     while True:
         configs = await admin.describe_configs(resources, node_id=node_id)

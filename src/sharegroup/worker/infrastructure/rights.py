@@ -1,8 +1,8 @@
-"""The rights that a worker's user needs, and the check at the start whether it has them.
+"""Checks at the start of a worker whether its user has the rights (ACL operations) that it needs.
 
-Without the check, a missing right shows late: with the first retry or dead letter, maybe days after
-the start.  Brokers report which operations a user may do on a topic that it may describe.  A user
-cannot use a topic that it may not describe.
+Without the check, a missing right causes an error only with the first retry or dead letter, maybe
+days after the start.  Brokers report the operations that a user may perform on each topic that it
+may describe.  A user cannot use a topic that it may not describe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rights = Mapping[str, frozenset[AclOperation]]
 
 
 def needed(routes: Iterable[Route]) -> Rights:
-    """The operations that these routes need on each topic.
+    """Return the operations that these routes need on each topic.
 
     Without retries, a group's own topic is not required: it has only redriven records.
     """

@@ -40,7 +40,7 @@ class RequiredTopic:
 
     name: str
     purpose: str
-    """What the routes need it for, as a text for people."""
+    """The purpose of the topic, as a text for people."""
     partitions: int | None = None
     """The minimum; None keeps the existing number, or creates the broker's default."""
     configs: Mapping[str, str] = field(default_factory=dict)

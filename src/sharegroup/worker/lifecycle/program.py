@@ -67,7 +67,7 @@ class Surroundings:
     pid_file: Path | None = None
     """The path of an additional pid file."""
     module: str = ""
-    """Where the application was found, as a text for people."""
+    """The place where the application was found, as a text for people."""
     watcher: int | None = None
     """Process id of the watcher that restarts this process (``--reload``) and handles Ctrl-C."""
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 WATCHER = "SHAREGROUP_WORKER_WATCHER"
 """The environment variable that has the process id of the watcher."""
 FINISH_SECONDS = 5.0
-"""How long handlers may finish before the new code runs.  Short, so changes are seen soon."""
+"""Maximum time for handlers to end before the new code runs.  Short, so changes are seen soon."""
 HURRY_SECONDS = 5.0
 
 Say = Callable[[str], None]

@@ -134,7 +134,7 @@ class Record:
 
     @property
     def redrives(self) -> int:
-        """How often the record was redriven from the dead letters."""
+        """The number of times that the record was redriven from the dead letters."""
         return self.story.redrives
 
     @property
@@ -153,7 +153,7 @@ class Record:
         return self.delivery.deadline - self._clock.now()
 
     def accept(self) -> None:
-        """Accept the record, whatever the handler returns or raises afterwards."""
+        """Accept the record, regardless of what the handler returns or raises afterwards."""
         self._decide("accept")
 
     def release(self) -> None:

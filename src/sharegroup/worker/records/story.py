@@ -44,9 +44,9 @@ class Story:
     attempts: tuple[Attempt, ...] = ()
     """The latest failed attempts."""
     due_ms: int | None = None
-    """When its next attempt is due, in milliseconds since 1970; None for now."""
+    """The due time of its next attempt, in milliseconds since 1970; None for now."""
     redrives: int = 0
-    """How often the record was redriven from the dead letters."""
+    """The number of times that the record was redriven from the dead letters."""
     redrive_id: str | None = None
     """The id that all copies of one dead letter in one redrive have."""
     trace: str | None = None

@@ -40,7 +40,7 @@ READ_SECONDS = 1.0
 BACKOFF_MS_MIN = 1_000
 BACKOFF_MS_MAX = 30_000
 REVOKE_SECONDS_MAX = 3.0
-"""How long a revocation waits for pending writes; the records of later ones may be duplicated."""
+"""Maximum time that a revocation waits for pending writes; later ones may cause duplicates."""
 
 
 class TierState(NamedTuple):
@@ -53,7 +53,7 @@ class TierState(NamedTuple):
     waiting: int | None
     """Records that wait, in memory or not; None while the end offset is unknown."""
     ready_ms: int | None
-    """When the first record in memory is ready; None if there is none."""
+    """The time at which the first record in memory is ready; None if there is none."""
 
 
 class Scheduler:

@@ -63,7 +63,7 @@ class Shelf:
 
     @property
     def ready_ms(self) -> int | None:
-        """When the first record is ready; None if there are no records."""
+        """The time at which the first record is ready; None if there are no records."""
         return self._heap[0][0] if self._heap else None
 
     @property

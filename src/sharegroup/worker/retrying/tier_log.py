@@ -25,7 +25,7 @@ class TierRecord(NamedTuple):
 
     offset: int
     append_ms: int
-    """When the record was written, by the broker's clock (LogAppendTime)."""
+    """The time at which the record was written, by the broker's clock (LogAppendTime)."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]

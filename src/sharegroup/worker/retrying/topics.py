@@ -23,7 +23,7 @@ It is large, because a record is larger here than in its origin topic: its story
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _OUTAGE_MS = 14 * _DAY_MS
-"""How long retries are kept if no worker runs; after that they are lost."""
+"""Time for which retries are kept if no worker runs; after that they are lost."""
 
 
 class RetryTopic(NamedTuple):

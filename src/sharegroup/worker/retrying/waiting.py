@@ -93,7 +93,7 @@ def next_write(waiting: WaitingRecord, *, now_ms: int, group: str, tiers: Tiers)
 
 
 def ready_ms(waiting: WaitingRecord, topic: str, *, now_ms: int, group: str, tiers: Tiers) -> int:
-    """Return when the record is to leave the tier with this topic."""
+    """Return the time at which the record leaves the tier with this topic."""
     due_ms = waiting.due_ms
     if due_ms is None:
         return now_ms  # Another program wrote it; it goes to its group and is not lost.

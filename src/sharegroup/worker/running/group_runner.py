@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 LIMITS_SECONDS = 60.0
 """The interval at which the group's limits are queried."""
 INTERRUPTED_SECONDS = 2.0
-"""How long a stop waits for the handlers that it has interrupted."""
+"""Maximum time that a stop waits for the handlers that it has interrupted."""
 CLOSE_SECONDS = 10.0
 
 

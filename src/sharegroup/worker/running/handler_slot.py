@@ -27,7 +27,7 @@ from sharegroup.worker.telemetry.current import CURRENT
 
 
 class SlotHandler(Protocol):
-    """What a slot needs of a route: its handler, and the decoder of its values."""
+    """The parts of a route that a slot uses: its handler, and the decoder of its values."""
 
     route: Route
     takes_record: bool

@@ -77,7 +77,7 @@ class HeldRetries:
         return taken
 
     def take_all(self) -> list[TakenRecord]:
-        """Remove and return all held records, the one that is due first first."""
+        """Remove and return all held records, in the order of their due times."""
         taken = [record for _, _, record in sorted(self._heap, key=lambda entry: entry[:2])]
         self._heap.clear()
         self._by_partition.clear()

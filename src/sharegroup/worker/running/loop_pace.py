@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 RUNS_MAX = 64
-"""How many handlers that never wait may run in one iteration of the event loop, in all slots of
+"""Maximum number of handlers without waits in one iteration of the event loop, in all slots of
 a route.  Then other tasks of the loop run first.  A handler that waits yields to them itself."""
 LONG_SECONDS = 0.001
 LONG_RUNS = 16

@@ -111,7 +111,7 @@ class PendingWrite:
         self._attempt = attempt
         self._clock = clock
         self.attempt_at: float | None = None
-        """When the current attempt began; None between attempts."""
+        """The start time of the current attempt; None between attempts."""
         self.is_waiting = False
         """Whether the record waits because a write failed."""
 

@@ -40,7 +40,7 @@ SPAWN = multiprocessing.get_context("spawn")
 LOOK_SECONDS = 0.1
 """The interval at which lock deadlines are passed to a child and its renewal requests are read."""
 END_SECONDS = 5.0
-"""How long a child may take to close its handler before it is killed."""
+"""Maximum time that a child may take to close its handler before it is killed."""
 
 
 class HandlerCrashed(Exception):

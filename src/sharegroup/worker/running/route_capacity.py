@@ -1,4 +1,4 @@
-"""How many handlers of a route may run, and how many records to take for those that begin soon.
+"""Computes the number of handlers of a route that may run, and of records to take in advance.
 
 The rate at which handlers end is measured while records are taken.  With ``concurrency="auto"``
 the same measurements adapt the number of concurrent handlers (`level`).

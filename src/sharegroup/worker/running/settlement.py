@@ -87,7 +87,7 @@ class Settlement:
                 assert_never(step)
 
     def may_hold_seconds(self, record: TakenRecord, now: float) -> float:
-        """How many seconds this record may be held; 0 if there is no room or not enough time."""
+        """The seconds for which this record may be held; 0 without enough room or time."""
         parts, holding, delivery = self._parts, self._route.holding, record.delivery
         held = parts.held
         if (

@@ -29,7 +29,7 @@ class SharedLock:
 
     @property
     def deadline(self) -> float:
-        """The lock deadline in seconds of the monotonic clock; 0.0 until the worker has told it."""
+        """The lock deadline in seconds of the monotonic clock; 0.0 until the worker has set it."""
         deadline: float = self._numbers[DEADLINE]
         return deadline
 

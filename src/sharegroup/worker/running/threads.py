@@ -30,7 +30,7 @@ from typing import Any
 IDLE_THREADS_NAME = "sharegroup-handler"
 
 STANDS_SECONDS = 0.05
-"""How long an interruption is pending; a thread that executes Python is interrupted sooner."""
+"""Maximum time that an interruption is pending; it ends sooner in a thread that executes Python."""
 AGAIN_SECONDS = 1.0
 """After this time a thread that was in a C call is interrupted again."""
 

@@ -31,7 +31,7 @@ TICKS_IN_A_LIMIT = 20
 TICKS_IN_A_LOCK = 12
 
 STUCK_SECONDS = 5.0
-"""How long after its interruption a handler that has not ended is given up."""
+"""Time after its interruption at which a handler that has not ended is given up."""
 
 
 class Watch:

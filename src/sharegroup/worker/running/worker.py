@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 END_SECONDS = 5.0
-"""How long a stop waits for a handler that swallows its cancellation."""
+"""Maximum time that a stop waits for a handler that swallows its cancellation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ SECONDS_BOUNDS = (
 
 
 class Histogram:
-    """How many values were at most as large as each bound; ``counts`` has one more, for the rest.
+    """The number of values up to each bound; ``counts`` has one more element, for the rest.
 
     >>> some = Histogram()
     >>> some.observe(0.002)
@@ -65,7 +65,7 @@ class HandlerCounts:
         self.timed_out = 0
         self.lock_lost = 0
         self.handling = Histogram()
-        """How long handlers ran."""
+        """The durations of handler runs."""
         self.queued = Histogram()
         """The time from a record's timestamp to the start of its handler."""
 

@@ -166,7 +166,7 @@ class AppTest:
         return sent
 
     async def settle(self) -> None:
-        """Run everything that can happen without time passing.
+        """Run all tasks until each waits for virtual time, a record, or an event from outside.
 
         Raises WorkerFailed if the worker itself failed.
         """
@@ -175,7 +175,7 @@ class AppTest:
             raise WorkerFailed("the worker itself failed, not a handler") from self._failed.result()
 
     async def advance(self, duration: Duration) -> None:
-        """Move virtual time forward, and run everything that is due in it at its time."""
+        """Move virtual time forward, and run the tasks that become due, each at its time."""
         clock = self._world.clock
         until = clock.now() + seconds(duration)
         await self.settle()

@@ -174,7 +174,7 @@ class History:
         return Outcome.RETRYING if runs else Outcome.QUEUED
 
     def due_at(self, group: str, lineage: Lineage) -> float | None:
-        """When the next run of a waiting record is due; None if it does not wait."""
+        """The due time of the next run of a waiting record; None if it does not wait."""
         if self.outcome(group, lineage) is not Outcome.RETRYING:
             return None
         due_ms = self._held.get((group, lineage))

@@ -1,8 +1,8 @@
-"""Waits until nothing more can happen unless virtual time passes.
+"""Waits until the application under test is at rest, so the test may advance virtual time.
 
-Handlers and the worker's tasks run on the event loop of the test.  They are at rest if the loop has
-nothing ready: each task waits for the clock, for a record, or for something outside of the test.
-The latter can be a thread or a socket, which cannot be detected.  So running handlers get some real
+Handlers and the worker's tasks run on the event loop of the test.  They are at rest if no task is
+ready: each one waits for the clock, for a record, or for an event outside of the test.  Such an
+event can come from a thread or a socket and cannot be detected.  So running handlers get some real
 time (`patience_seconds`).  A handler that makes no progress in that time is assumed to wait for the
 clock, and is not waited for again.
 """
@@ -48,7 +48,7 @@ class Rest:
         self._given_up: frozenset[Hashable] = frozenset()
 
     async def come(self) -> None:
-        """Wait until nothing more can happen unless virtual time passes."""
+        """Wait until every task waits for the clock, a record, or an event outside of the test."""
         loop = asyncio.get_running_loop()
         await drained()
         running = self._running()

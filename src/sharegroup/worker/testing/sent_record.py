@@ -43,7 +43,7 @@ class SentRecord:
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When its handler was called, in seconds of virtual time since the test began."""
+        """The time of its handler's call, in seconds of virtual time since the test began."""
         return tuple(run.started_at for run in self.runs)
 
     @property
@@ -53,7 +53,7 @@ class SentRecord:
 
     @property
     def due_at(self) -> float | None:
-        """When a record that waits for a retry runs again; None if it does not wait."""
+        """The time at which a waiting record runs again; None if it does not wait for a retry."""
         return self._history.due_at(self._only_group(), self.lineage)
 
     def runs_in(self, group: str) -> tuple[HandlerRun, ...]:

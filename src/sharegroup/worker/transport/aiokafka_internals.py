@@ -1,8 +1,9 @@
-"""What the retry scheduler needs of its consumer that aiokafka does not publish.
+"""Access to private attributes of aiokafka's consumer that the retry scheduler needs.
 
-`ConsumerControl` names the needs; another consumer can fulfil them in its own way.  For aiokafka
-they are private attributes, so ``pyproject.toml`` holds it to one minor version.  They were tried
-with aiokafka 0.14.0.  No other module touches a private attribute of aiokafka (tests/test_tidy.py).
+`ConsumerControl` is the interface; an adapter for another consumer can implement it differently.
+For aiokafka it uses private attributes, so ``pyproject.toml`` allows a single minor version.  They
+were tested with aiokafka 0.14.0.  No other module uses private attributes of aiokafka
+(tests/test_tidy.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 
 
 class ConsumerControl(Protocol):
-    """Looks after a consumer whose background work may have failed."""
+    """Detects and cleans up a consumer whose background tasks have failed."""
 
     def has_stopped_fetching(self) -> bool:
         """Whether the consumer will never return another record, although it is open."""

@@ -73,7 +73,7 @@ class RealTimeClock:
         return time.time_ns() // 1_000_000
 
     async def sleep_until(self, when: float) -> None:
-        """Return when `now` has reached ``when``."""
+        """Wait until `now` has reached ``when``."""
         await asyncio.sleep(when - time.monotonic())
 
 

@@ -61,7 +61,7 @@ class MemoryClock:
         return START_WALL_MS + round((self._now - START_SECONDS) * 1000)
 
     async def sleep_until(self, when: float) -> None:
-        """Return when the clock is moved to ``when`` or beyond."""
+        """Wait until the clock is moved to ``when`` or beyond."""
         if when <= self._now:
             await asyncio.sleep(0)
             return
