@@ -20,6 +20,7 @@ from sharegroup.client import (
     ResourceType,
     ShareConsumer,
 )
+from sharegroup.client.group.idleness import IDLE_SECONDS
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share_ranges.share_ranges import ShareRanges
 from tests.support.kafka_cluster import KafkaCluster
@@ -123,22 +124,33 @@ class Reading:
             raise AssertionError(f"not read in {seconds} s: {missing}") from None
 
 
-async def first_record(cluster: KafkaCluster, topic: str, group: str) -> float:
+def set_idle_seconds(member: ShareConsumer | ShareRanges, seconds: float) -> None:
+    """Let a member that was not started yet count as idle after so long."""
+    group = member._group if isinstance(member, ShareRanges) else member._member.group
+    group.idleness.idle_seconds = seconds
+
+
+async def first_record(
+    cluster: KafkaCluster, topic: str, group: str, *, idle_seconds: float = IDLE_SECONDS
+) -> float:
     """Seconds until a new consumer of a group has its first record."""
     started_at = time.monotonic()
-    async with ShareConsumer(
-        topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group
-    ) as consumer:
+    consumer = ShareConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=group)
+    set_idle_seconds(consumer, idle_seconds)
+    async with consumer:
         while not await consumer.poll(timeout=POLL_SECONDS):
             pass
         return time.monotonic() - started_at
 
 
-async def first_range(cluster: KafkaCluster, topic: str, group: str) -> float:
+async def first_range(
+    cluster: KafkaCluster, topic: str, group: str, *, idle_seconds: float = IDLE_SECONDS
+) -> float:
     """Seconds until a new holder of ranges has its first ones."""
     started_at = time.monotonic()
     config = ClientConfig(bootstrap_servers=cluster.bootstrap_servers)
     holder = ShareRanges(config, group_id=group, topics=[topic])
+    set_idle_seconds(holder, idle_seconds)
     try:
         while not (await holder.acquire(records_max=10, wait_ms=ACQUIRE_MS)).ranges:
             pass

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from sharegroup.client import Producer, ShareConsumer
-from sharegroup.client.group import idleness
 from sharegroup.client.settings.client_config import ClientConfig
 from sharegroup.client.share.flow_control import FlowControl
 from sharegroup.client.share_ranges.share_ranges import ShareRanges
@@ -19,6 +18,7 @@ from tests.cluster.clients import (
     broken,
     create_topic,
     produce_to_each,
+    set_idle_seconds,
 )
 from tests.cluster.conftest import all_of_it
 from tests.support.kafka_cluster import KafkaCluster
@@ -40,17 +40,17 @@ def test_member_whose_only_leader_is_dead_says_so(
     cluster: KafkaCluster,
     topic: str,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says what it knows, once, and when it goes on."""
-    monkeypatch.setattr(idleness, "IDLE_SECONDS", SOON_SECONDS)
     caplog.set_level("INFO", "sharegroup.client")
 
     async def run() -> None:
         await create_topic(cluster, topic, partitions=1, replicas=1)
         await begin_at_the_start(cluster, [topic])
         await produce_to_each(cluster, topic, [0], "early")
-        async with Reading(cluster, topic, topic) as reading:
+        reading = Reading(cluster, topic, topic)
+        set_idle_seconds(reading.consumer, SOON_SECONDS)
+        async with reading:
             await reading.until_seen(["early 0"])
             leader = await broken(cluster.leader_of, topic, 0)
             caplog.clear()
@@ -73,13 +73,11 @@ def test_members_that_wait_for_a_reason_say_nothing(
     cluster: KafkaCluster,
     topic: str,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """More members than partitions; one is quiet, one has a full window, two do not poll.
 
     All watch for several times the seconds after which an idle member says so.
     """
-    monkeypatch.setattr(idleness, "IDLE_SECONDS", LONG_SECONDS)
     caplog.set_level("INFO", "sharegroup.client")
     options = {
         "bootstrap_servers": cluster.bootstrap_servers,
@@ -98,6 +96,8 @@ def test_members_that_wait_for_a_reason_say_nothing(
             topics=[topic],
         )
         consumers = (waiting, quiet, full, working)
+        for member in (*consumers, holder):
+            set_idle_seconds(member, LONG_SECONDS)
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 for consumer in consumers:

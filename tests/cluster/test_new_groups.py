@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from sharegroup.client.group import idleness
 from tests.cluster.clients import (
     LIMIT_SECONDS,
     begin_at_the_start,
@@ -29,11 +26,8 @@ KILLED_AFTER = 5
 
 
 def test_members_that_join_while_a_broker_dies_get_their_partitions(
-    cluster: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: KafkaCluster, topic: str
 ) -> None:
-    # The second safety net is off: it would hide an assignment that was lost.
-    monkeypatch.setattr(idleness, "IDLE_SECONDS", float("inf"))
-
     async def run() -> None:
         groups = [f"{topic}.group{index}" for index in range(GROUPS)]
         await create_topic(cluster, topic)
@@ -43,7 +37,9 @@ def test_members_that_join_while_a_broker_dies_get_their_partitions(
         members: dict[str, asyncio.Task[float]] = {}
         for index, group in enumerate(groups):
             joins = first_record if index % 2 else first_range
-            members[group] = asyncio.create_task(joins(cluster, topic, group))
+            # The second safety net is off: it would hide an assignment that was lost.
+            joining = joins(cluster, topic, group, idle_seconds=float("inf"))
+            members[group] = asyncio.create_task(joining)
             if index == KILLED_AFTER:
                 await broken(cluster.kill, victim)
             await asyncio.sleep(BETWEEN_SECONDS)

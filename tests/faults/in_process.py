@@ -29,7 +29,9 @@ from sharegroup.broker import app
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
+from sharegroup.broker.share.state_pruning import StatePruning
 from sharegroup.storage.disk.files import Files
+from sharegroup.storage.parts import Durability
 from sharegroup.storage.sync.syncer import Syncer
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.apis import response_class, response_header_version
@@ -205,6 +207,19 @@ class Broker:
             (partition.start_offset, partition.lag)
             for partition in answer.groups[0].topics[0].partitions
         ]
+
+    def pruning(self, **limits: int) -> StatePruning:
+        """The same pruning of states as the broker's own, with other limits."""
+        parts, directory = self.running.parts, self.running.directory
+        return StatePruning(
+            parts.share_coordinator,
+            parts.topics,
+            parts.clock,
+            parts.config.coordinator,
+            is_on=lambda: True,
+            checkpoint=directory.checkpoint if directory.durability is Durability.OS else None,
+            **limits,
+        )
 
     async def stop(self) -> None:
         await self.running.stop()

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sharegroup.broker.share import state_pruning
 from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.broker.share.share_partitions import SharePartitions
 from sharegroup.errors import KafkaError
@@ -41,6 +40,8 @@ PARTITIONS = 2
 GROUPS = ("billing", "shipping")
 DELIVERIES_MAX = 5
 LOCK_SECONDS = 30
+SPARE_BYTES = 256
+"""Less than in a broker, so that small logs are pruned, too."""
 KAFKA_STORAGE_ERROR = 56
 SETTINGS = {
     "offsets_topic_num_partitions": "2",
@@ -321,8 +322,9 @@ class World:
             elif self.chance.random() < 0.05:
                 await broker.running.directory.checkpoint()
             elif self.chance.random() < 0.1:
-                await broker.running.parts.state_pruning.snapshot_cold()
-                await broker.running.parts.state_pruning.prune()
+                pruning = broker.pruning(spare_bytes=SPARE_BYTES)
+                await pruning.snapshot_cold()
+                await pruning.prune()
             elif self.chance.random() < 0.05:
                 broker.clock.advance(LOCK_SECONDS)
             await asyncio.sleep(0)
@@ -367,11 +369,6 @@ async def live_and_die(seed: int, disk: PowerLossDisk, settings: dict[str, str])
     finally:
         await world.crash()
     return world.history
-
-
-@pytest.fixture(autouse=True)
-def _prune_small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_pruning, "SPARE_BYTES", 256)
 
 
 @pytest.mark.parametrize("seed", range(DISKS))

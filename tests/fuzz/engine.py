@@ -22,6 +22,8 @@ from kio.serial import entity_reader
 
 from sharegroup.broker import app, connection
 from sharegroup.broker.configuration.config import Config
+from sharegroup.broker.handler_contract import HandlerOf
+from sharegroup.broker.handler_table import handler_of
 from sharegroup.testing.clock import ManualClock
 from sharegroup.wire.apis import response_class, response_header_version
 from sharegroup.wire.decoder import decode
@@ -230,13 +232,14 @@ class Engine:
         return self._running.parts.requests.bad_count
 
     @classmethod
-    async def start(cls, folder: Path) -> Engine:
+    async def start(cls, folder: Path, handler_of: HandlerOf = handler_of) -> Engine:
         """A broker with some topics on an empty folder."""
         shutil.rmtree(folder, ignore_errors=True)
         clock = RunningClock()
         log = _Log()
         log.install()
-        running = await app.start(Config.parse(SETTINGS | {"log.dirs": str(folder)}), clock=clock)
+        config = Config.parse(SETTINGS | {"log.dirs": str(folder)})
+        running = await app.start(config, clock=clock, handler_of=handler_of)
         engine = cls(running, clock, folder, log)
         asyncio.get_running_loop().set_exception_handler(engine._loop_failed)
         await engine._set_up()

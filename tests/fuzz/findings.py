@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from sharegroup.broker.handler_contract import HandlerOf
+from sharegroup.broker.handler_table import handler_of
 from tests.fuzz.engine import Engine, Finding, Step, split
 
 CASES = Path(__file__).resolve().parent.parent / "attacks" / "cases"
@@ -47,9 +49,9 @@ class Case(NamedTuple):
         )
 
 
-async def replay(folder: Path, case: Case) -> list[Finding]:
+async def replay(folder: Path, case: Case, handler_of: HandlerOf = handler_of) -> list[Finding]:
     """What a new broker shows when it gets the steps of a case."""
-    engine = await Engine.start(folder)
+    engine = await Engine.start(folder, handler_of)
     for step in case.steps:
         await engine.feed(step._replace(data=engine.translated(step.data, case.topic_ids)))
     await engine.stop()
@@ -63,6 +65,7 @@ async def minimised(
     topic_ids: dict[str, UUID],
     *,
     any_finding: bool = False,
+    handler_of: HandlerOf = handler_of,
 ) -> Case | None:
     """The shortest tail of ``steps`` that shows the finding, with what is not needed left out.
 
@@ -75,7 +78,7 @@ async def minimised(
         nonlocal tries, finding, any_finding
         tries += 1
         case = Case(finding.signature, finding.text, topic_ids, list(some))
-        findings = await replay(folder, case)
+        findings = await replay(folder, case, handler_of)
         if findings and any_finding:
             finding, any_finding = findings[0], False
         return any(found.signature == finding.signature for found in findings)

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sharegroup.broker.handler_contract import HandlerOf
+from sharegroup.broker.handler_table import handler_of
 from tests.fuzz.engine import CONNECTIONS, Engine, Finding, Step
 from tests.fuzz.findings import CASES, minimised
 from tests.fuzz.frames import Frame, FrameMaker
@@ -71,6 +73,7 @@ async def run(
     seed: int,
     cases: Path | None = CASES,
     frames_max: int = 1 << 62,
+    handler_of: HandlerOf = handler_of,
 ) -> Totals:
     """Fuzz until the time is up; every life of the broker has a seed of its own."""
     totals = Totals()
@@ -78,16 +81,22 @@ async def run(
     while time.monotonic() < limit and totals.sent < frames_max:
         life_seed = seed * 1_000_003 + totals.lives
         left = min(LIFE_FRAMES, frames_max - totals.sent)
-        await _life(folder, life_seed, left, limit, totals, cases)
+        await _life(folder, life_seed, left, limit, totals, cases, handler_of)
         totals.lives += 1
     return totals
 
 
 async def _life(
-    folder: Path, seed: int, frames: int, limit: float, totals: Totals, cases: Path | None
+    folder: Path,
+    seed: int,
+    frames: int,
+    limit: float,
+    totals: Totals,
+    cases: Path | None,
+    handler_of: HandlerOf,
 ) -> None:
     dice = random.Random(seed)
-    engine = await Engine.start(folder)
+    engine = await Engine.start(folder, handler_of)
     maker = FrameMaker(dice, engine.known)
     idle = rss_bytes(os.getpid())
     history: list[Step] = []
@@ -132,7 +141,7 @@ async def _life(
     for found, steps in fresh:
         print(f"FOUND seed={seed}: {found.signature}\n{found.text}", flush=True)
         if cases is not None and not found.signature.startswith(("slow", "memory")):
-            case = await minimised(folder, found, steps, engine.topic_ids)
+            case = await minimised(folder, found, steps, engine.topic_ids, handler_of=handler_of)
             where = case.save(cases) if case is not None else "does not show again"
             steps_kept = len(case.steps) if case is not None else 0
             print(f"  case: {where}, {steps_kept} steps", flush=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sharegroup.broker.handler_contract import AnyHandler
 from sharegroup.broker.handler_table import handler_of
-from sharegroup.broker.handlers import list_groups
 from sharegroup.wire.apis import request_class
 from sharegroup.wire.encoder import encode
 from tests.faults.tokens import joined, tokens_of
@@ -21,6 +23,7 @@ from tests.fuzz.findings import CASES, Case, replay
 from tests.fuzz.frames import VERSIONS, FrameMaker
 from tests.fuzz.messages import Known, message
 
+LIST_GROUPS = 16
 FRAMES = 1_500
 CASE_FILES = sorted(CASES.glob("*.json"))
 
@@ -49,21 +52,27 @@ def test_a_short_run_breaks_nothing(tmp_path: Path) -> None:
     assert totals.checked > 50
 
 
-def test_a_planted_defect_is_found_and_minimised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(parts: object, context: object, request: object) -> object:
-        raise ZeroDivisionError("planted")
+def broken(*_: object) -> Any:
+    raise ZeroDivisionError("planted")
 
+
+def with_a_defect(api_key: int) -> AnyHandler:
+    handler = handler_of(api_key)
+    return replace(handler, handle=broken) if api_key == LIST_GROUPS else handler
+
+
+def test_a_planted_defect_is_found_and_minimised(tmp_path: Path) -> None:
     cases = tmp_path / "cases"
     cases.mkdir()
-    monkeypatch.setattr(list_groups, "handle", broken)
-    handler_of.cache_clear()
-    try:
-        run = in_process.run(tmp_path / "data", seconds=60, seed=2, cases=cases, frames_max=400)
-        totals = asyncio.run(run)
-    finally:
-        handler_of.cache_clear()
+    run = in_process.run(
+        tmp_path / "data",
+        seconds=60,
+        seed=2,
+        cases=cases,
+        frames_max=400,
+        handler_of=with_a_defect,
+    )
+    totals = asyncio.run(run)
     assert [name.split(" ")[0] for name in totals.findings] == ["ZeroDivisionError"]
     (path,) = cases.glob("*.json")
     assert len(Case.load(path).steps) == 1

@@ -28,6 +28,7 @@ from sharegroup.broker.descriptors import divide
 from sharegroup.broker.groups.consumer_groups_on_demand import ConsumerGroupsOnDemand
 from sharegroup.broker.groups.group_log import GroupLog
 from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
+from sharegroup.broker.handler_contract import HandlerOf
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.broker.parts import Node, Parts
 from sharegroup.broker.request_counters import RequestCounters
@@ -124,10 +125,12 @@ async def start(
     clock: Clock | None = None,
     files: Files | None = None,
     syncer: MakeSyncer = Syncer,
+    handler_of: HandlerOf = handler_of,
 ) -> Running:
     """Start a broker on the running event loop; it accepts connections when this returns.
 
-    ``clock``, ``files`` and ``syncer`` are its access to the machine; tests replace them.
+    ``clock``, ``files`` and ``syncer`` are its access to the machine, and ``handler_of`` returns
+    the handler of an API; tests replace them.
     """
     clock = clock or SystemClock()
     host, port = parse_listener(config.server.listeners, insecure=insecure)

@@ -79,9 +79,10 @@ class KeptRecords(NamedTuple):
 class _Partition:
     """The kept records of one partition."""
 
-    __slots__ = ("covered", "log_end", "position", "reached", "slices")
+    __slots__ = ("covered", "log_end", "position", "reached", "slice_bytes", "slices")
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, slice_bytes: int) -> None:
+        self.slice_bytes = slice_bytes
         self.position = position
         """The position for the next bytes."""
         self.reached = self.log_end = 0
@@ -92,7 +93,7 @@ class _Partition:
     def add(self, kept: Slice, log_first: int, log_end: int) -> None:
         """Add written batches; a batch that was received twice must not be in one slice twice."""
         last = self.slices[-1] if self.slices else None
-        if last is not None and last.size < SLICE_BYTES and log_first >= self.log_end:
+        if last is not None and last.size < self.slice_bytes and log_first >= self.log_end:
             last = last._replace(end=kept.end, size=last.size + kept.size)
             self.slices[-1] = last
         else:
@@ -104,8 +105,9 @@ class _Partition:
 class Keeper:
     """The driver's side: keeps received records until the next batch begins."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, *, slice_bytes: int = SLICE_BYTES) -> None:
         self._bytes_max = bytes_max if hasattr(os, "memfd_create") else 0
+        self._slice_bytes = slice_bytes
         self._unread_batches = 0
         self._file: int | None = None
         self._name = ""
@@ -178,8 +180,8 @@ class Keeper:
     def _partition(self, key: TopicIdPartition) -> _Partition:
         partition = self._partitions.get(key)
         if partition is None:
-            partition = _Partition((len(self._partitions) + 1) * REGION_BYTES)
-            self._partitions[key] = partition
+            position = (len(self._partitions) + 1) * REGION_BYTES
+            partition = self._partitions[key] = _Partition(position, self._slice_bytes)
         return partition
 
     def _write(self, records: bytes | memoryview, position: int) -> bool:

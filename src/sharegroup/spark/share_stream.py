@@ -57,6 +57,19 @@ ASK_SECONDS_MAX = 2.0
 """Maximum duration of requests whose responses are useful but not required."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTimes:
+    """The waits of a stream, each explained at its constant."""
+
+    poll_ms: int = POLL_MS
+    positions_seconds: float = POSITIONS_SECONDS
+    idle_seconds: float = IDLE_SECONDS
+    join_seconds_max: float = JOIN_SECONDS_MAX
+
+
+TIMES_DEFAULT = StreamTimes()
+
+
 class Ranges(Protocol):
     """The part of `ShareRanges` that `ShareStream` uses."""
 
@@ -99,7 +112,16 @@ class Counts:
 class ShareStream:
     """The progress of a query: settles a micro-batch and acquires the next one."""
 
-    def __init__(self, ranges: Ranges, decisions: Decisions, *, query: str, load: str) -> None:
+    def __init__(
+        self,
+        ranges: Ranges,
+        decisions: Decisions,
+        *,
+        query: str,
+        load: str,
+        times: StreamTimes = TIMES_DEFAULT,
+    ) -> None:
+        self._times = times
         self._ranges = ranges
         self._decisions = decisions
         self._query = query
@@ -255,7 +277,7 @@ class ShareStream:
 
     async def refresh_positions(self) -> bool:
         """Request the group's positions unless they are recent; return whether they are new."""
-        if time.monotonic() - self._asked_at < POSITIONS_SECONDS:
+        if time.monotonic() - self._asked_at < self._times.positions_seconds:
             return False
         self._asked_at = time.monotonic()
         try:
@@ -273,7 +295,7 @@ class ShareStream:
 
         Carried records, which the query has processed, are acknowledged at once.
         """
-        deadline = time.monotonic() + POLL_MS / 1000
+        deadline = time.monotonic() + self._times.poll_ms / 1000
         while True:
             wait_ms = max(0, round((deadline - time.monotonic()) * 1000))
             acquisition = await self._ranges.acquire(records_max=records_max, wait_ms=wait_ms)
@@ -308,6 +330,7 @@ class ShareStream:
         self, records_max: int, targets: Mapping[TopicIdPartition, int]
     ) -> AcquiredByPartition:
         """Acquire the next records of an availableNow run; empty if the run is over."""
+        times = self._times
         began = idle_since = time.monotonic()
         while True:
             fresh, failure = await self._fresh(records_max)
@@ -321,9 +344,9 @@ class ShareStream:
             now = time.monotonic()
             if failure is not None or not self._ranges.assigned:
                 idle_since = now
-            if now - began > JOIN_SECONDS_MAX and failure is not None:
+            if now - began > times.join_seconds_max and failure is not None:
                 raise failure  # Otherwise a failed run would look like an empty one.
-            if now - idle_since > IDLE_SECONDS or now - began > JOIN_SECONDS_MAX:
+            if now - idle_since > times.idle_seconds or now - began > times.join_seconds_max:
                 log.warning(
                     "available_now.ended_early assigned=%d "
                     "(other members hold the remaining records)",
@@ -339,7 +362,7 @@ class ShareStream:
         It does so if some are below their target, or if records below a target may follow. A share
         partition delivers its lowest offsets first. After it has delivered records behind its
         target, only other members can hold records below it. The run waits for those at most
-        `IDLE_SECONDS`.
+        ``idle_seconds``.
         """
         now = time.monotonic()
         is_early = any(runs[0].first_offset < targets.get(key, 0) for key, runs in fresh.items())
@@ -348,7 +371,7 @@ class ShareStream:
         self._passed |= {
             key for key, runs in fresh.items() if runs[-1].end_offset > targets.get(key, 0)
         }
-        if is_early or now - self._wanted_at > IDLE_SECONDS:
+        if is_early or now - self._wanted_at > self._times.idle_seconds:
             return is_early
         await self.refresh_positions()
         return any(

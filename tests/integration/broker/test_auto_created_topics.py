@@ -6,10 +6,9 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
-from sharegroup.broker.handlers import metadata
+from sharegroup.broker.handlers.metadata import AUTO_CREATED_MAX
 from tests.faults.in_process import Broker
 
 NONE, UNKNOWN_TOPIC, INVALID_TOPIC, POLICY_VIOLATION = 0, 3, 17, 44
@@ -29,20 +28,16 @@ async def ask(broker: Broker, *names: str) -> dict[int, int]:
     return dict(Counter(int(topic.error_code) for topic in answer.topics))
 
 
-def test_request_makes_some_of_many_topics_and_the_next_request_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metadata, "AUTO_CREATED_MAX", 3)
-
+def test_request_makes_some_of_many_topics_and_the_next_request_the_next(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path))
-        names = ["no topic", *(f"t{number}" for number in range(7))]
+        names = ["no topic", *(f"t{number}" for number in range(2 * AUTO_CREATED_MAX + 1))]
         told = [await ask(broker, *names) for _ in range(3)]
         await broker.stop()
         assert told == [
-            {INVALID_TOPIC: 1, NONE: 3, UNKNOWN_TOPIC: 4},
-            {INVALID_TOPIC: 1, NONE: 6, UNKNOWN_TOPIC: 1},
-            {INVALID_TOPIC: 1, NONE: 7},
+            {INVALID_TOPIC: 1, NONE: 100, UNKNOWN_TOPIC: 101},
+            {INVALID_TOPIC: 1, NONE: 200, UNKNOWN_TOPIC: 1},
+            {INVALID_TOPIC: 1, NONE: 201},
         ]
 
     asyncio.run(scenario())

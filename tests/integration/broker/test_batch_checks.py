@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.faults.in_process import REJECT, Broker, ShareMember
 from tests.integration.broker.test_produce_checks import lying_batch
 from tests.integration.broker.test_record_jobs import KEYED, sealed
 from tests.integration.broker.test_share_fetch import run
+from tests.support.observed_calls import observed_calls
 
 Scenario = Callable[[Broker, ShareMember], Awaitable[None]]
 CLAIMED = 2**31 - 1
@@ -139,15 +141,8 @@ def test_batch_with_more_bytes_than_records_is_handed_out_unread(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_each_batch_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_batch_is_looked_at_once(tmp_path: Path) -> None:
     looked_at: list[int] = []
-    bytes_from = PartitionLog.bytes_from
-
-    def counted(log: PartitionLog, offset: int, *, end: int) -> int:
-        looked_at.append(offset)
-        return bytes_from(log, offset, end=end)
-
-    monkeypatch.setattr(PartitionLog, "bytes_from", counted)
     count = THIN_BATCH_RECORDS + 1
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -159,9 +154,13 @@ def test_each_batch_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
             await member.acknowledge(broker, {0: [(record.offset, REJECT) for record in taken]})
             if number == 1:
                 await append(broker, encode_batch([SimpleRecord(None, b"v", 0)] * count))
-        assert looked_at == [0, count, 2 * count]
 
-    run(scenario, tmp_path)
+    def note(arguments: Mapping[str, Any]) -> None:
+        looked_at.append(arguments["offset"])
+
+    with observed_calls(PartitionLog.bytes_from, note):
+        run(scenario, tmp_path)
+    assert looked_at == [0, count, 2 * count]
 
 
 def test_group_that_was_in_the_middle_of_an_unreadable_batch_goes_on(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from sharegroup.broker import share_requests
+from sharegroup.broker.record_jobs import RecordJobs
 from sharegroup.broker.share import dead_letters
 from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
 from sharegroup.errors import KafkaStorageError
@@ -17,6 +19,7 @@ from sharegroup.ids import GroupId, TopicName
 from sharegroup.protocol_enums import AcknowledgeType
 from sharegroup.storage.sync.tickets import Ticket
 from sharegroup.testing.power_loss import PowerLossDisk
+from sharegroup.wire.record_walk import Walk
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.dead_letter_scene import (
     BROKER_KIND,
@@ -25,6 +28,8 @@ from tests.integration.broker.dead_letter_scene import (
     Scene,
     played,
 )
+
+T = TypeVar("T")
 
 REJECT = AcknowledgeType.REJECT
 
@@ -143,16 +148,18 @@ def test_record_waits_where_the_configuration_does_not_fit_and_its_letter_comes_
 
 
 def test_counts_of_groups_that_come_and_go_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(dead_letters, "GROUPS_COUNTED_MAX", 1)
+    caplog.set_level(logging.ERROR, logger=dead_letters.__name__)  # Each group would be logged.
 
     async def scenario(scene: Scene) -> None:
         await scene.set_up(auto_create=False)
         await rejects(scene)
         [key] = scene.dead_letters._stalls
-        scene.dead_letters._stall(key._replace(group_id=GroupId("new")), KafkaStorageError("full"))
-        assert list(scene.dead_letters.counts) == ["new"]
+        new = [GroupId(f"new-{number}") for number in range(dead_letters.GROUPS_COUNTED_MAX)]
+        for group_id in new:
+            scene.dead_letters._stall(key._replace(group_id=group_id), KafkaStorageError("full"))
+        assert list(scene.dead_letters.counts) == new
 
     played(scenario, tmp_path)
 
@@ -282,17 +289,22 @@ def test_queue_whose_batches_are_smaller_than_a_letter_is_waited_for(tmp_path: P
     played(scenario, tmp_path)
 
 
-def test_mistake_of_ours_stops_neither_the_disk_nor_other_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def mistaken(*_: object, **__: object) -> None:
+class MistakenJobs(RecordJobs):
+    """Record jobs that fail as no code of ours should."""
+
+    async def complete(self, walk: Walk[T]) -> T:
         raise ZeroDivisionError("nobody thought of that")
 
+
+def test_mistake_of_ours_stops_neither_the_disk_nor_other_letters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
-        with monkeypatch.context() as patched:
-            patched.setattr(dead_letters, "letter_batch", mistaken)
-            await rejects(scene)
+        jobs = scene.dead_letters.jobs
+        scene.dead_letters.jobs = MistakenJobs(scene.broker.running.parts.slices, 0)
+        await rejects(scene)
+        scene.dead_letters.jobs = jobs
         await goes_on(scene)
 
     played(scenario, tmp_path)

@@ -10,8 +10,11 @@ import pytest
 
 from sharegroup.broker.app import start
 from sharegroup.broker.configuration.config import Config
-from sharegroup.broker.metrics import endpoint
-from sharegroup.broker.metrics.endpoint import CONNECTIONS_MAX, REQUEST_BYTES_MAX
+from sharegroup.broker.metrics.endpoint import (
+    CONNECTIONS_MAX,
+    REQUEST_BYTES_MAX,
+    MetricsEndpoint,
+)
 from sharegroup.errors import InvalidConfig
 from sharegroup.testing import broker
 from tests.support.scraping import Scrape
@@ -125,13 +128,18 @@ def test_half_requests_block_no_scraper() -> None:
     run(scenario)
 
 
-def test_half_request_is_cut_off_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "REQUEST_SECONDS_MAX", 0.05)
+def test_half_request_is_cut_off_after_a_while() -> None:
+    async def main() -> None:
+        async with broker() as embedded:
+            parts, server, directory, *_ = embedded.running
+            endpoint = MetricsEndpoint(parts, server, directory, request_seconds_max=0.05)
+            await endpoint.listen("127.0.0.1", 0)
+            try:
+                assert await answer(endpoint.port, b"GET /metrics HTTP/1.1\r\n") == b""
+            finally:
+                await endpoint.stop()
 
-    async def scenario(port: int) -> None:
-        assert await answer(port, b"GET /metrics HTTP/1.1\r\n") == b""
-
-    run(scenario)
+    asyncio.run(main())
 
 
 def test_it_is_for_this_machine_like_the_listener() -> None:

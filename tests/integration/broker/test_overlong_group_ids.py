@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.delete_groups.v2 import request as delete_groups
@@ -13,10 +14,14 @@ from kio.schema.heartbeat.v3 import request as heartbeat
 from kio.schema.offset_commit.v7 import request as offset_commit
 from kio.schema.offset_fetch.v8 import request as offset_fetch
 
-from sharegroup.broker.groups import group_log
-from sharegroup.ids import GroupId, group_partition
+from sharegroup.broker.cluster.catalog import CONSUMER_OFFSETS
+from sharegroup.broker.groups.consumer_group_records import encode
+from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit
+from sharegroup.ids import GroupId, TopicName, group_partition
+from sharegroup.wire.records import SimpleRecord, encode_batch
 from tests.attacks.target import join_request
 from tests.faults.in_process import Broker
+from tests.support.observed_calls import observed_calls
 
 NONE, INVALID_GROUP_ID = 0, 24
 OVERLONG = "g" * 250
@@ -64,16 +69,11 @@ async def delete_share(broker: Broker, group_id: str) -> int:
 
 
 @pytest.mark.parametrize("ask", [commit, fetch, beat, join_share_group, delete, delete_share])
-def test_it_is_refused_before_it_is_hashed(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_refused_before_it_is_hashed(ask: Ask, tmp_path: Path) -> None:
     hashed: list[int] = []
 
-    def noting(group_id: GroupId, partition_count: int) -> int:
-        hashed.append(len(group_id))
-        return group_partition(group_id, partition_count)
-
-    monkeypatch.setattr(group_log, "group_partition", noting)
+    def note(arguments: Mapping[str, Any]) -> None:
+        hashed.append(len(arguments["group_id"]))
 
     async def scenario() -> int:
         broker = await Broker.start(None, str(tmp_path))
@@ -82,22 +82,32 @@ def test_it_is_refused_before_it_is_hashed(
         await broker.stop()
         return code
 
-    code = asyncio.run(scenario())
+    with observed_calls(group_partition, note):
+        code = asyncio.run(scenario())
     assert max(hashed, default=0) <= len(LONGEST)
     assert code != NONE or ask is fetch, "a group without offsets is no error for this one"
 
 
-def test_the_longest_id_is_good_and_groups_that_are_there_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def put_group(broker: Broker, group_id: str) -> None:
+    """Write a group to the log as a broker did that had no limit for ids, and read the log."""
+    topics = broker.running.parts.topics
+    partition_count = topics.catalog.topic(CONSUMER_OFFSETS).partition_count
+    partition = group_partition(GroupId(group_id), partition_count)
+    topic_id = topics.catalog.topic(TopicName("orders")).topic_id
+    offset = OffsetAndMetadata(0, -1, "", broker.clock.wall_ms(), None, topic_id)
+    key, value = encode(OffsetCommit(GroupId(group_id), TopicName("orders"), 0, offset))
+    _, log = topics.named(CONSUMER_OFFSETS, partition)
+    await log.append(encode_batch([SimpleRecord(key, value, 0)]), now_ms=0)
+    broker.running.parts.groups.load()
+
+
+def test_the_longest_id_is_good_and_groups_that_are_there_go_on(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         broker = await Broker.start(None, str(tmp_path))
         await broker.create_topic("orders", 1)
         codes = [await commit(broker, LONGEST), await commit(broker, OVERLONG)]
-        with monkeypatch.context() as before:
-            before.setattr(group_log, "GROUP_ID_CHARACTERS_MAX", 1_000)
-            codes.append(await commit(broker, OVERLONG))
-        codes.append(await commit(broker, OVERLONG))
+        await put_group(broker, OVERLONG)
+        codes += [await commit(broker, OVERLONG), await commit(broker, OVERLONG)]
         await broker.stop()
         return codes
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.share import state_pruning
 from sharegroup.broker.share.share_state_codec import decode
 from sharegroup.broker.share.state_pruning import SPARE_BYTES
 from sharegroup.core.share_partition.delivery import Delta, RecordState, StateBatch
@@ -206,16 +205,15 @@ def test_a_cold_share_partition_is_snapshotted_where_it_holds_others_back() -> N
     run(scenario)
 
 
-def test_snapshots_are_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_are_written_in_slices() -> None:
     """So that a move of many, or of large ones, holds nobody up for long."""
-    monkeypatch.setattr(state_pruning, "SNAPSHOT_BATCH_BYTES", 2_500)
 
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:
         key, other = neighbours(broker)
         await begin(broker, key, other)
         await acknowledge(broker, key, count=300)
         await acknowledge(broker, other, count=300)
-        await broker.running.parts.state_pruning.prune()
+        await broker.pruning(snapshot_batch_bytes=2_500).prune()
         log = log_of(broker, key)
         batches = scan(log.read(log.start_offset, bytes_max=1 << 20))
         assert [header.record_count for _, header in batches] == [1, 1]

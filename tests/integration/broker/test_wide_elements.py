@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import pytest
 from kio.schema.alter_share_group_offsets.v0 import request as alter_offsets
 from kio.schema.delete_records.v2 import request as delete_records
 from kio.schema.delete_share_group_offsets.v0 import request as delete_offsets
@@ -18,6 +18,7 @@ from kio.schema.initialize_share_group_state.v0 import request as initialize
 from kio.schema.leave_group.v4 import request as leave_group
 from kio.schema.offset_delete.v0 import request as offset_delete
 
+from sharegroup.broker.groups.share_group_coordinator import ShareGroupCoordinator
 from sharegroup.broker.handlers import delete_records as delete_records_handler
 from sharegroup.broker.handlers import describe_configs as describe_configs_handler
 from sharegroup.broker.handlers import leave_group as leave_group_handler
@@ -25,12 +26,8 @@ from sharegroup.broker.share.share_coordinator import ShareCoordinator
 from sharegroup.errors import NonEmptyGroup
 from sharegroup.ids import GroupId, TopicName
 from tests.faults.in_process import SECOND, Broker
-from tests.integration.broker.test_wide_requests import (
-    PARTITIONS,
-    commit_request,
-    longest_between_turns,
-    run,
-)
+from tests.integration.broker.test_wide_requests import PARTITIONS, commit_request, run
+from tests.support.observed_calls import most_calls_in_a_turn
 
 ELEMENTS = 1_500
 TURN_ELEMENTS_MAX = 64 * (8 + 5)
@@ -41,16 +38,15 @@ def names(prefix: str) -> tuple[str, ...]:
     return tuple(f"{prefix}-{number}" for number in range(ELEMENTS))
 
 
-def test_refusal_of_a_wide_request_is_made_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusal_of_a_wide_request_is_made_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        most = longest_between_turns(monkeypatch, describe_configs_handler, "_failed")
         wanted = tuple(
             describe_configs.DescribeConfigsResource(resource_type=2, resource_name=name)
             for name in names("topic")
         )
-        answer: Any = await broker.ask(describe_configs.DescribeConfigsRequest(resources=wanted))
+        request = describe_configs.DescribeConfigsRequest(resources=wanted)
+        with most_calls_in_a_turn(describe_configs_handler._failed) as most:
+            answer: Any = await broker.ask(request)
         assert {result.error_code for result in answer.results} == {ErrorCode.invalid_request}
         assert tuple(result.resource_name for result in answer.results) == names("topic")
         assert 0 < most() <= TURN_ELEMENTS_MAX
@@ -62,15 +58,16 @@ def test_refusal_of_a_wide_request_is_made_in_slices(
     run(scenario, tmp_path)
 
 
-def test_members_of_a_wide_request_leave_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_of_a_wide_request_leave_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        coordinator = type(broker.running.parts.consumer_group_coordinator)
-        pieces = longest_between_turns(monkeypatch, coordinator, "leave")
-        most = longest_between_turns(monkeypatch, leave_group_handler, "_member")
+        leave = broker.running.parts.consumer_group_coordinator.leave
         members = tuple(leave_group.MemberIdentity(member_id=name) for name in names("member"))
-        answer = await broker.ask(leave_group.LeaveGroupRequest(group_id="g", members=members))
+        request = leave_group.LeaveGroupRequest(group_id="g", members=members)
+        with (
+            most_calls_in_a_turn(leave) as pieces,
+            most_calls_in_a_turn(leave_group_handler._member) as most,
+        ):
+            answer = await broker.ask(request)
         assert tuple(member.member_id for member in answer.members) == names("member")
         assert {member.error_code for member in answer.members} == {ErrorCode.unknown_member_id}
         assert 0 < most() <= TURN_ELEMENTS_MAX
@@ -96,13 +93,11 @@ def alter_request(*partitions: int) -> alter_offsets.AlterShareGroupOffsetsReque
     )
 
 
-def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         coordinator = broker.running.parts.share_coordinator
-        most = longest_between_turns(monkeypatch, ShareCoordinator, "initialize")
-        answer = await broker.ask(alter_request(*range(600), PARTITIONS))
+        with most_calls_in_a_turn(ShareCoordinator.initialize) as most:
+            answer = await broker.ask(alter_request(*range(600), PARTITIONS))
         [topic] = answer.responses
         codes = [partition.error_code for partition in topic.partitions]
         assert codes == [ErrorCode.none] * 600 + [ErrorCode.unknown_topic_or_partition]
@@ -122,22 +117,26 @@ def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
     run(scenario, tmp_path)
 
 
-def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class RefusesSecondPiece:
+    """A coordinator whose group has got a member when the second piece comes."""
+
+    def __init__(self, groups: ShareGroupCoordinator) -> None:
+        self._groups = groups
+        self._pieces = 0
+
+    def alter_offsets(self, *arguments: Any) -> Awaitable[None]:
+        self._pieces += 1
+        if self._pieces == 2:
+            raise NonEmptyGroup("a member joined")
+        return self._groups.alter_offsets(*arguments)
+
+
+def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         groups = broker.running.parts.share_group_coordinator
-        pieces = 0
-        alter = type(groups).alter_offsets
-
-        def refuse_second_piece(*arguments: Any) -> Any:
-            nonlocal pieces
-            pieces += 1
-            if pieces == 2:
-                raise NonEmptyGroup("a member joined")
-            return alter(*arguments)
-
-        monkeypatch.setattr(type(groups), "alter_offsets", refuse_second_piece)
+        broker.running.parts.share_group_coordinator = cast(
+            "ShareGroupCoordinator", RefusesSecondPiece(groups)
+        )
         answer = await broker.ask(alter_request(*range(520)))
         codes = [partition.error_code for partition in answer.responses[0].partitions]
         assert codes[:256] == [ErrorCode.none] * 256
@@ -147,19 +146,16 @@ def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(
     run(scenario, tmp_path)
 
 
-def test_records_of_many_partitions_are_deleted_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_many_partitions_are_deleted_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        most = longest_between_turns(monkeypatch, delete_records_handler, "_failed")
         partitions = tuple(
             delete_records.DeleteRecordsPartition(partition_index=PARTITIONS + index, offset=0)
             for index in range(ELEMENTS)
         )
         topic = delete_records.DeleteRecordsTopic(name="wide", partitions=partitions)
-        answer = await broker.ask(
-            delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
-        )
+        request = delete_records.DeleteRecordsRequest(topics=(topic,), timeout=SECOND)
+        with most_calls_in_a_turn(delete_records_handler._failed) as most:
+            answer = await broker.ask(request)
         codes = {partition.error_code for partition in answer.topics[0].partitions}
         assert codes == {ErrorCode.unknown_topic_or_partition}
         assert 0 < most() <= TURN_ELEMENTS_MAX
@@ -167,19 +163,18 @@ def test_records_of_many_partitions_are_deleted_in_slices(
     run(scenario, tmp_path)
 
 
-def test_many_offsets_of_a_consumer_group_are_deleted_in_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_offsets_of_a_consumer_group_are_deleted_in_pieces(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         coordinator = broker.running.parts.consumer_group_coordinator
-        pieces = longest_between_turns(monkeypatch, type(coordinator), "delete_offsets")
         await broker.ask(commit_request(*range(PARTITIONS), offset=5))
         indexes = (*range(PARTITIONS - 1), *range(PARTITIONS, PARTITIONS + ELEMENTS))
         partitions = tuple(
             offset_delete.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
         )
         topic = offset_delete.OffsetDeleteRequestTopic(name="wide", partitions=partitions)
-        answer = await broker.ask(offset_delete.OffsetDeleteRequest(group_id="g", topics=(topic,)))
+        request = offset_delete.OffsetDeleteRequest(group_id="g", topics=(topic,))
+        with most_calls_in_a_turn(coordinator.delete_offsets) as pieces:
+            answer = await broker.ask(request)
         codes = [partition.error_code for partition in answer.topics[0].partitions]
         unknown = [ErrorCode.unknown_topic_or_partition] * ELEMENTS
         assert codes == [ErrorCode.none] * (PARTITIONS - 1) + unknown
@@ -224,11 +219,8 @@ def test_errors_of_many_elements_leave_no_cycles(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_states_of_many_share_partitions_are_initialized_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_states_of_many_share_partitions_are_initialized_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
-        most = longest_between_turns(monkeypatch, ShareCoordinator, "initialize")
         partitions = tuple(
             initialize.PartitionData(partition=index, state_epoch=1, start_offset=0)
             for index in range(ELEMENTS)
@@ -236,9 +228,9 @@ def test_states_of_many_share_partitions_are_initialized_in_slices(
         wanted = initialize.InitializeStateData(
             topic_id=await broker.topic_id("wide"), partitions=partitions
         )
-        answer = await broker.ask(
-            initialize.InitializeShareGroupStateRequest(group_id="g", topics=(wanted,))
-        )
+        request = initialize.InitializeShareGroupStateRequest(group_id="g", topics=(wanted,))
+        with most_calls_in_a_turn(ShareCoordinator.initialize) as most:
+            answer = await broker.ask(request)
         codes = [partition.error_code for partition in answer.results[0].partitions]
         unknown = [ErrorCode.unknown_topic_or_partition] * (ELEMENTS - PARTITIONS)
         assert codes == [ErrorCode.none] * PARTITIONS + unknown

@@ -23,7 +23,8 @@ from sharegroup.wire.decoder import decode
 from tests.faults.in_process import Broker, ShareMember
 from tests.integration.broker.test_long_requests import HurryingClock
 from tests.integration.broker.test_share_fetch import alter_group
-from tests.integration.broker.test_wide_requests import longest_between_turns, produce_request, send
+from tests.integration.broker.test_wide_requests import produce_request, send
+from tests.support.observed_calls import most_calls_in_a_turn
 
 PARTITIONS = 800
 RECORDS = 200
@@ -124,13 +125,11 @@ def with_records(partitions: list[Any]) -> list[int]:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_wide_session_is_opened_and_looked_at_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
-) -> None:
+def test_wide_session_is_opened_and_looked_at_in_slices(tmp_path: Path, is_known: bool) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
-        most = longest_between_turns(monkeypatch, SharePartitions, "get")
         wanted = topic_id if is_known else UUID(int=1)
-        found = await answer_to(broker, fetch(wanted, range(PARTITIONS)))
+        with most_calls_in_a_turn(SharePartitions.get) as most:
+            found = await answer_to(broker, fetch(wanted, range(PARTITIONS)))
         assert [int(partition.partition_index) for partition in found] == list(range(PARTITIONS))
         assert {int(partition.error_code) for partition in found} == {
             0 if is_known else UNKNOWN_TOPIC_ID
@@ -143,13 +142,12 @@ def test_wide_session_is_opened_and_looked_at_in_slices(
 
 @pytest.mark.parametrize("by_fetch", [True, False])
 def test_wide_acknowledgements_are_decided_in_slices_and_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_fetch: bool
+    tmp_path: Path, by_fetch: bool
 ) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         await produce(broker, *range(RECORDS))
         found = await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
         assert with_records(found) == list(range(RECORDS))
-        most = longest_between_turns(monkeypatch, SharePartitions, "acknowledge")
         acked = range(RECORDS)
         first: Any = (
             fetch(topic_id, acked, epoch=1, acked=True)
@@ -157,7 +155,8 @@ def test_wide_acknowledgements_are_decided_in_slices_and_in_order(
             else acknowledge(topic_id, acked, epoch=1)
         )
         behind = acknowledge(topic_id, range(RECORDS - 1, RECORDS), epoch=2)
-        replies = await asyncio.gather(send(broker, first), send(broker, behind))  # type: ignore[arg-type]
+        with most_calls_in_a_turn(SharePartitions.acknowledge) as most:
+            replies = await asyncio.gather(send(broker, first), send(broker, behind))  # type: ignore[arg-type]
         assert 0 < most() <= PARTITIONS_IN_A_SLICE
         errors = {
             int(partition.acknowledge_error_code if by_fetch else partition.error_code)
@@ -208,9 +207,7 @@ def test_wide_fetch_sees_records_that_come_while_it_looks(tmp_path: Path) -> Non
     run(scenario, tmp_path)
 
 
-def test_wide_fetch_whose_time_is_up_looks_everywhere_in_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wide_fetch_whose_time_is_up_looks_everywhere_in_slices(tmp_path: Path) -> None:
     async def scenario(broker: Broker, topic_id: UUID) -> None:
         parts = broker.running.parts
         await answer_to(broker, fetch(topic_id, range(PARTITIONS)))
@@ -219,9 +216,9 @@ def test_wide_fetch_whose_time_is_up_looks_everywhere_in_slices(
         await parked(broker)
         while parts.share_partitions.counters.waiting_count == 0:
             await asyncio.sleep(0)
-        most = longest_between_turns(monkeypatch, SharePartitions, "fetch")
-        broker.clock.advance(301)
-        assert await waiting == []
+        with most_calls_in_a_turn(SharePartitions.fetch) as most:
+            broker.clock.advance(301)
+            assert await waiting == []
         assert 0 < most() <= PARTITIONS_IN_A_SLICE
         assert parts.share_partitions.counters.waits_expired == 1
         assert parts.share_partitions.counters.waiting_count == 0

@@ -3,7 +3,6 @@
 import pytest
 
 from sharegroup.client import ShareConsumer
-from sharegroup.client.group import idleness as idleness_module
 from tests.integration.client.group_on_a_broker import POLL_SECONDS, Bench, play
 
 
@@ -12,21 +11,20 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="sharegroup.client.group.idleness")
 
 
-def test_consumer_shows_partitions_and_idleness(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_consumer_shows_partitions_and_idleness(caplog: pytest.LogCaptureFixture) -> None:
     """On a broker: idle while its topic does not exist, and no longer when it does."""
-    monkeypatch.setattr(idleness_module, "IDLE_SECONDS", 0.02)
-    monkeypatch.setattr(idleness_module, "LOOK_SECONDS", 0.01)
 
     async def scenario(bench: Bench) -> None:
-        async with ShareConsumer(
+        member = ShareConsumer(
             "later",
             bootstrap_servers=bench.bootstrap_servers,
             group_id=bench.group,
             share_acknowledgement_mode="explicit",
             fetch_max_wait_ms=10,
-        ) as member:
+        )
+        idleness = member._member.group.idleness
+        idleness.idle_seconds, idleness.look_seconds = 0.02, 0.01
+        async with member:
             assert await member.poll(0.2, 1) == []
             shown = member.metrics()["consumer-share-coordinator-metrics"]
             assert shown["assigned-partitions"] == 0

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from sharegroup.client import AdminClient, Producer, TopicPartition
-from sharegroup.client.net import connection as connection_module
+from sharegroup.client import Producer, TopicPartition
+from sharegroup.client.fetch.offsets import list_offsets
+from sharegroup.client.net.cluster import Cluster
+from sharegroup.client.net.connection import open_connection
+from sharegroup.client.produce.producer import ProducerConfig
+from sharegroup.client.settings.client_config import ClientConfig, config_from
 from sharegroup.errors import SaslAuthenticationFailed
 from tests.faults.lying_broker import (
     API_VERSIONS,
@@ -38,10 +44,11 @@ def lasts_20_ms(_: Request, honest: Any) -> Any:
     return honest_but(honest, session_lifetime=timedelta(milliseconds=20))
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logins of milliseconds are taken at their word."""
-    monkeypatch.setattr(connection_module, "LOGIN_SECONDS_MIN", 0.001)
+def cluster_of(broker: LyingBroker, config_class: type[ClientConfig], **options: Any) -> Cluster:
+    """A cluster whose connections take logins of milliseconds at their word."""
+    given = {**LOGIN, "bootstrap_servers": broker.bootstrap_servers, **options}
+    connect = partial(open_connection, login_seconds_min=0.001)
+    return Cluster(config_from(config_class, given), connect=connect)
 
 
 def test_nothing_is_said_between_the_messages_of_a_second_login() -> None:
@@ -51,13 +58,13 @@ def test_nothing_is_said_between_the_messages_of_a_second_login() -> None:
         async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
             broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
             broker.trickle[SASL_AUTHENTICATE] = 0.0005  # A login takes a while.
-            async with AdminClient(bootstrap_servers=broker.bootstrap_servers, **LOGIN) as admin:
+            with closing(cluster_of(broker, ClientConfig)) as cluster:
                 while broker.seen[SASL_HANDSHAKE] < 4:
-                    asked = [admin.list_offsets({WHERE: 0}) for _ in range(50)]
+                    asked = [list_offsets(cluster, {WHERE: 0}) for _ in range(50)]
                     for result in await asyncio.gather(*asked):
                         assert result[WHERE].offset == 12  # type: ignore[union-attr]
                 assert broker.seen[API_VERSIONS] == 1
-                totals = admin.metrics()["admin-client-metrics"]
+                totals = cluster.metrics.read()["admin-client-metrics"]
                 assert totals["successful-reauthentication-total"] >= 2
             return broker.order
 
@@ -67,22 +74,22 @@ def test_nothing_is_said_between_the_messages_of_a_second_login() -> None:
     assert {order[at + 1] for at in logins} == {SASL_AUTHENTICATE}
 
 
-async def ask_for_ever(admin: AdminClient) -> None:
+async def ask_for_ever(cluster: Cluster) -> None:
     while True:
-        await admin.list_offsets({WHERE: 0})
+        await list_offsets(cluster, {WHERE: 0})
 
 
 def test_second_login_that_is_refused_ends_the_connection_and_is_told() -> None:
     async def run() -> None:
         async with LyingBroker() as broker, asyncio.timeout(SECONDS_MAX):
             broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
-            async with AdminClient(bootstrap_servers=broker.bootstrap_servers, **LOGIN) as admin:
-                await admin.list_offsets({WHERE: 0})
+            with closing(cluster_of(broker, ClientConfig)) as cluster:
+                await list_offsets(cluster, {WHERE: 0})
                 broker.lies[SASL_AUTHENTICATE] = lambda _, honest: honest_but(
                     honest, error_code=58, error_message="the user is gone"
                 )
                 with pytest.raises(SaslAuthenticationFailed, match="SASL PLAIN: the user is gone"):
-                    await ask_for_ever(admin)
+                    await ask_for_ever(cluster)
 
     asyncio.run(run())
 
@@ -95,7 +102,9 @@ def test_records_that_need_no_answer_wait_for_a_login_to_end() -> None:
             broker.lies[SASL_AUTHENTICATE] = lasts_20_ms
             broker.lies[PRODUCE] = lambda *_: None  # As acks=0 has it.
             options = {**LOGIN, "acks": 0, "idempotent": False, "linger_ms": 0}
-            async with Producer(bootstrap_servers=broker.bootstrap_servers, **options) as producer:
+            cluster = cluster_of(broker, ProducerConfig, **options)
+            options["bootstrap_servers"] = broker.bootstrap_servers
+            async with Producer(cluster=cluster, **options) as producer:
                 await producer.send("t", b"v")
                 await producer.flush()
                 broker.lies[SASL_AUTHENTICATE] = lambda *_: None

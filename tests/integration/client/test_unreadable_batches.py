@@ -25,7 +25,7 @@ from sharegroup.errors import UnreadableBatch
 from sharegroup.ids import TopicName
 from sharegroup.testing import broker
 from sharegroup.wire.records import SimpleRecord, encode_batch
-from sharegroup.worker.transport import kafka
+from sharegroup.worker.transport.kafka import KafkaSource
 from tests.integration.broker.test_produce_checks import lying_batch
 from tests.support.unreadable import cut_off, untrue
 
@@ -108,14 +108,12 @@ def test_blocking_consumer_reports_each_once() -> None:
 
 
 def test_worker_logs_each_once_and_takes_the_next_without_a_pause(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(kafka, "PAUSE_SECONDS", 1e9)
-
     async def scenario() -> None:
         values: list[bytes | None] = []
         async with damaged_topic() as bootstrap:
-            source = kafka.KafkaSource("g", "t", 1 << 20, bootstrap_servers=bootstrap)
+            source = KafkaSource("g", "t", 1 << 20, pause_seconds=1e9, bootstrap_servers=bootstrap)
             for _ in range(POLLS_MAX):
                 for record in await source.take(10, POLL_SECONDS):
                     values.append(record.value)

@@ -45,8 +45,10 @@ class WorkerProcess:
         *options: str,
         name: str = "shop",
         runtime: Path | None = None,
+        wait_seconds_max: float = WAIT_SECONDS_MAX,
     ) -> None:
         self.folder = folder
+        self.wait_seconds_max = wait_seconds_max
         self.options = options
         self.journal = folder / "journal"
         self.output = folder / "stdout"
@@ -118,16 +120,17 @@ class WorkerProcess:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=WAIT_SECONDS_MAX,
+            timeout=self.wait_seconds_max,
         )
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "it was not started"
         self._process.send_signal(number)
 
-    def wait(self, seconds: float = WAIT_SECONDS_MAX) -> int:
+    def wait(self, seconds: float | None = None) -> int:
         """The exit code."""
         assert self._process is not None, "it was not started"
+        seconds = self.wait_seconds_max if seconds is None else seconds
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -159,7 +162,7 @@ class WorkerProcess:
         self.wait_until(lambda: {*lines} <= {*self.noted()}, f"{lines} in its journal")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        limit = time.monotonic() + WAIT_SECONDS_MAX
+        limit = time.monotonic() + self.wait_seconds_max
         while not condition():
             assert time.monotonic() < limit, f"{what} did not come: {self.told()}"
             assert self._process is not None, "it was not started"
@@ -169,7 +172,7 @@ class WorkerProcess:
 
     def wait_gone(self, condition: Callable[[], bool], what: str) -> None:
         """The same of what it left behind."""
-        limit = time.monotonic() + WAIT_SECONDS_MAX
+        limit = time.monotonic() + self.wait_seconds_max
         while not condition():
             assert time.monotonic() < limit, f"{what} did not come: {self.told()}"
             time.sleep(LOOK_SECONDS)

@@ -15,7 +15,6 @@ import pytest
 from sharegroup.client import AdminClient, OffsetSpec, Producer, TopicPartition
 from sharegroup.worker import App, Retry
 from sharegroup.worker.infrastructure import prepare
-from tests.integration.worker import processes
 from tests.integration.worker.conftest import SETTINGS
 from tests.integration.worker.processes import WorkerProcess
 from tests.integration.worker.secured import (
@@ -36,6 +35,7 @@ missing = why_missing() or why_no_certificates()
 pytestmark = [pytest.mark.kafka, pytest.mark.skipif(missing is not None, reason=missing or "")]
 
 WAIT_SECONDS = 120.0
+"""Several workers start beside a JVM."""
 TEXT = """
 app = App({group!r}, bootstrap_servers={bootstrap!r}, client={client!r}, prepare={prepares})
 
@@ -53,12 +53,6 @@ async def work(text: str) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with secured(tmp_path_factory.mktemp("secured"), {**SOONER, **SETTINGS}) as there:
         yield there
-
-
-@pytest.fixture(autouse=True)
-def slow_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several workers start beside a JVM."""
-    monkeypatch.setattr(processes, "WAIT_SECONDS_MAX", WAIT_SECONDS)
 
 
 async def made(broker: Secured, group: str) -> None:
@@ -96,7 +90,7 @@ def worker(
         topic=f"{group}.orders",
         prepares=prepares,
     )
-    return WorkerProcess(folder / group, text)
+    return WorkerProcess(folder / group, text, wait_seconds_max=WAIT_SECONDS)
 
 
 def test_least_privilege_is_enough_for_handling_retries_and_dead_letters(

@@ -14,7 +14,7 @@ import pytest
 from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.share_session import FetchedPartition
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark import executor_read, kept_records
+from sharegroup.spark import executor_read
 from sharegroup.spark.kept_records import UNREAD_BATCHES_MAX, Keeper, opened
 from sharegroup.spark.options import stream_options
 from sharegroup.spark.partition import PartitionRuns, RunsPartition
@@ -37,13 +37,26 @@ OPTIONS = stream_options(
 )
 
 
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper(MIB)
+@contextmanager
+def keeping(**limits: int) -> Iterator[Keeper]:
+    keeper = Keeper(MIB, **limits)
     keeper.begin()
     yield keeper
     keeper.close()
     executor_read.close()
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    with keeping() as keeper:
+        yield keeper
+
+
+@pytest.fixture
+def slicing_keeper() -> Iterator[Keeper]:
+    """A keeper that puts each batch into a slice of its own."""
+    with keeping(slice_bytes=1) as keeper:
+        yield keeper
 
 
 def batch(first: int, end: int) -> bytes:
@@ -115,11 +128,10 @@ def test_task_reads_again_what_it_read(keeper: Keeper) -> None:
     assert read(*parts) == read(*parts) == [0, 1, 2]
 
 
-def test_slices_are_mapped_from_any_position(keeper: Keeper, monkeypatch) -> None:
-    monkeypatch.setattr(kept_records, "SLICE_BYTES", 1)
+def test_slices_are_mapped_from_any_position(slicing_keeper: Keeper) -> None:
     for first in range(0, 3_000, 100):
-        keeper.keep(answer(batch(first, first + 100), acquired=[(first, first + 100)]))
-    (part,) = parts_of(keeper, (0, 3_000))
+        slicing_keeper.keep(answer(batch(first, first + 100), acquired=[(first, first + 100)]))
+    (part,) = parts_of(slicing_keeper, (0, 3_000))
     assert part.kept is not None
     assert len(part.kept.slices) == 30
     assert read(part) == list(range(3_000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,10 +16,9 @@ from sharegroup.client.share_sessions.acquired_records import AcquiredRecords
 from sharegroup.client.share_sessions.offset_set import EMPTY, OffsetSet
 from sharegroup.errors import GroupAuthorizationFailed, NetworkException
 from sharegroup.ids import TopicId, TopicIdPartition, TopicName
-from sharegroup.spark import share_stream
 from sharegroup.spark.carry import Carry, DecidedOffsets
 from sharegroup.spark.offsets import StreamOffset, Subscription, parse
-from sharegroup.spark.share_stream import ShareStream
+from sharegroup.spark.share_stream import ShareStream, StreamTimes
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 TOPIC = TopicId(UUID(int=1))
@@ -28,10 +28,7 @@ BILLING = Subscription("billing", ("orders",))
 START = StreamOffset(BILLING)
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("POLL_MS", "POSITIONS_SECONDS", "IDLE_SECONDS"):
-        monkeypatch.setattr(share_stream, name, 0)
+NO_WAITING = StreamTimes(poll_ms=0, positions_seconds=0, idle_seconds=0)
 
 
 class Group:
@@ -91,8 +88,10 @@ class Decided:
         return {} if kinds is None else {KEY: kinds}
 
 
-def stream_of(group: Group, decided: Decided | None = None) -> ShareStream:
-    return ShareStream(group, decided or Decided(), query="query", load="load")
+def stream_of(
+    group: Group, decided: Decided | None = None, times: StreamTimes = NO_WAITING
+) -> ShareStream:
+    return ShareStream(group, decided or Decided(), query="query", load="load", times=times)
 
 
 def advance(stream: ShareStream, *starts: StreamOffset) -> StreamOffset:
@@ -239,8 +238,10 @@ def test_what_only_a_person_can_put_right_is_raised() -> None:
         advance(stream_of(group), START)
 
 
-def available_now(group: Group) -> tuple[ShareStream, StreamOffset]:
-    stream = stream_of(group)
+def available_now(
+    group: Group, times: StreamTimes = NO_WAITING
+) -> tuple[ShareStream, StreamOffset]:
+    stream = stream_of(group, times=times)
 
     async def run() -> StreamOffset:
         await stream.stop_at_the_end()
@@ -292,12 +293,9 @@ class TwoPartitions(Group):
         return {KEY: 1_000, OTHER: 1_000}
 
 
-def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_growing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(share_stream, "IDLE_SECONDS", 60)
+def test_available_now_reads_one_partition_to_its_end_though_another_goes_on_growing() -> None:
     group = TwoPartitions((KEY, 1_000, 1_010), (OTHER, 0, 1_000), (KEY, 1_010, 1_020))
-    stream, first = available_now(group)
+    stream, first = available_now(group, times=replace(NO_WAITING, idle_seconds=60))
     assert first.acquired == {KEY: (AcquiredRecords.of_range(1_000, 1_010, 1),)}, (
         "nothing of OTHER has come yet"
     )
@@ -322,11 +320,8 @@ def test_available_now_does_not_wait_for_what_others_hold() -> None:
     assert end is START
 
 
-def test_available_now_does_not_end_well_when_no_broker_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(share_stream, "JOIN_SECONDS_MAX", 0)
+def test_available_now_does_not_end_well_when_no_broker_answers() -> None:
     group = Group()
     group.failure = NetworkException("no broker can be reached")
     with pytest.raises(NetworkException):
-        available_now(group)
+        available_now(group, times=replace(NO_WAITING, join_seconds_max=0))

@@ -39,14 +39,21 @@ class MetricsEndpoint:
 
     __slots__ = ("_answering", "_endpoint", "_loop_lag", "_metrics")
 
-    def __init__(self, parts: Parts, server: Server, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        server: Server,
+        directory: LogDirectory,
+        *,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
+    ) -> None:
         self._loop_lag = LoopLag()
         self._metrics = Metrics(parts, server, directory, self._loop_lag)
         self._answering = asyncio.Lock()
         limits = HttpLimits(
             connections_max=CONNECTIONS_MAX,
             request_bytes_max=REQUEST_BYTES_MAX,
-            request_seconds_max=REQUEST_SECONDS_MAX,
+            request_seconds_max=request_seconds_max,
             answer_seconds_max=ANSWER_SECONDS_MAX,
             stall_seconds_max=STALL_SECONDS_MAX,
         )

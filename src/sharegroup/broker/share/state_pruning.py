@@ -68,6 +68,8 @@ class StatePruning:
         "_config",
         "_coordinator",
         "_is_on",
+        "_snapshot_batch_bytes",
+        "_spare_bytes",
         "_topics",
         "last_pruned",
     )
@@ -81,6 +83,8 @@ class StatePruning:
         *,
         is_on: Callable[[], bool],
         checkpoint: Callable[[], Awaitable[None]] | None,
+        spare_bytes: int = SPARE_BYTES,
+        snapshot_batch_bytes: int = SNAPSHOT_BATCH_BYTES,
     ) -> None:
         """``checkpoint`` brings written records to disk if nothing else does; otherwise None."""
         self._coordinator = coordinator
@@ -89,6 +93,8 @@ class StatePruning:
         self._config = config
         self._is_on = is_on
         self._checkpoint = checkpoint
+        self._spare_bytes = spare_bytes
+        self._snapshot_batch_bytes = snapshot_batch_bytes
         self.last_pruned: dict[int, int] = {}
         """The offset that each partition was last pruned to."""
 
@@ -139,7 +145,7 @@ class StatePruning:
         """Write all live share partitions to a new segment if more than half is superfluous."""
         log_ = self._log(partition)
         live_bytes = sum(map(self._coordinator.snapshot_bytes, keys))
-        if log_.size > 2 * live_bytes + SPARE_BYTES:
+        if log_.size > 2 * live_bytes + self._spare_bytes:
             log_.roll()
             await self._snapshot(keys)
 
@@ -194,7 +200,7 @@ class StatePruning:
         for key in keys:
             slice_keys.append(key)
             size += self._coordinator.snapshot_bytes(key)
-            if size >= SNAPSHOT_BATCH_BYTES or len(slice_keys) == SNAPSHOT_BATCH_KEYS:
+            if size >= self._snapshot_batch_bytes or len(slice_keys) == SNAPSHOT_BATCH_KEYS:
                 yield slice_keys
                 slice_keys, size = [], 0
         if slice_keys:

@@ -46,6 +46,10 @@ class Idleness:
         self._heartbeats = heartbeats
         self._assigned = assigned
         self._wants = wants
+        self.idle_seconds = IDLE_SECONDS
+        """How long a member is idle before the log says so; tests shorten it."""
+        self.look_seconds = LOOK_SECONDS
+        """The time between two looks."""
         self._since: float | None = None
         """The time at which the member became idle; None while it is not."""
         self._fetched = False
@@ -72,11 +76,11 @@ class Idleness:
             del self._errors[next(iter(self._errors))]
 
     async def run(self) -> None:
-        """Call `look` once a second until cancelled."""
+        """Call `look` every ``look_seconds`` until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self.look(loop.time())
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self.look_seconds)
 
     def look(self, now: float) -> None:
         """Check whether the member is idle; log the start and the end of an idle period."""
@@ -90,7 +94,7 @@ class Idleness:
         if self._since is None:
             self._since = self._repeat_at = now
         self.seconds = now - self._since
-        if self.seconds < IDLE_SECONDS + self.wait_seconds:
+        if self.seconds < self.idle_seconds + self.wait_seconds:
             return
         if not self._told_seconds:
             details = (self._name(), self.seconds, self._knowledge())
@@ -98,7 +102,7 @@ class Idleness:
         self._told_seconds = self.seconds
         if not self._membership.assignment and now >= self._repeat_at:
             self._membership.unanswered()
-            self._repeat_at = now + IDLE_SECONDS
+            self._repeat_at = now + self.idle_seconds
 
     def _name(self) -> str:
         return f"group={self._membership.group_id} member={self._membership.member_id}"

@@ -87,10 +87,16 @@ class Connection(asyncio.Protocol):
     """A connection to one broker, made by `open_connection` and closed at the first failure."""
 
     def __init__(
-        self, address: tuple[str, int], config: ClientConfig, metrics: ConnectionMetrics
+        self,
+        address: tuple[str, int],
+        config: ClientConfig,
+        metrics: ConnectionMetrics,
+        *,
+        login_seconds_min: float = LOGIN_SECONDS_MIN,
     ) -> None:
         self.address = address
         self._config = config
+        self._login_seconds_min = login_seconds_min
         self._metrics = metrics
         opening_bytes_max = min(OPENING_BYTES_MAX, config.response_bytes_max)
         self._frames = Frames(opening_bytes_max, RESPONSE_BYTES_MIN)
@@ -268,7 +274,7 @@ class Connection(asyncio.Protocol):
             return
         part = random.uniform(*LOGIN_LIFETIME_PART)  # noqa: S311  Spreads load, hides nothing.
         seconds = lifetime_ms / 1000 * part
-        seconds = min(max(seconds, LOGIN_SECONDS_MIN), LOGIN_SECONDS_MAX)
+        seconds = min(max(seconds, self._login_seconds_min), LOGIN_SECONDS_MAX)
         self._login_timer = asyncio.get_running_loop().call_later(seconds, self._start_login)
 
     def _start_login(self) -> None:
@@ -423,6 +429,7 @@ async def open_connection(
     *,
     metrics: ConnectionMetrics,
     tls: ssl.SSLContext | None = None,
+    login_seconds_min: float = LOGIN_SECONDS_MIN,
 ) -> Connection:
     """Connect, negotiate and log in, within ``connect_timeout_ms``.
 
@@ -431,7 +438,7 @@ async def open_connection(
     """
     loop = asyncio.get_running_loop()
     host, port = address
-    connection = Connection(address, config, metrics)
+    connection = Connection(address, config, metrics, login_seconds_min=login_seconds_min)
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
             await loop.create_connection(

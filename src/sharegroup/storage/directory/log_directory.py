@@ -339,10 +339,10 @@ class LogDirectory:
         """Drop the offsets of topics that an earlier run of the broker deleted."""
         self._offsets.forget_topics(deleted)
 
-    async def watch(self) -> None:
-        """Check every `WATCH_SECONDS` whether the directory still exists, until it is lost."""
+    async def watch(self, *, watch_seconds: float = WATCH_SECONDS) -> None:
+        """Check every ``watch_seconds`` whether the directory still exists, until it is lost."""
         for round_ in itertools.count():
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(watch_seconds)
             if self.lost:
                 return
             try:

@@ -135,7 +135,13 @@ async def _offsets(
         await asyncio.sleep(VISIBLE_SECONDS_STEP)
 
 
-async def visible(admin: AdminClient, made: Sequence[Change]) -> None:
+async def visible(
+    admin: AdminClient,
+    made: Sequence[Change],
+    *,
+    step_seconds: float = VISIBLE_SECONDS_STEP,
+    lag_seconds_max: float = LAG_SECONDS_MAX,
+) -> None:
     """Wait until the cluster reports the changes that were made.
 
     The controller answers before all brokers know of a change.  A member that joined too early
@@ -154,14 +160,19 @@ async def visible(admin: AdminClient, made: Sequence[Change]) -> None:
                 raise RequestTimedOut(
                     f"{made[0]}: requested, but not visible after {VISIBLE_SECONDS_MAX} s"
                 )
-            await asyncio.sleep(VISIBLE_SECONDS_STEP)
+            await asyncio.sleep(step_seconds)
     await _visible_everywhere(
-        admin, [change for change in everything if change.kind is not ChangeKind.SURPLUS]
+        admin,
+        [change for change in everything if change.kind is not ChangeKind.SURPLUS],
+        step_seconds=step_seconds,
+        lag_seconds_max=lag_seconds_max,
     )
 
 
-async def _visible_everywhere(admin: AdminClient, made: Sequence[Change]) -> None:
-    """Wait until every running broker knows of the changes, for at most `LAG_SECONDS_MAX`.
+async def _visible_everywhere(
+    admin: AdminClient, made: Sequence[Change], *, step_seconds: float, lag_seconds_max: float
+) -> None:
+    """Wait until every running broker knows of the changes, for at most ``lag_seconds_max``.
 
     The partition leader decides where a new group starts, by the group's settings as it knows them.
     Brokers may lag behind the one that answered first.  One that does not answer is only logged.
@@ -170,9 +181,10 @@ async def _visible_everywhere(admin: AdminClient, made: Sequence[Change]) -> Non
     if len(nodes) < 2:
         return
     asking = {
-        node.node_id: asyncio.create_task(_seen_by(admin, node.node_id, made)) for node in nodes
+        node.node_id: asyncio.create_task(_seen_by(admin, node.node_id, made, step_seconds))
+        for node in nodes
     }
-    _, late = await asyncio.wait(asking.values(), timeout=LAG_SECONDS_MAX)
+    _, late = await asyncio.wait(asking.values(), timeout=lag_seconds_max)
     for task in late:
         task.cancel()
     await asyncio.gather(*asking.values(), return_exceptions=True)
@@ -182,18 +194,20 @@ async def _visible_everywhere(admin: AdminClient, made: Sequence[Change]) -> Non
             "event=infrastructure.lagging brokers=%s seconds=%s (these brokers do not know "
             "the changes yet; a group may start at the latest record of partitions that they lead)",
             ",".join(lagging),
-            LAG_SECONDS_MAX,
+            lag_seconds_max,
         )
 
 
-async def _seen_by(admin: AdminClient, node_id: int, made: Sequence[Change]) -> None:
-    """Wait until this broker knows the topics and settings."""
+async def _seen_by(
+    admin: AdminClient, node_id: int, made: Sequence[Change], step_seconds: float
+) -> None:
+    """Wait until this broker knows of the topics and settings."""
     resources = list(dict.fromkeys(map(_resource_of, made)))
     while True:
         configs = await admin.describe_configs(resources, node_id=node_id)
         if all(_is_heard_of(change, configs[_resource_of(change)]) for change in made):
             return
-        await asyncio.sleep(VISIBLE_SECONDS_STEP)
+        await asyncio.sleep(step_seconds)
 
 
 def _is_heard_of(change: Change, configs: Mapping[str, ConfigEntry] | KafkaError) -> bool:

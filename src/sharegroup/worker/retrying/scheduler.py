@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from sharegroup.backoff import Backoff, without_jitter
@@ -25,7 +26,7 @@ from sharegroup.worker.events import Events
 from sharegroup.worker.ports import Outbox, WorkerClock
 from sharegroup.worker.retrying.shelf import Shelf
 from sharegroup.worker.retrying.tier_log import Committed, TierLog, TierPartition
-from sharegroup.worker.retrying.tier_mover import Moving, TierMover
+from sharegroup.worker.retrying.tier_mover import BATCH_RECORDS, Moving, TierMover
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,18 @@ BACKOFF_MS_MIN = 1_000
 BACKOFF_MS_MAX = 30_000
 REVOKE_SECONDS_MAX = 3.0
 """Maximum time that a revocation waits for pending writes; later ones may cause duplicates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The limits of the records that a scheduler holds and writes at a time."""
+
+    ahead_records: int = AHEAD_RECORDS
+    due_records: int = DUE_RECORDS
+    batch_records: int = BATCH_RECORDS
+
+
+LIMITS_DEFAULT = SchedulerLimits()
 
 
 class TierState(NamedTuple):
@@ -59,7 +72,7 @@ class TierState(NamedTuple):
 class Scheduler:
     """The retry scheduler of one group in this process; a `TierOwner`."""
 
-    __slots__ = ("_ended", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
+    __slots__ = ("_ended", "_limits", "_movers", "_moving", "_stopping", "_tasks", "_tasks_of")
 
     def __init__(
         self,
@@ -70,8 +83,12 @@ class Scheduler:
         *,
         tiers: Tiers = TIERS,
         events: Events | None = None,
+        limits: SchedulerLimits = LIMITS_DEFAULT,
     ) -> None:
-        self._moving = Moving(group, tiers, outbox, clock, tier_log, events or Events())
+        self._limits = limits
+        self._moving = Moving(
+            group, tiers, outbox, clock, tier_log, events or Events(), limits.batch_records
+        )
         self._movers: dict[TierPartition, TierMover] = {}
         self._tasks_of: dict[TierPartition, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -113,9 +130,10 @@ class Scheduler:
                 f"{partition} was assigned again without being revoked"
             )
             if partition.topic == due:
-                records_max, bytes_max = DUE_RECORDS // due_count, DUE_BYTES // due_count
+                records_max = self._limits.due_records // due_count
+                bytes_max = DUE_BYTES // due_count
             else:
-                records_max, bytes_max = AHEAD_RECORDS, AHEAD_BYTES
+                records_max, bytes_max = self._limits.ahead_records, AHEAD_BYTES
             shelf = Shelf(committed, records_max=records_max, bytes_max=bytes_max)
             mover = self._movers[partition] = TierMover(self._moving, partition, shelf)
             self._tasks_of[partition] = self._tasks.create_task(mover.run())

@@ -4,7 +4,7 @@
                        `-refused: back on the shelf, with a backoff
 
 The commit follows the acknowledgement.  So a crash loses no record; it duplicates at most the
-`BATCH_RECORDS` written since the last commit.  A record that cannot be written blocks the
+``batch_records`` written since the last commit.  A record that cannot be written blocks the
 committed offset and is retried without limit.  Records behind it are moved on, and the commit's
 metadata lists them.
 """
@@ -50,6 +50,7 @@ class Moving:
     clock: WorkerClock
     tier_log: TierLog
     events: Events
+    batch_records: int = BATCH_RECORDS
 
 
 class TierMover:
@@ -103,7 +104,7 @@ class TierMover:
         try:
             while not self._stopping:
                 self._changed.clear()
-                if taken := self.shelf.take(clock.wall_ms(), BATCH_RECORDS):
+                if taken := self.shelf.take(clock.wall_ms(), self._moving.batch_records):
                     await self._move(taken)
                     await self._commit()
                     self._read_on()

@@ -61,10 +61,11 @@ Place = tuple[str, int, int]
 class Tracing:
     """A middleware that traces handler runs, and a sender hook that adds the trace context."""
 
-    __slots__ = ("_before", "_tracer")
+    __slots__ = ("_before", "_remembered_max", "_tracer")
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, *, remembered_max: int = REMEMBERED_MAX) -> None:
         self._tracer = tracer
+        self._remembered_max = remembered_max
         self._before: OrderedDict[Place, str] = OrderedDict()
 
     async def __call__(self, call: Call, proceed: Proceed) -> Any:
@@ -111,7 +112,7 @@ class Tracing:
         for record in records:
             record.story = replace(record.story, trace=trace)
             self._before[_place_of(record)] = trace
-        while len(self._before) > REMEMBERED_MAX:
+        while len(self._before) > self._remembered_max:
             self._before.popitem(last=False)
 
 

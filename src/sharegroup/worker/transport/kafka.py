@@ -53,6 +53,7 @@ BUSY_WAIT_MS = 100
 """A fetch waits at the broker for this time only, because it delays acknowledgements meanwhile."""
 IDLE_WAIT_MS = 500
 PAUSE_SECONDS = 0.1
+"""The pause after an error that may be transient, before records are taken again."""
 DELIVERY_TIMEOUT_MS = 30_000
 MAX_BLOCK_MS = 10_000
 
@@ -80,8 +81,18 @@ class RealTimeClock:
 class KafkaSource:
     """Takes records of one topic through a ShareConsumer; a `ports.RecordSource`."""
 
-    def __init__(self, group: str, topic: str, in_flight_bytes: int, **options: Any) -> None:
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        in_flight_bytes: int,
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
+        **options: Any,
+    ) -> None:
+        """``options`` are those of the consumer."""
         self.topic = topic
+        self._pause_seconds = pause_seconds
         self._group = group
         self._consumer = ShareConsumer(
             topic,
@@ -148,7 +159,7 @@ class KafkaSource:
             if self._control.failure is not None:
                 raise
             log.warning("event=take.failed group=%s error=%r (retrying)", self._group, error)
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(self._pause_seconds)
             return ()
 
     def quiet(self, *, delivered_below: int) -> None:

@@ -16,7 +16,6 @@ from sharegroup.client.admin.types import (
 )
 from sharegroup.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from sharegroup.protocol_enums import ConfigSource, ResourceType
-from sharegroup.worker.infrastructure import asking
 from sharegroup.worker.infrastructure.asking import visible
 from sharegroup.worker.infrastructure.changes import Change, ChangeKind
 
@@ -60,21 +59,19 @@ class Lagging:
 
 
 def test_every_broker_is_asked_until_it_has_heard_of_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(asking, "VISIBLE_SECONDS_STEP", 0.0)
     admin: Any = Lagging(late_answers=3)
-    asyncio.run(visible(admin, MADE))
+    asyncio.run(visible(admin, MADE, step_seconds=0.0))
     assert [admin.asked.count(node_id) for node_id in (1, 2, 3)] == [1, 1, 4]
     assert caplog.text == ""
 
 
 def test_a_broker_that_hears_of_nothing_is_told_of_and_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(asking, "LAG_SECONDS_MAX", 0.05)
     admin: Any = Lagging(late_answers=1_000_000)
-    asyncio.run(visible(admin, MADE))
+    asyncio.run(visible(admin, MADE, lag_seconds_max=0.05))
     assert "event=infrastructure.lagging brokers=3 " in caplog.text
 
 

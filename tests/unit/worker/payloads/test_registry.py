@@ -12,14 +12,16 @@ import pytest
 
 from sharegroup.errors import InvalidConfig
 from sharegroup.worker import Registry, SchemaFormat, UnreadablePayload, share_group
-from sharegroup.worker.payloads import registry as module
 from sharegroup.worker.payloads.codec import codec_for
 from sharegroup.worker.payloads.registry import RegistryAway
 
 with warnings.catch_warnings(record=True):  # See `registry`.
+    import httpx
     from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     CLIENT = SchemaRegistryClient.new_client({"url": "mock://orders"})
+MemoryClient: Any = type(CLIENT)
 SCHEMA = json.dumps(
     {
         "type": "record",
@@ -124,44 +126,39 @@ def test_format_must_be_known() -> None:
         Registry(CLIENT, format="xml")
 
 
-class Refusal(Exception):
-    def __init__(self, http_status_code: int) -> None:
-        super().__init__(f"HTTP {http_status_code}")
-        self.http_status_code = http_status_code
+class FailingClient(MemoryClient):
+    """The client of a registry that fails with this error whenever a schema is asked for."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__({"url": "mock://failing"})
+        self.error = error
+
+    def get_schema(self, *_: object, **__: object) -> Any:
+        raise self.error
 
 
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    """A library whose reader raises the exception in the list."""
-    raised: list[Exception] = []
-
-    def reader(value: bytes, context: object) -> object:
-        raise raised[0]
-
-    library = module._Library(
-        client=lambda conf: None,
-        serializers={"avro": (lambda client: reader, lambda client, schema, conf: reader)},
-        context=lambda topic: topic,
-        registry_error=Refusal,
-        transport_errors=(OSError,),
-    )
-    monkeypatch.setattr(module, "_library", lambda: library)
-    return raised
+def decode_with(error: Exception) -> None:
+    codec = codec_for(Order, Registry(FailingClient(error), schema=SCHEMA))
+    codec.decode(b"\x00\x00\x00\x00\x01\x06")
 
 
-@pytest.mark.parametrize("error", [Refusal(503), Refusal(500), ConnectionRefusedError("no")])
-def test_registry_that_is_away_is_no_fault_of_the_bytes(
-    answer: list[Exception], error: Exception
-) -> None:
-    answer.append(error)
+@pytest.mark.parametrize(
+    "error",
+    [
+        SchemaRegistryError(503, 50301, "away"),
+        SchemaRegistryError(500, 50001, "broken"),
+        httpx.ConnectError("no"),
+        ConnectionRefusedError("no"),
+    ],
+)
+def test_registry_that_is_away_is_no_fault_of_the_bytes(error: Exception) -> None:
     with pytest.raises(RegistryAway, match="schema registry: "):
-        avro().decode(b"\x00\x00\x00\x00\x01\x06")
+        decode_with(error)
 
 
-def test_schema_that_the_registry_does_not_know_makes_unreadable(answer: list[Exception]) -> None:
-    answer.append(Refusal(404))
-    with pytest.raises(UnreadablePayload, match="HTTP 404"):
-        avro().decode(b"\x00\x00\x00\x00\x01\x06")
+def test_schema_that_the_registry_does_not_know_makes_unreadable() -> None:
+    with pytest.raises(UnreadablePayload, match="Schema not found"):
+        decode_with(SchemaRegistryError(404, 40403, "Schema not found"))
 
 
 def test_registry_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

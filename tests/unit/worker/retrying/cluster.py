@@ -14,7 +14,11 @@ from sharegroup.errors import KafkaError, NetworkException
 from sharegroup.worker.decisions.tiers import Tiers
 from sharegroup.worker.ports import Header
 from sharegroup.worker.retrying.postponer import Postponer
-from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.scheduler import (
+    LIMITS_DEFAULT,
+    Scheduler,
+    SchedulerLimits,
+)
 from sharegroup.worker.retrying.tier_log import (
     Committed,
     OwnershipLost,
@@ -297,13 +301,23 @@ class Member:
 class Process:
     """A worker process, as far as it schedules: `kill` ends it as kill -9 does."""
 
-    def __init__(self, cluster: Cluster, *, ahead_ms: int = 0, tiers: Tiers = TIERS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        ahead_ms: int = 0,
+        tiers: Tiers = TIERS,
+        limits: SchedulerLimits = LIMITS_DEFAULT,
+        outbox: type[Outbox] = Outbox,
+    ) -> None:
         self.cluster = cluster
         self.clock = LoopClock(ahead_ms)
-        self.outbox = Outbox(cluster)
+        self.outbox = outbox(cluster)
         self.member = Member(cluster)
         self.postponer = Postponer(self.outbox, self.clock, "g", tiers)
-        self.scheduler = Scheduler("g", self.clock, self.outbox, self.member, tiers=tiers)
+        self.scheduler = Scheduler(
+            "g", self.clock, self.outbox, self.member, tiers=tiers, limits=limits
+        )
         self.task = asyncio.ensure_future(self.scheduler.run())
 
     async def later(self, value: bytes, seconds: float, key: bytes | None = None) -> None:

@@ -14,11 +14,9 @@ from sharegroup.errors import KafkaError, MessageTooLarge, NetworkException
 from sharegroup.testing import virtual_time
 from sharegroup.worker.events import Event, Events
 from sharegroup.worker.records.story_headers import story_of
-from sharegroup.worker.retrying import scheduler as scheduling
-from sharegroup.worker.retrying import tier_mover
-from sharegroup.worker.retrying.scheduler import Scheduler
+from sharegroup.worker.retrying.scheduler import Scheduler, SchedulerLimits
 from sharegroup.worker.retrying.tier_log import Committed, TierPartition
-from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Process
+from tests.unit.worker.retrying.cluster import START_MS, Cluster, Lying, Outbox, Process
 
 LATE_MS_MAX = 20
 """Of what comes through `due`: some writes and commits, of 3 and 1 ms."""
@@ -327,11 +325,9 @@ def test_refused_commit_gives_up_the_partition_and_the_scheduler_lives_on() -> N
 # Limits.
 
 
-def test_full_heap_stops_reading_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "DUE_RECORDS", 1_000)
-
+def test_full_heap_stops_reading_and_goes_on() -> None:
     async def scene(cluster: Cluster) -> None:
-        process, held = Process(cluster), 0
+        process, held = Process(cluster, limits=SchedulerLimits(due_records=1_000)), 0
         due_ms = process.clock.wall_ms() + 2_000
         for number in range(4_000):
             due = ("__sharegroup.due", b"%d" % due_ms)
@@ -350,11 +346,9 @@ def test_full_heap_stops_reading_and_goes_on(monkeypatch: pytest.MonkeyPatch) ->
     play(scene)
 
 
-def test_tier_keeps_no_more_than_it_reads_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "AHEAD_RECORDS", 200)
-
+def test_tier_keeps_no_more_than_it_reads_ahead() -> None:
     async def scene(cluster: Cluster) -> None:
-        process = Process(cluster)
+        process = Process(cluster, limits=SchedulerLimits(ahead_records=200))
         due = ("__sharegroup.due", b"%d" % (START_MS + 30_000))
         for number in range(5_000):
             cluster.append("g.retry.30s", b"%d" % number, None, [due])
@@ -539,11 +533,9 @@ def test_event_tells_of_each_record_that_is_due() -> None:
     play(scene)
 
 
-def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier_mover, "BATCH_RECORDS", 100)
-
+def test_batches_are_bounded() -> None:
     async def scene(cluster: Cluster) -> None:
-        process, most = Process(cluster), 0
+        process, most = Process(cluster, limits=SchedulerLimits(batch_records=100)), 0
         for number in range(1_000):
             cluster.append("g.retry.5s", b"%d" % number, None, [])
         while len(cluster.values()) < 1_000:
@@ -555,28 +547,27 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     play(scene)
 
 
+class LazyOutbox(Outbox):
+    """An outbox that sends a record when it is awaited."""
+
+    def send(self, topic: str, value: bytes | None, **more: Any) -> Awaitable[Lying]:
+        eager = super().send
+
+        async def send() -> Lying:
+            return await eager(topic, value, **more)
+
+        if value == b"bad":
+            raise MessageTooLarge("known before it is sent")
+        return send()
+
+
 def test_outbox_that_begins_when_awaited_is_not_awaited_one_by_one() -> None:
     async def scene(cluster: Cluster) -> None:
-        process = Process(cluster)
-        eager = process.outbox.send
-
-        def lazy(topic: str, value: bytes | None, **more: Any) -> Awaitable[Lying]:
-            async def send() -> Lying:
-                return await eager(topic, value, **more)
-
-            if value == b"bad":
-                raise MessageTooLarge("known before it is sent")
-            return send()
-
-        monkey = pytest.MonkeyPatch()
-        monkey.setattr(
-            type(process.outbox), "send", lambda self, *some, **more: lazy(*some, **more)
-        )
+        process = Process(cluster, outbox=LazyOutbox)
         for number in range(100):
             cluster.append("g.retry.5s", b"%d" % number, None, [])
         cluster.append("g.retry.5s", b"bad", None, [])
         await arrived(cluster, 100, seconds=0.05)
-        monkey.undo()
         await process.stop()
 
     play(scene)

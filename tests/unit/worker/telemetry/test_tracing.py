@@ -20,7 +20,6 @@ from sharegroup.worker.middleware import Call
 from sharegroup.worker.records.outcomes import Reject, Release
 from sharegroup.worker.records.record import Record
 from sharegroup.worker.records.story import NEW, RecordOrigin, Story
-from sharegroup.worker.telemetry import tracing as module
 from sharegroup.worker.telemetry.tracing import Tracing, tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -55,11 +54,11 @@ class Delivered:
 class Spans:
     """A provider of our own, whose spans are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self._kept = InMemorySpanExporter()
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
-        self.tracing = Tracing(self.provider.get_tracer("test"))
+        self.tracing = Tracing(self.provider.get_tracer("test"), **limits)
 
     def all(self) -> tuple[ReadableSpan, ...]:
         return self._kept.get_finished_spans()
@@ -178,8 +177,8 @@ def test_a_redelivery_to_the_same_process_is_linked_though_no_header_could_tell(
     assert third.links == ()
 
 
-def test_what_is_remembered_has_a_limit(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 1)
+def test_what_is_remembered_has_a_limit() -> None:
+    spans = Spans(remembered_max=1)
     spans.run(call_of(record_of(offset=1)), fail)
     spans.run(call_of(record_of(offset=2)), fail)
     spans.run(call_of(record_of(offset=1)), succeed)
