@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.cluster import consumers
 from tests.bench.cluster.consumers import Delays, Seen
 from tests.bench.failure import BenchError
 
 
 def test_delays_count_from_the_first_record_after_the_uncounted_ones(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(consumers.time, "monotonic_ns", lambda: 1_000)
-    delays = Delays(first=2, uncounted=1, counted=2)
+    delays = Delays(first=2, uncounted=1, counted=2, now_ns=lambda: 1_000)
     delays.add([b"0"])
     assert capsys.readouterr().out == ""
     delays.add([b"0", b"900", b"990"])

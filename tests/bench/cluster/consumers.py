@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import uvloop
@@ -131,10 +132,18 @@ def _their_delays(bootstrap: str, group: str, topic: str, delays: Delays) -> Non
 class Delays:
     """Says "ready" after the first records, passes over some, and counts the others."""
 
-    def __init__(self, first: int, uncounted: int, counted: int) -> None:
+    def __init__(
+        self,
+        first: int,
+        uncounted: int,
+        counted: int,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._passed, self._first = 0, first
         self._before = first + uncounted
         self._counted = counted
+        self._now_ns = now_ns
         self.nanoseconds: list[int] = []
 
     @property
@@ -143,7 +152,7 @@ class Delays:
 
     def add(self, values: list[bytes | None]) -> None:
         """What one poll returned, just now."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         if not values:
             raise BenchError(f"no record in {IDLE_SECONDS_MAX} s after {self._passed}")
         for value in values:

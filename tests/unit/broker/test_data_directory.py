@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from sharegroup.broker.cluster import topics as topics_module
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE, Event
 from sharegroup.broker.cluster.producer_ids import BLOCK_IDS, ProducerIds
-from sharegroup.broker.cluster.topics import Topics
+from sharegroup.broker.cluster.topics import JOURNAL_EVENTS_SPARE, Topics
 from sharegroup.broker.configuration.config import Config
 from sharegroup.broker.configuration.live_config import LiveConfig
 from sharegroup.cli.repairing.diagnosis import findings
@@ -37,10 +36,17 @@ JOURNAL = "catalog.journal"
 
 
 @asynccontextmanager
-async def opened(path: Path | str, disk: PowerLossDisk | None = None) -> AsyncIterator[Topics]:
+async def opened(
+    path: Path | str, disk: PowerLossDisk | None = None, *, events_spare: int = JOURNAL_EVENTS_SPARE
+) -> AsyncIterator[Topics]:
     directory = LogDirectory.open(str(path), wall_ms=lambda: 1_700_000_000_000, files=disk)
     try:
-        topics = Topics(LiveConfig(Config.parse({})), directory, directory.journal(JOURNAL))
+        topics = Topics(
+            LiveConfig(Config.parse({})),
+            directory,
+            directory.journal(JOURNAL),
+            journal_events_spare=events_spare,
+        )
         await topics.start()
         yield topics
     finally:
@@ -247,23 +253,23 @@ def test_an_older_journal_hands_no_producer_id_out_twice(tmp_path: Path) -> None
 
 
 def test_a_crash_between_the_deletion_of_a_topic_and_that_of_its_files_is_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """The rewritten journal remembers the deletion until the folders are gone durably."""
-    monkeypatch.setattr(topics_module, "JOURNAL_EVENTS_SPARE", -20)
+    start = partial(opened, tmp_path, events_spare=-20)
 
     async def run() -> None:
         await make_topic(tmp_path)
-        async with opened(tmp_path) as topics:
+        async with start() as topics:
             topic = topics.catalog.topic(ORDERS)
             await topics.alter(lambda: {"event": "topic_deleted", "id": topic.topic_id.hex})
             await topics._rewrite_journal()
             assert topics.catalog.deleted_topics == (topic.topic_id,)
             assert len(content(tmp_path)) > 0
-        async with opened(tmp_path):
+        async with start():
             pass
         assert content(tmp_path) == {}
-        async with opened(tmp_path) as topics:
+        async with start() as topics:
             assert topics.catalog.deleted_topics == ()
 
     asyncio.run(run())
@@ -304,13 +310,11 @@ def group_setting(number: int) -> Event:
     return {"event": "group_settings", "group": "g", "settings": settings}
 
 
-def test_the_journal_is_rewritten_while_the_broker_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics_module, "JOURNAL_EVENTS_SPARE", 20)
+def test_the_journal_is_rewritten_while_the_broker_runs(tmp_path: Path) -> None:
+    start = partial(opened, tmp_path, events_spare=20)
 
     async def run() -> None:
-        async with opened(tmp_path) as topics:
+        async with start() as topics:
             job = asyncio.create_task(topics.keep_journal_short())
             for number in range(100):
                 await topics.alter(partial(group_setting, number))
@@ -320,7 +324,7 @@ def test_the_journal_is_rewritten_while_the_broker_runs(
             job.cancel()
             await topics.create(ORDERS, partitions=1, settings={})
         assert len((tmp_path / JOURNAL).read_bytes()) < 60 * 100
-        async with opened(tmp_path) as topics:
+        async with start() as topics:
             assert topics.catalog.group_settings("g") == {"retention.ms": "99"}
             assert topics.catalog.find(ORDERS) is not None
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharegroup.broker.share import share_state_codec
 from sharegroup.broker.share.share_state_codec import decode, encode, needed
 from sharegroup.core.share_partition.delivery import RecordState, StateBatch
 from sharegroup.core.share_state.records import (
@@ -107,9 +106,7 @@ def test_a_start_knows_from_what_is_needed_all_that_the_whole_log_says(
     said: list[tuple[SharePartitionKey, str, int, RecordState]], held_max: int
 ) -> None:
     log = log_of(said)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(share_state_codec, "HELD_MAX", held_max)
-        assert known(needed(log)) == known(log)
+    assert known(needed(log, held_max=held_max)) == known(log)
 
 
 def test_what_a_snapshot_makes_superfluous_is_passed_over() -> None:

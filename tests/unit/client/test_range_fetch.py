@@ -88,12 +88,11 @@ def test_gaps_and_control_batches_are_passed_over() -> None:
     assert reading.missing == []
 
 
-def test_partitions_take_turns_when_a_response_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_take_turns_when_a_response_is_full() -> None:
     brokers = filled(0, 2, 4, partitions=3)
     size = len(brokers.logs[0].batches[0])
-    monkeypatch.setattr("sharegroup.client.fetch.range_fetch.RESPONSE_BYTES_MAX", size)
     parts = [wanted((0, 6), partition=number) for number in range(3)]
-    reading = play(brokers, lambda cluster: read(cluster, *parts))
+    reading = play(brokers, lambda cluster: read(cluster, *parts, response_bytes_max=size))
     assert sorted(reading.offsets) == [(part, offset) for part in range(3) for offset in range(6)]
 
 

@@ -31,6 +31,7 @@ from sharegroup.core.consumer_group.records import (
     OffsetCommit,
     Records,
 )
+from sharegroup.core.consumer_group.sizes import DEFAULT_SIZE_LIMITS, ConsumerGroupSizeLimits
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 
 GROUP = GroupId("orders")
@@ -48,8 +49,11 @@ def read_topics(metadata: bytes) -> frozenset[TopicName] | None:
 class Scene:
     """`groups` is what is tested; `log` is all that was ever written."""
 
-    def __init__(self, **limits: int) -> None:
-        self.groups = ConsumerGroups(read_topics)
+    def __init__(
+        self, *, sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS, **limits: int
+    ) -> None:
+        self.sizes = sizes
+        self.groups = ConsumerGroups(read_topics, sizes=sizes)
         self.limits = ConsumerGroupLimits(**limits)
         self.log: list[ConsumerGroupRecord] = []
         self.offsets_bytes_max = ALL_BYTES_MAX
@@ -211,7 +215,7 @@ class Scene:
 
     def restart(self) -> None:
         """Forget everything and read the log."""
-        self.groups = ConsumerGroups(read_topics)
+        self.groups = ConsumerGroups(read_topics, sizes=self.sizes)
         for record in self.log:
             self.groups.replay(record)
         self.groups.start(now=self.now, limits=self.limits)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group import members as consumer_group_members
 from sharegroup.core.consumer_group.member import JoinedMember, NewMemberId
 from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupMaxSizeReached,
@@ -406,10 +406,9 @@ def test_new_member_that_waits_too_long_is_told_to_come_again() -> None:
     assert scene.heartbeat(a, 1) is True
 
 
-def test_metadata_of_all_members_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_of_all_members_is_bounded() -> None:
     """A protocol counts a hundred bytes more than its name and its metadata."""
-    monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 1_214)
-    scene = Scene()
+    scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=1_214))
     (a,) = scene.stable("a", protocols={"range": b"x" * 60})
     with pytest.raises(MessageTooLarge):
         scene.ask_to_join("b", protocols={"range": b"x" * 60})

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group import consumer_groups
-from sharegroup.core.consumer_group import members as consumer_group_members
 from sharegroup.core.consumer_group.consumer_groups import (
     DescribedConsumerGroup,
     DescribedConsumerMember,
 )
 from sharegroup.core.consumer_group.member import JoinReply, NewMemberId
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     GroupSubscribedToTopic,
     InvalidRequest,
@@ -30,41 +29,37 @@ def static(scene: Scene, instance_id: str, **fields: object) -> int:
 
 
 class TestMemory:
-    def test_members_of_all_groups_fill_what_there_is_to_the_byte(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2 * MEMBER_BYTES)
-        scene = Scene(initial_delay_ms=1_000)
+    def test_members_of_all_groups_fill_what_there_is_to_the_byte(self) -> None:
+        scene = Scene(
+            initial_delay_ms=1_000,
+            sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES),
+        )
         scene.knock("a")
         scene.knock("b")
         with pytest.raises(PolicyViolation):
             scene.knock("c")
 
-    def test_one_byte_too_many_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
+    def test_one_byte_too_many_is_refused(self) -> None:
+        sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
         with pytest.raises(PolicyViolation):
-            Scene().knock("a")
+            Scene(sizes=sizes).knock("a")
 
-    def test_ids_of_a_member_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES + 4)
+    def test_ids_of_a_member_count(self) -> None:
+        sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES + 4)
         for fields in ({"instance_id": "12345"}, {"client_id": "123456"}, {"client_id": "aä"}):
             with pytest.raises(PolicyViolation):
-                Scene().ask_to_join("a", must_return=False, **fields)
-        Scene().ask_to_join("a", must_return=False, client_id="12345")
+                Scene(sizes=sizes).ask_to_join("a", must_return=False, **fields)
+        Scene(sizes=sizes).ask_to_join("a", must_return=False, client_id="12345")
 
-    def test_nothing_counts_of_a_static_member_that_came_under_a_longer_id_and_left(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        scene = Scene()
+    def test_nothing_counts_of_a_static_member_that_came_under_a_longer_id_and_left(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2 * MEMBER_BYTES))
         static(scene, "i")
         scene.pass_ms(0)
         call = scene.ask_to_join("with-a-longer-name", instance_id="i")
         scene.leave((scene.joined(call).member_id, "i"))
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
         with pytest.raises(PolicyViolation):
-            scene.ask_to_join("a")
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES)
-        scene.ask_to_join("a")
+            scene.ask_to_join("a", protocols={"range": b"t" * (MEMBER_BYTES + 2)})
+        scene.ask_to_join("a", protocols={"range": b"t" * (MEMBER_BYTES + 1)})
 
     @pytest.mark.parametrize("label", ["instance_id", "protocol_type"])
     def test_labels_have_as_many_characters_as_names_of_topics(self, label: str) -> None:
@@ -72,23 +67,20 @@ class TestMemory:
             Scene().ask_to_join("a", **{label: "x" * 250})
         Scene().ask_to_join("a", **{label: "x" * 249})
 
-    def test_member_may_say_again_what_it_said_but_no_more(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        scene = Scene(initial_delay_ms=1_000)
-        a, _ = scene.knock("a")
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", MEMBER_BYTES - 1)
+    def test_member_may_say_again_what_it_said_but_no_more(self) -> None:
+        """Even if a restart with lower limits finds more than they permit."""
+        scene = Scene()
+        (a,) = scene.stable("a")
+        scene.sizes = ConsumerGroupSizeLimits(all_bytes_max=MEMBER_BYTES - 1)
+        scene.restart()
         scene.ask_to_join("a", a)
         with pytest.raises(PolicyViolation):
             scene.ask_to_join("a", a, protocols={"range": b"tt"})
         with pytest.raises(PolicyViolation):
             scene.ask_to_join("a", a, protocols={"range": b"t", "": b""})
 
-    def test_id_that_came_back_makes_room_for_one_other(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(consumer_groups, "PENDING_MAX", 1)
-        scene = Scene(initial_delay_ms=1_000)
+    def test_id_that_came_back_makes_room_for_one_other(self) -> None:
+        scene = Scene(initial_delay_ms=1_000, sizes=ConsumerGroupSizeLimits(pending_max=1))
         scene.knock("a")
         assert isinstance(scene.answers[scene.ask_to_join("b")], NewMemberId)
         assert scene.ask_to_join("c") not in scene.answers  # It is in at once, and waits.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group import members as consumer_group_members
 from sharegroup.core.consumer_group.offsets import CommittedOffsets
 from sharegroup.core.consumer_group.records import OffsetAndMetadata, OffsetCommit, OffsetTombstone
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import GroupSubscribedToTopic, InconsistentGroupProtocol, MessageTooLarge
 from sharegroup.ids import GroupId, MemberId, TopicName
 from tests.unit.core.consumer_group_scene import GROUP, TOPIC_ID, Scene
@@ -75,11 +75,8 @@ def protocol_of(likes: tuple[str, ...]) -> str | None:
 
 
 class TestMemory:
-    def test_assignment_takes_the_place_of_the_one_before(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", MEMBER_BYTES + 20)
-        scene = Scene()
+    def test_assignment_takes_the_place_of_the_one_before(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
         (a,) = scene.stable("a")
         for generation in (2, 3, 4):
             assert assigned(scene, a, generation, b"x" * 20) == b"x" * 20
@@ -87,11 +84,8 @@ class TestMemory:
         with pytest.raises(MessageTooLarge, match="would take 1141 bytes, more than 1140"):
             scene.sync(a, 5, {a: b"x" * 21})
 
-    def test_smaller_assignment_leaves_room_for_metadata(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", MEMBER_BYTES + 20)
-        scene = Scene()
+    def test_smaller_assignment_leaves_room_for_metadata(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=MEMBER_BYTES + 20))
         (a,) = scene.stable("a")
         assigned(scene, a, 2, b"x" * 20)
         with pytest.raises(MessageTooLarge):
@@ -102,12 +96,9 @@ class TestMemory:
         call = scene.ask_to_join("a", a, protocols={"range": b"t" * 16})
         assert scene.joined(call).generation == 4
 
-    def test_rebalance_before_the_assignment_takes_the_old_one_back(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_rebalance_before_the_assignment_takes_the_old_one_back(self) -> None:
         """It was of a generation that two others have followed."""
-        monkeypatch.setattr(consumer_group_members, "GROUP_BYTES_MAX", 2 * MEMBER_BYTES + 10)
-        scene = Scene()
+        scene = Scene(sizes=ConsumerGroupSizeLimits(group_bytes_max=2 * MEMBER_BYTES + 10))
         (a,) = scene.stable("a")
         assigned(scene, a, 2, b"x" * 10)
         scene.ask_to_join("a", a)

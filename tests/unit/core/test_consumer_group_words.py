@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group import consumer_groups
-from sharegroup.core.consumer_group import members as consumer_group_members
 from sharegroup.core.consumer_group.consumer_groups import Committer
 from sharegroup.core.consumer_group.member import LeavingMember, SyncReply
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     FencedInstanceId,
     GroupIdNotFound,
@@ -67,9 +66,8 @@ class TestGroupThatIsNotThere:
             scene.ask_to_join(group_id=GroupId(""))
         assert str(refused.value) == "the group id is empty"
 
-    def test_groups_beyond_the_limit_are_not_made(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_groups, "GROUPS_MAX", 0)
-        scene = Scene()
+    def test_groups_beyond_the_limit_are_not_made(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(groups_max=0))
         for ask in (lambda: scene.ask_to_join("a"), lambda: scene.commit(1)):
             with pytest.raises(PolicyViolation) as refused:
                 ask()
@@ -104,10 +102,9 @@ class TestJoining:
             "group 'orders' has 1 members; group.max.size is 1"
         )
 
-    def test_metadata_of_all_groups_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        scene = Scene()
+    def test_metadata_of_all_groups_has_a_bound(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2_000))
         scene.stable("a")
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2_000)
         with pytest.raises(PolicyViolation) as refused:
             scene.knock("b")
         assert str(refused.value) == (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sharegroup.core.consumer_group import consumer_groups
-from sharegroup.core.consumer_group import members as consumer_group_members
 from sharegroup.core.consumer_group.consumer_groups import ListedConsumerGroup
 from sharegroup.core.consumer_group.member import NewMemberId
 from sharegroup.core.consumer_group.records import (
@@ -13,6 +11,7 @@ from sharegroup.core.consumer_group.records import (
     OffsetCommit,
     OffsetTombstone,
 )
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -330,9 +329,8 @@ class TestExpiry:
 
 
 class TestBounds:
-    def test_number_of_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_groups, "GROUPS_MAX", 2)
-        scene = Scene()
+    def test_number_of_groups(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(groups_max=2))
         scene.commit(1, group_id=GroupId("one"))
         scene.ask_to_join("a", group_id=GroupId("two"))
         with pytest.raises(PolicyViolation):
@@ -341,12 +339,9 @@ class TestBounds:
             scene.commit(1, group_id=GroupId("three"))
         scene.commit(2, group_id=GroupId("one"))
 
-    def test_beyond_so_many_ids_given_out_new_members_are_let_in_at_once(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_beyond_so_many_ids_given_out_new_members_are_let_in_at_once(self) -> None:
         """Refusing would lock out honest members; so they join as older clients do."""
-        monkeypatch.setattr(consumer_groups, "PENDING_MAX", 2)
-        scene = Scene()
+        scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=2))
         for name in ("a", "b"):
             group_id = GroupId(f"of-{name}")
             told = scene.answers[scene.ask_to_join(name, group_id=group_id)]
@@ -358,9 +353,8 @@ class TestBounds:
         told = scene.answers[scene.ask_to_join("d", group_id=GroupId("d"))]
         assert isinstance(told, NewMemberId), "the ids that nobody came back with count no more"
 
-    def test_metadata_of_all_groups_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_group_members, "ALL_BYTES_MAX", 2_428)
-        scene = Scene()
+    def test_metadata_of_all_groups_together(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(all_bytes_max=2_428))
         (a,) = scene.stable("a", protocols={"range": b"x" * 100})
         scene.sync(a, 1)
         other = {"group_id": GroupId("other"), "must_return": False}
@@ -383,9 +377,8 @@ class TestBounds:
         assert len(scene.groups) == 0
         assert scene.groups.next_due_ms() is None
 
-    def test_deleted_group_gives_its_ids_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(consumer_groups, "PENDING_MAX", 1)
-        scene = Scene()
+    def test_deleted_group_gives_its_ids_back(self) -> None:
+        scene = Scene(sizes=ConsumerGroupSizeLimits(pending_max=1))
         scene.commit(1)
         scene.ask_to_join("a")
         scene.write(scene.groups.delete_group(GROUP))

@@ -7,7 +7,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sharegroup.core.sessions import fetch_session
 from sharegroup.core.sessions.fetch_session import (
     PARTITION_BYTES,
     FetchKey,
@@ -120,10 +119,9 @@ def test_request_that_names_nothing_opens_no_session() -> None:
     assert len(sessions) == 0
 
 
-def test_epoch_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoch_after_the_last_one_is_1() -> None:
     """0 and -1 mean something else."""
-    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 3)
-    sessions = FetchSessions(10)
+    sessions = FetchSessions(10, epoch_max=3)
     session_id = opened(sessions)
     for epoch in (1, 2, 3, 1, 2, 3, 1):
         sessions.plan(session_id, epoch, connection_id=1, named={}, forgotten=(), now_ms=0)
@@ -131,10 +129,9 @@ def test_epoch_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
         sessions.plan(session_id, 4, connection_id=1, named={}, forgotten=(), now_ms=0)
 
 
-def test_session_id_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_id_after_the_last_one_is_1() -> None:
     """0 means that there is no session."""
-    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 3)
-    sessions = FetchSessions(10)
+    sessions = FetchSessions(10, epoch_max=3)
     found = []
     for connection_id in range(5):
         found.append(opened(sessions, connection_id))
@@ -142,9 +139,8 @@ def test_session_id_after_the_last_one_is_1(monkeypatch: pytest.MonkeyPatch) -> 
     assert found == [1, 2, 3, 1, 2]
 
 
-def test_session_that_lives_on_keeps_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_session, "EPOCH_MAX", 4)
-    sessions = FetchSessions(10)
+def test_session_that_lives_on_keeps_its_id() -> None:
+    sessions = FetchSessions(10, epoch_max=4)
     assert [opened(sessions, connection_id) for connection_id in (1, 2, 3, 4)] == [1, 2, 3, 4]
     sessions.release_connection(3)
     assert opened(sessions, 5) == 3

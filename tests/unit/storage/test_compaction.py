@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import tracemalloc
-from collections.abc import Iterable
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
 
 import pytest
 from crc32c import crc32c
 
 from sharegroup.errors import CorruptMessage, KafkaStorageError, OutOfOrderSequenceNumber
 from sharegroup.storage.directory.log_directory import LogDirectory
-from sharegroup.storage.log import compaction
 from sharegroup.storage.log.compaction import (
     BATCH_RECORDS_MAX,
     STEP_RECORDS,
@@ -76,8 +75,9 @@ async def compact(
     memory_bytes: int = MEMORY,
     delete_retention_ms: int = 1000,
     segment_bytes: int = SEGMENT_BYTES,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Compacted:
-    limits = CompactionLimits(memory_bytes, delete_retention_ms, segment_bytes)
+    limits = CompactionLimits(memory_bytes, delete_retention_ms, segment_bytes, sleep)
     found = log.compactable(now_ms=NOW_MS, lag_ms=0)
     return await directory.compact(log, found, limits)
 
@@ -497,18 +497,17 @@ def test_batch_that_cannot_be_compacted_stays_and_the_others_are_compacted(count
     run(main())
 
 
-def test_large_batch_is_decoded_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batch_is_decoded_in_steps() -> None:
     """A batch of 200,000 records kept the interpreter lock, and so the event loop, for 600 ms."""
     count = 10 * STEP_RECORDS
     pauses: list[float] = []
-    monkeypatch.setattr(compaction, "time", SimpleNamespace(sleep=pauses.append))
 
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1))
         large = keyed(*((f"k{number % (count - 1)}", "1") for number in range(count)))
         await append(log, large, keyed(("other", "1")))
         await closed(directory, log)
-        await compact(directory, log)
+        await compact(directory, log, sleep=pauses.append)
         assert next(iter(batches(log))) == (0, count, count - 1)
 
     run(main())

@@ -10,6 +10,7 @@ import pytest
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.directory.log_directory import LogDirectory
 from sharegroup.storage.log.partition_log import PartitionLog
+from sharegroup.storage.segment.read_ahead import PIECE_BYTES_MAX
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import decode_records
 from tests.unit.storage.logs import FOLDER, NOW_MS, batch, open_log, run
@@ -81,16 +82,19 @@ def test_nothing_is_expected_behind_what_is_durable() -> None:
     run(main())
 
 
-def test_a_piece_that_is_too_large_is_left_for_whoever_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sharegroup.storage.log.log_reader.PIECE_BYTES_MAX", ONE - 1)
+@pytest.mark.parametrize(("more", "reads"), [(0, 1), (1, 0)])
+def test_a_piece_that_is_too_large_is_left_for_whoever_asks(more: int, reads: int) -> None:
+    around_records = len(batch(size=1_000_000)) - 1_000_000
+    large = batch(size=PIECE_BYTES_MAX - around_records + more)
+    assert len(large) == PIECE_BYTES_MAX + more
 
     async def main() -> None:
-        disk, directory, log = await filled()
-        log.expect_read(2, 4)
+        disk, directory, log = await filled(1)
+        await append(log, large, batch(2))
+        disk.reads.clear()
+        log.expect_read(2, 3)
         directory.read_ahead.read_expected()
-        assert disk.reads == []
+        assert disk.reads == [(PIECE_BYTES_MAX, ONE)] * reads
 
     run(main())
 

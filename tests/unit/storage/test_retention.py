@@ -126,25 +126,30 @@ def test_a_log_that_lost_all_records_goes_on_where_it_was() -> None:
     run(main())
 
 
-def test_starts_of_many_logs_are_moved_by_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
+class RenamingDisk(PowerLossDisk):
+    """A disk that remembers the new names of renamed files."""
 
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.renamed: list[str] = []
+
+    def rename(self, source: str, target: str) -> None:
+        self.renamed.append(target)
+        super().rename(source, target)
+
+
+def test_starts_of_many_logs_are_moved_by_one_write() -> None:
     async def main() -> None:
-        disk = PowerLossDisk(1)
+        disk = RenamingDisk()
         directory = open_directory(disk)
         logs = [directory.create(TOPIC, number, limits=limits(ONE)) for number in range(20)]
         for log in logs:
             await four_segments(log)
         await directory.drain()
-        rename = PowerLossDisk.rename
-
-        def renamed(disk: PowerLossDisk, source: str, target: str) -> None:
-            written.append(target)
-            rename(disk, source, target)
-
-        monkeypatch.setattr(PowerLossDisk, "rename", renamed)
+        disk.renamed.clear()
         await directory.delete_before({log.key: 2 for log in logs})
-        assert [path for path in written if path.endswith(START_OFFSETS_FILE)] == [written[0]]
+        written = [path for path in disk.renamed if path.endswith(START_OFFSETS_FILE)]
+        assert written == [disk.renamed[0]]
         assert [log.start_offset for log in logs] == [2] * 20
 
     run(main())

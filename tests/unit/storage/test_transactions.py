@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Mapping
 
 import pytest
 
@@ -14,12 +13,10 @@ from sharegroup.errors import (
     KafkaStorageError,
     TransactionCoordinatorFenced,
 )
-from sharegroup.ids import TopicIdPartition
-from sharegroup.storage.directory import log_directory
-from sharegroup.storage.disk.files import Files
 from sharegroup.storage.log.compaction import CompactionLimits
 from sharegroup.storage.log.partition_log import PartitionLog
 from sharegroup.storage.parts import Durability
+from sharegroup.storage.recovery.directory_offsets import RECOVERY_POINTS_FILE
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.unit.storage.logs import (
@@ -198,25 +195,34 @@ def test_an_aborted_transaction_is_known_wherever_power_is_lost_in_a_checkpoint(
     run(main())
 
 
-def test_an_open_transaction_is_known_after_checkpoints_that_failed_at_their_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class FullDisk(PowerLossDisk):
+    """A disk that may have no room for the last file of a checkpoint, the recovery points."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.is_full = False
+        self.refused_count = 0
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        if self.is_full and path.endswith(f"{RECOVERY_POINTS_FILE}.tmp"):
+            self.refused_count += 1
+            raise OSError(errno.ENOSPC, "no room for", path)
+        return super().open(path, create=create)
+
+
+def test_an_open_transaction_is_known_after_checkpoints_that_failed_at_their_end() -> None:
     """Each leaves a snapshot that recovery must not trust; the one to trust stays beside them."""
 
-    def full(files: Files, folder: str, name: str, points: Mapping[TopicIdPartition, int]) -> None:
-        raise OSError(errno.ENOSPC, "no room for", name)
-
     async def main() -> None:
-        disk = PowerLossDisk(1)
+        disk = FullDisk()
         directory, log = open_log(disk)
         await append(log, transactional(2, producer=A))
         await directory.checkpoint()
-        with monkeypatch.context() as patched:
-            patched.setattr(log_directory, "write_checkpoint", full)
-            for _ in range(3):
-                await append(log, batch(1))
-                with contextlib.suppress(OSError):
-                    await directory.checkpoint()
+        disk.is_full = True
+        for _ in range(3):
+            await append(log, batch(1))
+            await directory.checkpoint()
+        assert disk.refused_count == 3
         directory.abandon()
         disk.cut_power()
         _, log = open_log(disk)

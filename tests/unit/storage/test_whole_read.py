@@ -6,7 +6,6 @@ import pytest
 
 from sharegroup.errors import CorruptMessage
 from sharegroup.storage.log.partition_log import PartitionLog
-from sharegroup.storage.segment import whole_read
 from sharegroup.testing.power_loss import PowerLossDisk
 from sharegroup.wire.batches import scan
 from tests.unit.storage.logs import (
@@ -24,42 +23,44 @@ from tests.unit.storage.test_compaction import append, closed, compact, keyed
 FIRST = f"{FOLDER}/00000000000000000000.log"
 
 
-def bases(log: PartitionLog) -> list[int]:
+def bases(log: PartitionLog, *, piece_bytes: int) -> list[int]:
     """The base offset of every batch that is read."""
-    return [header.base_offset for data in log.read_whole() for _, header in scan(data)]
+    return [
+        header.base_offset
+        for data in log.read_whole(piece_bytes=piece_bytes)
+        for _, header in scan(data)
+    ]
 
 
-@pytest.fixture(params=[64, 700, 1 << 20])
-def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces smaller than a batch, than a segment, and than nothing."""
-    monkeypatch.setattr(whole_read, "PIECE_BYTES", request.param)
+in_pieces = pytest.mark.parametrize("piece_bytes", [64, 700, 1 << 20])
+"""Pieces smaller than a batch, than a segment, and than nothing."""
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_every_batch_of_every_segment_is_read_once() -> None:
+@in_pieces
+def test_every_batch_of_every_segment_is_read_once(piece_bytes: int) -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1), segment_bytes=1_000)
         for size in (10, 10, 300, 10, 600, 1_500, 10):
             await log.append(batch(2, size=size), now_ms=NOW_MS)
-        assert bases(log) == [0, 2, 4, 6, 8, 10, 12]
+        assert bases(log, piece_bytes=piece_bytes) == [0, 2, 4, 6, 8, 10, 12]
 
     run(main())
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_what_is_not_durable_yet_is_read_too() -> None:
+@in_pieces
+def test_what_is_not_durable_yet_is_read_too(piece_bytes: int) -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         await log.append(batch(), now_ms=NOW_MS)
         ticket = log.append(batch(), now_ms=NOW_MS)
-        assert (log.high_watermark, bases(log)) == (1, [0, 1])
+        assert (log.high_watermark, bases(log, piece_bytes=piece_bytes)) == (1, [0, 1])
         await ticket
 
     run(main())
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_reading_begins_near_the_start_of_the_log() -> None:
+@in_pieces
+def test_reading_begins_near_the_start_of_the_log(piece_bytes: int) -> None:
     """At a batch that the index knows, which is at most some kilobytes before."""
 
     async def main() -> None:
@@ -67,7 +68,7 @@ def test_reading_begins_near_the_start_of_the_log() -> None:
         for _ in range(40):
             await log.append(batch(size=1_000), now_ms=NOW_MS)
         await log.delete_before(30)
-        found = bases(log)
+        found = bases(log, piece_bytes=piece_bytes)
         assert 20 < found[0] <= 30
         assert found == list(range(found[0], 40))
 
@@ -85,8 +86,8 @@ def test_an_empty_log_has_nothing_to_read() -> None:
     run(main())
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_holes_that_compaction_left_are_passed_over() -> None:
+@in_pieces
+def test_holes_that_compaction_left_are_passed_over(piece_bytes: int) -> None:
     async def main() -> None:
         directory, log = open_log(PowerLossDisk(1), segment_bytes=1_000)
         for number in range(20):
@@ -94,14 +95,14 @@ def test_holes_that_compaction_left_are_passed_over() -> None:
         await append(log, keyed(("other", "x")))
         await closed(directory, log)
         await compact(directory, log, segment_bytes=1 << 20)
-        assert bases(log)[-3:] == [19, 20, 21]
-        assert len(bases(log)) < 10
+        assert bases(log, piece_bytes=piece_bytes)[-3:] == [19, 20, 21]
+        assert len(bases(log, piece_bytes=piece_bytes)) < 10
 
     run(main())
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_a_damaged_batch_ends_the_reading_with_its_offset() -> None:
+@in_pieces
+def test_a_damaged_batch_ends_the_reading_with_its_offset(piece_bytes: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -113,13 +114,13 @@ def test_a_damaged_batch_ends_the_reading_with_its_offset() -> None:
         disk.flip_bit(FIRST, positions[1] + 100)
         again = open_directory(disk).create(TOPIC, 0, limits=limits(1 << 30))
         with pytest.raises(CorruptMessage, match="offset=1: a batch on disk does not match"):
-            bases(again)
+            bases(again, piece_bytes=piece_bytes)
 
     run(main())
 
 
-@pytest.mark.usefixtures("_pieces")
-def test_a_file_that_became_shorter_is_damaged_where_it_ends() -> None:
+@in_pieces
+def test_a_file_that_became_shorter_is_damaged_where_it_ends(piece_bytes: int) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
@@ -128,7 +129,7 @@ def test_a_file_that_became_shorter_is_damaged_where_it_ends() -> None:
         size = log.size
         disk.truncate(disk.open(FIRST), size - 10)
         with pytest.raises(CorruptMessage, match="offset=2: "):
-            list(log.read_whole())
+            list(log.read_whole(piece_bytes=piece_bytes))
         await directory.close()
 
     run(main())

@@ -85,17 +85,26 @@ class Topics:
         "_directory",
         "_journal",
         "_journal_due",
+        "_journal_events_spare",
         "_settings",
         "_visible",
         "catalog",
     )
 
-    def __init__(self, config: LiveConfig, directory: LogDirectory, journal: Journal) -> None:
+    def __init__(
+        self,
+        config: LiveConfig,
+        directory: LogDirectory,
+        journal: Journal,
+        *,
+        journal_events_spare: int = JOURNAL_EVENTS_SPARE,
+    ) -> None:
         self.catalog = Catalog()
         self._config = config
         self._directory = directory
         self._journal = journal
         self._journal_due = asyncio.Event()
+        self._journal_events_spare = journal_events_spare
         self._changing = asyncio.Lock()
         self._visible: Callable[[TopicIdPartition], None] = lambda _: None
         self._deleted: list[Callable[[Topic], Steps[None]]] = []
@@ -378,7 +387,7 @@ class Topics:
     @property
     def _has_long_journal(self) -> bool:
         needed = self.catalog.events_needed
-        return self._journal.payload_count > needed + max(needed, JOURNAL_EVENTS_SPARE)
+        return self._journal.payload_count > needed + max(needed, self._journal_events_spare)
 
     async def _rewrite_journal(self) -> None:
         """Replace the journal by the shortest one that leads to the same catalog.

@@ -128,14 +128,14 @@ GROUPS: tuple[Limit, ...] = (
         answer="GROUP_MAX_SIZE_REACHED",
     ),
     Limit(
-        setting="core.consumer_group.members:ALL_BYTES_MAX",
+        setting="core.consumer_group.sizes:ALL_BYTES_MAX",
         unit="bytes",
         bounds="members of all consumer groups, with their ids, metadata and assignments",
         answer="POLICY_VIOLATION",
         memory_each=1,
     ),
     Limit(
-        setting="core.consumer_group.members:GROUP_BYTES_MAX",
+        setting="core.consumer_group.sizes:GROUP_BYTES_MAX",
         unit="bytes",
         bounds="members of one consumer group, with their ids, metadata and assignments",
         answer="MESSAGE_TOO_LARGE",
@@ -147,7 +147,7 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_REQUEST; of a longer client id the beginning is kept",
     ),
     Limit(
-        setting="core.consumer_group.consumer_groups:GROUPS_MAX",
+        setting="core.consumer_group.sizes:GROUPS_MAX",
         unit="groups",
         bounds="consumer groups",
         answer="POLICY_VIOLATION",
@@ -169,7 +169,7 @@ GROUPS: tuple[Limit, ...] = (
         answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit takes no more memory than before",
     ),
     Limit(
-        setting="core.consumer_group.consumer_groups:PENDING_MAX",
+        setting="core.consumer_group.sizes:PENDING_MAX",
         unit="members",
         bounds="member ids of consumer groups that were issued and not yet used to join",
         answer="nothing: the member joins at once, without a second request",

@@ -35,7 +35,7 @@ SNAPSHOT = b"\0\0"
 """The first bytes of the key of a snapshot, and of a tombstone, which deletes a snapshot."""
 
 HELD_MAX = 50_000
-"""Records that are held back at a time during a start, about 20 MB of them."""
+"""Records that are held back at a time during a start, by default: about 20 MB of them."""
 
 KEYS_MAX = 20_000
 """Keys that are cached in both forms: a log has millions of records with the same few keys."""
@@ -65,12 +65,12 @@ def encode(record: ShareStateRecord) -> KeyAndValue:
             assert_never(record)
 
 
-def needed(stored: Iterable[KeyedRecord]) -> Iterator[KeyedRecord]:
+def needed(stored: Iterable[KeyedRecord], *, held_max: int = HELD_MAX) -> Iterator[KeyedRecord]:
     """Yield the stored records that a start needs, those of each share partition in order.
 
     Records before a snapshot or a tombstone are skipped undecoded if they are close to it.  In a
     log that was not pruned for a while these are the most.  Some superfluous records may be
-    yielded, too, because at most `HELD_MAX` records are held back to wait for a snapshot.
+    yielded, too, because at most ``held_max`` records are held back to wait for a snapshot.
     """
     held_records: dict[bytes, list[KeyedRecord]] = {}
     count = 0
@@ -86,7 +86,7 @@ def needed(stored: Iterable[KeyedRecord]) -> Iterator[KeyedRecord]:
         else:
             own_records.append(record)
         count += 1
-        if count >= HELD_MAX:
+        if count >= held_max:
             yield from chain.from_iterable(held_records.values())
             held_records.clear()
             count = 0

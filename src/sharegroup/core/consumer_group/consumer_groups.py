@@ -43,6 +43,7 @@ from sharegroup.core.consumer_group.records import (
     OffsetTombstone,
     Records,
 )
+from sharegroup.core.consumer_group.sizes import DEFAULT_SIZE_LIMITS, ConsumerGroupSizeLimits
 from sharegroup.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
@@ -56,10 +57,6 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, MemberId, TopicId, TopicName
 from sharegroup.steps import STEP_ELEMENTS
-
-GROUPS_MAX = 20_000
-PENDING_MAX = 10_000
-"""Number of pending member ids in all groups."""
 
 CONSUMER = "consumer"
 """The protocol type of groups whose members read topics."""
@@ -113,14 +110,17 @@ class Committer:
 class ConsumerGroups:
     """All consumer groups of the broker: their members and their committed offsets."""
 
-    __slots__ = ("_groups", "_offsets", "_subscription", "_timers", "_totals")
+    __slots__ = ("_groups", "_offsets", "_sizes", "_subscription", "_timers", "_totals")
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(
+        self, subscription: Subscription, *, sizes: ConsumerGroupSizeLimits = DEFAULT_SIZE_LIMITS
+    ) -> None:
         self._subscription = subscription
+        self._sizes = sizes
         self._groups: dict[GroupId, ConsumerGroup] = {}
         self._offsets = CommittedOffsets()
         self._timers = Timers()
-        self._totals = Totals()
+        self._totals = Totals(sizes)
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -147,7 +147,7 @@ class ConsumerGroups:
             if request.member_id != UNKNOWN_MEMBER:
                 raise _unknown(request.group_id, request.member_id)
             group = self._new(request.group_id)
-        if self._totals.pending >= PENDING_MAX:
+        if self._totals.pending >= self._sizes.pending_max:
             request = replace(request, must_return=False)
         try:
             group.join(request, call, now, limits)
@@ -241,8 +241,8 @@ class ConsumerGroups:
             )
         elif committer.generation >= 0:
             raise _not_found(committer.group_id)
-        elif len(self._groups) >= GROUPS_MAX:
-            raise _too_many_groups(committer.group_id)
+        elif len(self._groups) >= self._sizes.groups_max:
+            raise self._too_many_groups(committer.group_id)
         self._offsets.check_room(committer.group_id, offsets, bytes_max=bytes_max)
 
     def offsets(self, group_id: GroupId) -> OffsetsOfGroup:
@@ -381,9 +381,15 @@ class ConsumerGroups:
             group.start(now, limits)
 
     def _new(self, group_id: GroupId) -> ConsumerGroup:
-        if len(self._groups) >= GROUPS_MAX:
-            raise _too_many_groups(group_id)
+        if len(self._groups) >= self._sizes.groups_max:
+            raise self._too_many_groups(group_id)
         return self._group(group_id)
+
+    def _too_many_groups(self, group_id: GroupId) -> PolicyViolation:
+        return PolicyViolation(
+            f"group {group_id!r}: there are {self._sizes.groups_max} consumer groups already; "
+            "delete some"
+        )
 
     def _group(self, group_id: GroupId) -> ConsumerGroup:
         group = self._groups.get(group_id)
@@ -481,10 +487,4 @@ def _not_empty(group: ConsumerGroup) -> NonEmptyGroup:
     return NonEmptyGroup(
         f"group {group.group_id!r} must be empty; it has {len(group.members)} members and is "
         f"{group.state}"
-    )
-
-
-def _too_many_groups(group_id: GroupId) -> PolicyViolation:
-    return PolicyViolation(
-        f"group {group_id!r}: there are {GROUPS_MAX} consumer groups already; delete some"
     )

@@ -20,6 +20,7 @@ from sharegroup.core.consumer_group.member import (
     restored,
 )
 from sharegroup.core.consumer_group.records import GroupMetadata, StoredMember
+from sharegroup.core.consumer_group.sizes import ConsumerGroupSizeLimits
 from sharegroup.core.share_group.share_group import text_bytes
 from sharegroup.errors import (
     FencedInstanceId,
@@ -30,19 +31,14 @@ from sharegroup.errors import (
 )
 from sharegroup.ids import GroupId, MemberId
 
-GROUP_BYTES_MAX = 8 * 1024 * 1024
-"""Memory of all members of one group, with metadata and assignments; one record has it all."""
-
-ALL_BYTES_MAX = 16 * 1024 * 1024
-"""Memory of the members of all groups."""
-
 
 class Totals:
     """The memory and the pending members of all groups together; each group keeps it up to date."""
 
-    __slots__ = ("bytes", "pending")
+    __slots__ = ("bytes", "pending", "sizes")
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: ConsumerGroupSizeLimits) -> None:
+        self.sizes = sizes
         self.bytes = 0
         self.pending = 0
 
@@ -132,15 +128,16 @@ class Members:
         self._check_size(given_bytes - sum(len(member.assignment) for member in self))
 
     def _check_size(self, more: int) -> None:
-        if self._bytes + more > GROUP_BYTES_MAX:
+        sizes = self._totals.sizes
+        if self._bytes + more > sizes.group_bytes_max:
             raise MessageTooLarge(
                 f"group {self._group_id!r}: its members' ids, metadata and assignments would take "
-                f"{self._bytes + more} bytes, more than {GROUP_BYTES_MAX}"
+                f"{self._bytes + more} bytes, more than {sizes.group_bytes_max}"
             )
-        if more > 0 and self._totals.bytes + more > ALL_BYTES_MAX:
+        if more > 0 and self._totals.bytes + more > sizes.all_bytes_max:
             raise PolicyViolation(
                 f"group {self._group_id!r}: {more} more bytes and the {self._totals.bytes} bytes "
-                f"of all groups' members would exceed {ALL_BYTES_MAX}"
+                f"of all groups' members would exceed {sizes.all_bytes_max}"
             )
 
     # Queries

@@ -37,6 +37,7 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+"""The last epoch and the last session id; after it comes 1."""
 
 PARTITIONS_MAX = 30_000
 """Number of partitions of one session.
@@ -112,6 +113,7 @@ class FetchSessions:
     """All fetch sessions of one broker, the least recently used first."""
 
     __slots__ = (
+        "_epoch_max",
         "_next_id",
         "_partitions_max",
         "_sessions",
@@ -121,9 +123,16 @@ class FetchSessions:
         "refused_count",
     )
 
-    def __init__(self, sessions_max: int, *, partitions_max: int = ALL_PARTITIONS_MAX) -> None:
+    def __init__(
+        self,
+        sessions_max: int,
+        *,
+        partitions_max: int = ALL_PARTITIONS_MAX,
+        epoch_max: int = EPOCH_MAX,
+    ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
+        self._epoch_max = epoch_max
         self._sessions: dict[int, _Session] = {}
         self._next_id = 1
         self.partition_count = 0
@@ -174,7 +183,7 @@ class FetchSessions:
                 f"{_naming(session.uses_topic_ids)}, and this one {_naming(uses_topic_ids)}"
             )
         self._check_growth(session_id, session, named, forgotten, now_ms)
-        session.expected_epoch = _after(epoch)
+        session.expected_epoch = self._after(epoch)
         before = len(session.partitions)
         for key in forgotten:
             session.partitions.pop(key, None)
@@ -232,8 +241,8 @@ class FetchSessions:
             return NO_SESSION
         session_id = self._next_id
         while session_id in self._sessions:  # Still open after the ids wrapped around.
-            session_id = _after(session_id)
-        self._next_id = _after(session_id)
+            session_id = self._after(session_id)
+        self._next_id = self._after(session_id)
         self._sessions[session_id] = _Session(
             connection_id, named, now_ms, uses_topic_ids=uses_topic_ids
         )
@@ -331,14 +340,13 @@ class FetchSessions:
         self._close(session_id)
         self.evicted_count += 1
 
+    def _after(self, number: int) -> int:
+        """Return the next epoch or session id.
+
+        After the greatest comes 1, because 0 and negative numbers have special meanings.
+        """
+        return 1 if number == self._epoch_max else number + 1
+
 
 def _naming(uses_topic_ids: bool) -> str:
     return "names topics by id" if uses_topic_ids else "names topics by name"
-
-
-def _after(number: int) -> int:
-    """Return the next epoch or session id.
-
-    After the greatest comes 1, because 0 and negative numbers have special meanings.
-    """
-    return 1 if number == EPOCH_MAX else number + 1

@@ -80,6 +80,8 @@ class CompactionLimits:
     """Time that a tombstone is kept after the first pass that reads it."""
     segment_bytes: int
     """Maximum size of a new segment that old segments are joined into."""
+    sleep: Callable[[float], None] = time.sleep
+    """Called with 0 after every `STEP_RECORDS` of a large batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +164,12 @@ class CompactionPass:
     async def _learn(self) -> NewestOffsets:
         newest = NewestOffsets(self._limits.memory_bytes, end_offset=self._of.cleaned_to)
         transactions = Transactions(_plain(self._of.aborted))
+        sleep = self._limits.sleep
         for segment in self._of.segments:
             if segment.end_offset <= self._of.cleaned_to:
                 continue
             async for has_room in self._slices(
-                segment, lambda data: _learn_slice(newest, transactions, data)
+                segment, lambda data: _learn_slice(newest, transactions, data, sleep=sleep)
             ):
                 if not has_room:
                     return newest  # Records behind `end_offset` are kept; a later pass notes them.
@@ -370,7 +373,7 @@ class CompactionPass:
             return [True] * header.record_count, False
         is_kept, with_tombstones = [], False
         keeps, horizon = self._keeper.keeps, header.delete_horizon_ms
-        for record in _records(batch, header):
+        for record in _records(batch, header, sleep=self._limits.sleep):
             is_tombstone = record.value is None
             stays = keeps(
                 record.key, offset=record.offset, is_tombstone=is_tombstone, horizon=horizon
@@ -380,7 +383,13 @@ class CompactionPass:
         return is_kept, with_tombstones
 
 
-def _learn_slice(newest: NewestOffsets, transactions: Transactions, data: bytes) -> bool:
+def _learn_slice(
+    newest: NewestOffsets,
+    transactions: Transactions,
+    data: bytes,
+    *,
+    sleep: Callable[[float], None],
+) -> bool:
     """Learn the keys of a slice; return False if the map has no room for the rest of them."""
     for position, header in scan(data):
         batch = memoryview(data)[position : position + header.size]
@@ -402,7 +411,7 @@ def _learn_slice(newest: NewestOffsets, transactions: Transactions, data: bytes)
         if is_decoded and not newest.has_room(header.record_count):
             return False
         try:
-            for record in _records(batch, header):
+            for record in _records(batch, header, sleep=sleep):
                 if record.key is not None:
                     newest.learn(record.key, record.offset)
         except CorruptMessage:
@@ -411,7 +420,9 @@ def _learn_slice(newest: NewestOffsets, transactions: Transactions, data: bytes)
     return True
 
 
-def _records(batch: Buffer, header: BatchHeader) -> Iterable[DecodedRecord]:
+def _records(
+    batch: Buffer, header: BatchHeader, *, sleep: Callable[[float], None]
+) -> Iterable[DecodedRecord]:
     """Return the records of a batch. CorruptMessage if it is unreadable or has too many records."""
     if header.record_count > BATCH_RECORDS_MAX:
         raise CorruptMessage(
@@ -422,23 +433,25 @@ def _records(batch: Buffer, header: BatchHeader) -> Iterable[DecodedRecord]:
         return batch_records(batch, 0, header)
     # Read twice: first to check that all records are readable, then to iterate over them. A list of
     # so many objects would make the garbage collector scan it, which takes 100 ms.
-    read_batch(batch, 0, header, _read_through)
-    return _in_steps(read_batch(batch, 0, header, iter))
+    read_batch(batch, 0, header, lambda records: _read_through(records, sleep))
+    return _in_steps(read_batch(batch, 0, header, iter), sleep)
 
 
-def _read_through(records: Iterable[DecodedRecord]) -> None:
-    for _ in _in_steps(records):
+def _read_through(records: Iterable[DecodedRecord], sleep: Callable[[float], None]) -> None:
+    for _ in _in_steps(records, sleep):
         pass
 
 
-def _in_steps(records: Iterable[DecodedRecord]) -> Iterator[DecodedRecord]:
+def _in_steps(
+    records: Iterable[DecodedRecord], sleep: Callable[[float], None]
+) -> Iterator[DecodedRecord]:
     """Yield the records; release the interpreter lock to other threads every `STEP_RECORDS`.
 
     Without that the compiled decoder would keep the lock for a whole batch.
     """
     for number, record in enumerate(records, 1):
         if number % STEP_RECORDS == 0:
-            time.sleep(0)
+            sleep(0)
         yield record
 
 

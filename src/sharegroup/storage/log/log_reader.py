@@ -104,10 +104,14 @@ class LogReader:
             raise self._damaged(first)
         return data if sound == len(data) else data[:sound]
 
-    def read_whole(self, offset: int) -> Iterator[bytes]:
+    def read_whole(self, offset: int, *, piece_bytes: int) -> Iterator[bytes]:
         """Iterate over all batches from ``offset`` on; see `storage.segment.whole_read`."""
         return read_whole(
-            self._segments, offset, verified_from=self._verified_from, name=self._name
+            self._segments,
+            offset,
+            verified_from=self._verified_from,
+            name=self._name,
+            piece_bytes=piece_bytes,
         )
 
     def read_range(self, first: int, *, end: int) -> bytes:

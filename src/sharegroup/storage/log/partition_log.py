@@ -58,6 +58,7 @@ from sharegroup.storage.segment.segment import NO_TIMESTAMP, Segment, SegmentLim
 from sharegroup.storage.segment.swap import is_unsettled
 from sharegroup.storage.segment.timestamps import LogTimes
 from sharegroup.storage.segment.transaction_index import overlapping
+from sharegroup.storage.segment.whole_read import PIECE_BYTES
 from sharegroup.storage.sync.syncer import SyncWork
 from sharegroup.storage.sync.tickets import Ticket, TicketQueue
 from sharegroup.wire.batches import Writable
@@ -341,12 +342,13 @@ class PartitionLog:
         end = self._readable_end(offset, end)
         return self._reader.read(offset, end=end, bytes_max=bytes_max)
 
-    def read_whole(self) -> Iterator[bytes]:
+    def read_whole(self, *, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
         """Iterate over all batches, including those above the high watermark.
 
-        The first batch may begin before the start offset.
+        The first batch may begin before the start offset. The files are read in pieces of
+        ``piece_bytes``, or more if a batch is larger.
         """
-        return self._reader.read_whole(self.start_offset)
+        return self._reader.read_whole(self.start_offset, piece_bytes=piece_bytes)
 
     def read_range(self, first: int, end: int) -> bytes:
         """Read exactly the batches that cover ``[first, end)``."""

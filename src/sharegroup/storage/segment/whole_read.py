@@ -20,13 +20,19 @@ from sharegroup.storage.segment.segment import Segment
 from sharegroup.wire.batches import CHECKED_AT, HEADER_BYTES, LENGTH_END, MAGIC
 
 PIECE_BYTES = 4 * 1024 * 1024
+"""Bytes that are read at a time, by default; more if a batch is larger."""
 
 _NEEDED = Struct(">qi4xbI2xi")
 """Base offset, length, magic, checksum and last offset delta."""
 
 
 def read_whole(
-    segments: Sequence[Segment], offset: int, *, verified_from: int, name: str
+    segments: Sequence[Segment],
+    offset: int,
+    *,
+    verified_from: int,
+    name: str,
+    piece_bytes: int,
 ) -> Iterator[bytes]:
     """Iterate over the log in pieces of whole batches; the first holds ``offset`` or is before it.
 
@@ -35,12 +41,15 @@ def read_whole(
     """
     for segment in list(segments):
         if segment.end_offset > offset:
-            yield from _segment(segment, offset, verified_from=verified_from, name=name)
+            yield from _segment(
+                segment, offset, verified_from=verified_from, name=name, piece_bytes=piece_bytes
+            )
 
 
-def _segment(segment: Segment, offset: int, *, verified_from: int, name: str) -> Iterator[bytes]:
+def _segment(
+    segment: Segment, offset: int, *, verified_from: int, name: str, piece_bytes: int
+) -> Iterator[bytes]:
     position, expected = _start(segment, offset)
-    piece_bytes = PIECE_BYTES
     while position < segment.size:
         wanted = min(piece_bytes, segment.size - position)
         try:
