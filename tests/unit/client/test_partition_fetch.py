@@ -112,8 +112,8 @@ def test_batch_that_is_cut_off_is_not_counted() -> None:
         (
             TopicAuthorizationFailed,
             (
-                "topic 'orders' partition 0 offset 1: broker broker1:9091: the topic is not open "
-                "to this user (User:ann needs READ on topic 'orders')"
+                "topic 'orders' partition 0 offset 1: broker broker1:9091: the user is not "
+                "authorized to access the topic (User:ann needs READ on topic 'orders')"
             ),
         ),
         (
