@@ -52,7 +52,7 @@ ALWAYS: set[Transition] = {
     ("ACQUIRED", "restart", "AVAILABLE", -1),
     ("ACQUIRED", "restart", "unseen", -1),
 }
-"""The states that a record passes through, with and without a dead-letter queue (KIP-932, KIP-1191)."""
+"""The states of a record, with and without a dead-letter queue (KIP-932, KIP-1191)."""
 
 FAILURES = ("reject", "release", "expire", "session over", "unreadable")
 """What ends a record for good: a rejection always, the others after its last delivery."""
