@@ -107,12 +107,12 @@ def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("delete", "name groups, or give --all-groups"),
+        ("delete", "give group names or --all-groups"),
         ("delete-offsets --topic t", "name one group"),
         ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
         ("list --type queue", "'queue': expected share, consumer, classic, streams"),
-        ("describe", "name groups, or give --all-groups"),
-        ("describe g --all-groups", "name groups, or give --all-groups"),
+        ("describe", "give group names or --all-groups"),
+        ("describe g --all-groups", "give group names or --all-groups"),
     ],
 )
 def test_misuse_is_told(words: str, says: str, run: Run) -> None:

@@ -144,7 +144,7 @@ def test_topic_is_found_by_its_id_and_partition_by_its_number(written: Written) 
     by_id = json.loads(logs(written.data, "--topic", written.topic_id, "--json").out)
     assert [entry["segment"] for entry in by_id] == [0, 30]
     nothing = logs(written.data, "--topic", "orders", "--partition", "0")
-    assert nothing.out == f"There are no logs in {written.data} that were asked for.\n".encode()
+    assert nothing.out == f"There are no such logs in {written.data}.\n".encode()
 
 
 def test_share_state_is_printed_in_the_shape_of_kafkas_formatter(written: Written) -> None:
@@ -296,7 +296,7 @@ def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> N
     path.write_bytes(data)
     found = logs(copy.data, "--records", "--topic", "orders", "--offsets", ":20")
     assert found.code == 1
-    assert "at byte 0: the checksum holds, the records can't be read" in found.err
+    assert "at byte 0: the checksum is correct, but the records cannot be decoded" in found.err
     assert [document["offset"] for document in found.documents] == list(range(10, 20))
 
 

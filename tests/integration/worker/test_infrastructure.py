@@ -284,7 +284,7 @@ def test_the_verbs_of_the_command_line_and_their_exit_codes(
     assert applied.returncode == 0, applied.stderr
     assert {row["status"] for row in json.loads(applied.stdout)} == {"created", "set"}
     same = worker.run("check", app)
-    assert (same.returncode, same.stdout) == (0, "Everything is as declared.\n")
+    assert (same.returncode, same.stdout) == (0, "There are no differences.\n")
 
     worker.write(text(1))
     refused = worker.run("apply", app)
