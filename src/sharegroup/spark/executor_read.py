@@ -212,7 +212,7 @@ def _rows(
         offsets = requested.between(batch_first, batch_end)
         log.warning(
             "event=batch_unreadable topic=%s partition=%d first=%d end=%d offsets=%d error=%r "
-            "(its rows are left out)",
+            "action='its rows are omitted'",
             part.topic,
             part.partition,
             batch_first,

@@ -219,7 +219,7 @@ def test_group_that_forbids_renewal_is_consumed_without_it() -> None:
             assert len(child.stdout.readline()) == 500_000
             child.send_signal(signal.SIGINT)
             _, err = child.communicate(timeout=20)
-        assert b"sharegroup: auto_renew is off from now on: " in err
+        assert b"sharegroup: auto_renew is now disabled: " in err
         assert err.endswith(b"sharegroup: processed 1 records\n")
 
 

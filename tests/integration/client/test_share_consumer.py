@@ -217,7 +217,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.getMessage().startswith("acknowledgement.failed")
+        if record.getMessage().startswith("event=acknowledgement.failed")
     ]
 
 

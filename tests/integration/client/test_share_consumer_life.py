@@ -64,7 +64,9 @@ def test_a_consumer_that_nobody_polls_leaves_and_comes_back_with_the_next_poll(
 
     play(scenario)
     said = [record.getMessage() for record in caplog.records]
-    assert len([message for message in said if message.startswith("consumer.left group=g")]) == 1
+    assert (
+        len([message for message in said if message.startswith("event=consumer.left group=g")]) == 1
+    )
 
 
 def test_a_long_poll_is_not_an_absence(caplog: pytest.LogCaptureFixture) -> None:

@@ -186,8 +186,8 @@ def test_group_value_that_the_broker_no_longer_allows_is_capped() -> None:
     held, said = capped(group, ShareGroupConfig(lock_ms_max=40_000, delivery_count_max_min=3))
     assert (held.lock_ms, held.delivery_count_max) == (40_000, 3)
     assert said == {
-        "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 holds",
-        "share.delivery.count.limit": "2 is outside of 3 to 10; 3 holds",
+        "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 is used",
+        "share.delivery.count.limit": "2 is outside of 3 to 10; 3 is used",
     }
     assert capped(group, ShareGroupConfig()) == (group, {})
 

@@ -106,7 +106,7 @@ def capped(group: GroupConfig, broker: ShareGroupConfig) -> tuple[GroupConfig, d
         if value is not None and not low <= value <= high:
             capped_values[entry.name] = min(max(value, low), high)
             messages[entry.metadata["name"]] = (
-                f"{value} is outside of {low} to {high}; {capped_values[entry.name]} holds"
+                f"{value} is outside of {low} to {high}; {capped_values[entry.name]} is used"
             )
     return replace(group, **capped_values), messages
 

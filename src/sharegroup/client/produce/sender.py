@@ -259,7 +259,7 @@ class Sender:
         error = answered.error
         if isinstance(error, NUMBERING_ERRORS) and queue.is_written(batch):
             # The batch is written, but older than the batches in which a broker finds duplicates.
-            log.info("producer.written where=%s sequence=%s", batch.where, batch.sequence)
+            log.info("event=producer.written where=%s sequence=%s", batch.where, batch.sequence)
             error = None
         if error is None or isinstance(error, DuplicateSequenceNumber):
             queue.acknowledge(batch)
@@ -269,7 +269,9 @@ class Sender:
         batch.error = error
         if isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
             if queue.is_oldest(batch):
-                log.info("producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence)
+                log.info(
+                    "event=producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence
+                )
                 queue.restart_numbers()
             self._retry(queue, batch)
         elif error.retriable:
@@ -287,7 +289,7 @@ class Sender:
         self._metrics.record_retry.add(len(batch.records))
         self._pause(queue)
         self._active[queue.where] = queue
-        log.debug("producer.retry where=%s error=%r", batch.where, batch.error)
+        log.debug("event=producer.retry where=%s error=%r", batch.where, batch.error)
 
     def _end(self, batch: Batch, outcome: Written | KafkaError) -> None:
         self._finished(batch)
@@ -388,7 +390,7 @@ class Sender:
             topics = {where.topic for where in self._active}
             await self._cluster.refresh(topics | self._cluster.to_ask_again())
         except KafkaError as error:
-            log.info("metadata.failed error=%r", error)
+            log.info("event=metadata.failed error=%r", error)
         finally:
             self._asking = False
         for queue in self._active.values():

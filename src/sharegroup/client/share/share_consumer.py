@@ -199,8 +199,8 @@ class ShareConsumer:
         except (TimeoutError, KafkaError) as error:
             failure = error
             log.warning(
-                "consumer.close_incomplete group=%s member=%s error=%r "
-                "(locks and membership end by their timeouts)",
+                "event=consumer.close_incomplete group=%s member=%s error=%r action='the locks "
+                "and the membership end after their timeouts'",
                 self.group_id,
                 self._member_id,
                 error,

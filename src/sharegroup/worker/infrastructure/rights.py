@@ -65,7 +65,9 @@ async def check_rights(routes: Iterable[Route], admin: AdminClient) -> None:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             await _check(tuple(routes), admin)
     except (TimeoutError, RequestTimedOut, UnsupportedVersion) as error:
-        log.warning("event=rights.unknown error=%r (no broker reported them)", error)
+        log.warning(
+            "event=rights.unknown error=%r reason='no broker reported the permissions'", error
+        )
 
 
 async def _check(routes: Sequence[Route], admin: AdminClient) -> None:
