@@ -131,7 +131,7 @@ class OffsetMetadataTooLarge(KafkaError, code=12):
 
 
 class NetworkException(KafkaError, code=13, retriable=True):
-    """The connection broke before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class NoAnswer(NetworkException):
@@ -199,15 +199,15 @@ class InvalidCommitOffsetSize(KafkaError, code=28):
 
 
 class TopicAuthorizationFailed(KafkaError, code=29):
-    """The topic is not open to this user."""
+    """The user is not authorized to access the topic."""
 
 
 class GroupAuthorizationFailed(KafkaError, code=30):
-    """The group is not open to this user."""
+    """The user is not authorized to access the group."""
 
 
 class ClusterAuthorizationFailed(KafkaError, code=31):
-    """The cluster is not open to this user."""
+    """The user is not authorized to access the cluster."""
 
 
 class InvalidTimestamp(KafkaError, code=32):
@@ -223,11 +223,11 @@ class IllegalSaslState(KafkaError, code=34):
 
 
 class UnsupportedVersion(KafkaError, code=35):
-    """This version of the request is not served."""
+    """This version of the request is not supported."""
 
 
 class TopicAlreadyExists(KafkaError, code=36):
-    """There is a topic of this name already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitions(KafkaError, code=37):
@@ -255,7 +255,7 @@ class InvalidRequest(KafkaError, code=42):
 
 
 class UnsupportedForMessageFormat(KafkaError, code=43):
-    """The record batch is of an old format."""
+    """The record batch has an old format."""
 
 
 class PolicyViolation(KafkaError, code=44):
@@ -295,7 +295,7 @@ class TransactionCoordinatorFenced(KafkaError, code=52):
 
 
 class TransactionalIdAuthorizationFailed(KafkaError, code=53):
-    """The transactional id is not open to this user, or the broker does not serve transactions."""
+    """The user may not use the transactional id, or the broker does not support transactions."""
 
 
 class SecurityDisabled(KafkaError, code=54):
@@ -343,7 +343,7 @@ class DelegationTokenRequestNotAllowed(KafkaError, code=64):
 
 
 class DelegationTokenAuthorizationFailed(KafkaError, code=65):
-    """The delegation token is not open to this user."""
+    """The user is not authorized to use the delegation token."""
 
 
 class DelegationTokenExpired(KafkaError, code=66):

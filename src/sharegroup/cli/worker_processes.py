@@ -114,7 +114,9 @@ def _signal(
     """Send a signal to the workers, and wait until they report one of the phases."""
     signalled = [worker for worker in _found(name, pid_file) if worker.send(number)]
     if not signalled:
-        raise click.ClickException(f"no worker of {name or pid_file} runs here, for this user")
+        raise click.ClickException(
+            f"no worker of {name or pid_file} of this user is running on this machine"
+        )
     limit = time.monotonic() + timeout_s
     reached = {worker.pid: _wait(worker, phases, limit) for worker in signalled}
     rows = [

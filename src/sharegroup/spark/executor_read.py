@@ -175,7 +175,7 @@ def range_fetch(
         topic, partition = offsets.where
         text = (
             f"topic {topic!r} partition {partition} offset {offsets.first}: records up to offset "
-            f"{offsets.end} are gone: {offsets.error}"
+            f"{offsets.end} no longer exist: {offsets.error}"
         )
         if options.fail_on_data_loss:
             raise OffsetOutOfRange(text + "; to skip them, set the option failOnDataLoss=false")

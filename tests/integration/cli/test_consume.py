@@ -94,7 +94,7 @@ def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
     options = ("--max-messages", "3", "--format", r"%v{json}\n")
     stopped = consume(bootstrap, "poison", "poison", *options)
     assert (stopped.code, stopped.out) == (1, b"1\n")
-    assert "Error: topic 'poison' partition 0 offset 1: no JSON document: " in stopped.err
+    assert "Error: topic 'poison' partition 0 offset 1: not a JSON document: " in stopped.err
     assert "with --reject-on-error it is rejected" in stopped.err
     again = consume(bootstrap, "poison", "poison", "--max-messages", "2")
     assert again.out == b"no json\n2\n"
@@ -119,7 +119,9 @@ def test_record_that_can_not_be_written_is_rejected_if_told_so(
     options = ("--reject-on-error", "--max-messages", "3", "--format", r"%v{json}\n")
     done = consume(bootstrap, "reject", "reject", *options)
     assert (done.code, done.out) == (0, b"1\n2\n")
-    assert "sharegroup: rejected: topic 'reject' partition 0 offset 1: no JSON" in done.err
+    assert (
+        "sharegroup: rejected: topic 'reject' partition 0 offset 1: not a JSON document" in done.err
+    )
     assert done.err.endswith("processed 3 records, 1 of them rejected\n")
     assert consume(bootstrap, "reject", "reject").out == b""
 
@@ -258,7 +260,7 @@ def test_signal_ends_it_cleanly_with_all_accepted(
         ("consume", "give at least one topic"),
         ("consume t --release --reject", "exclude each other"),
         ("consume t --json --format %v", "exclude each other"),
-        ("consume t --format %q", "%q is none of"),
+        ("consume t --format %q", "%q is not one of"),
         ("consume t --property a=b", "there is no formatter property a"),
         ("consume t --max-messages 0", "0 is not in the range"),
         ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),

@@ -225,7 +225,7 @@ def test_a_folder_of_another_topic_is_moved_aside_and_can_be_put_back(tmp_path: 
     assert (entry / orders.name / "partition.metadata").exists()
     shutil.move(tmp_path / "saved", entry / "of-an-operator" / orders.name)
     refused = repair(tmp_path, "--put-back", str(tmp_path / "saved"), "--execute")
-    assert (refused.code, "is no partition folder below" in refused.err) == (1, True)
+    assert (refused.code, "is not a partition folder below" in refused.err) == (1, True)
     back = entry / "of-an-operator" / orders.name
     assert repair(tmp_path, "--put-back", str(back), "--dry-run").code == 0
     assert repair(tmp_path, "--put-back", str(back), "--execute").code == 0

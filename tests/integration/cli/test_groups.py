@@ -46,7 +46,7 @@ def test_group_with_members_is_refused_with_who_they_are(
 ) -> None:
     says = (
         f"Error: NonEmptyGroup: group '{consumed}' has the members resident@/127.0.0.1; "
-        "stop them and try again\n"
+        "stop the members and try again\n"
     )
     with member(bootstrap, consumed, consumed):
         for words in (

@@ -221,7 +221,7 @@ def test_damaged_batch_is_named_and_those_around_it_are_printed(copy: Written) -
     assert offsets == [*range(10), *range(20, 30)]
     assert found.err == (
         f"sharegroup: topic 'orders' partition 1, {path.name} from byte {second}, offset 10: "
-        f"the checksum does not hold; readable again from byte {positions(path)[2]}\n"
+        f"the checksum does not match; readable again from byte {positions(path)[2]}\n"
     )
     listed = json.loads(logs(copy.data, "--topic", "orders", "--json").out)
     assert [listing["state"] for listing in listed] == ["damaged", "ok"]
@@ -236,7 +236,10 @@ def test_damage_that_reaches_the_end_of_an_older_segment_is_told_from_a_torn_end
     path.write_bytes(path.read_bytes()[: third + 20])
     found = logs(copy.data, "--topic", "orders", "--json")
     assert found.code == 1
-    assert f"from byte {third}, offset 20: 20 bytes are less than a header; nothing" in found.err
+    assert (
+        f"from byte {third}, offset 20: 20 bytes are left, which is less than a batch header; "
+        "nothing" in found.err
+    )
     assert json.loads(found.out)[0]["state"] == "damaged"
 
 
@@ -251,8 +254,8 @@ def test_torn_end_above_the_recovery_point_is_no_damage(copy: Written) -> None:
     torn = logs(copy.data, "--topic", "orders", "--json")
     assert torn.code == 0
     assert json.loads(torn.out)[1]["state"] == "torn"
-    assert f"from byte {last}, offset 50: a batch of " in torn.err
-    assert "the last 100 bytes are being written, or a crash tore them" in torn.err
+    assert f"from byte {last}, offset 50: expected a batch of " in torn.err
+    assert "the last 100 bytes are being written, or are incomplete because of a crash" in torn.err
 
 
 def test_damaged_header_is_passed_over_by_the_index(tmp_path: Path) -> None:
@@ -282,7 +285,7 @@ def test_torn_catalog_costs_names_and_nothing_else(copy: Written) -> None:
     journal.write_bytes(journal.read_bytes()[:-3])
     found = logs(copy.data, "--json")
     assert found.code == 0
-    assert "catalog.journal is damaged or torn at byte" in found.err
+    assert "catalog.journal is damaged or incomplete at byte" in found.err
     assert len(json.loads(found.out)) >= 4
 
 

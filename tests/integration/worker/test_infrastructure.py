@@ -379,7 +379,8 @@ def test_topics_that_can_neither_be_seen_nor_made_end_a_start_and_no_send(
             with pytest.raises(TopicAuthorizationFailed) as refused:
                 await prepare(app, admin)
             assert str(refused.value) == (
-                f"a topic is not open to this user (User:ann needs WRITE on topic '{group}.dead'; "
+                "this user is not authorized for a topic "
+                f"(User:ann needs WRITE on topic '{group}.dead'; "
                 f"READ on topic '{group}.retry', '{topic}'; or CREATE where it does not exist)"
             )
             told.clear()

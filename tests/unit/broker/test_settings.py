@@ -277,7 +277,7 @@ def test_server_properties_with_an_unknown_key_are_refused() -> None:
 def test_value_that_is_too_long_is_refused() -> None:
     live = LiveConfig(Config())
     change = SettingChange("share.auto.offset.reset", ConfigOperation.SET, " " * 4_097)
-    with pytest.raises(InvalidConfig, match="may have 4096 characters, not 4097"):
+    with pytest.raises(InvalidConfig, match="may have at most 4096 characters, not 4097"):
         changed_group(live, {}, (change,))
 
 
@@ -286,7 +286,7 @@ def test_values_of_a_topic_are_not_too_long_together() -> None:
     live = LiveConfig(Config())
     half = SettingChange("retention.ms", ConfigOperation.SET, "7".rjust(2_049))
     own = changed_topic(live, {}, (half,))
-    with pytest.raises(InvalidConfig, match="one topic may have 4096 characters, not 4098"):
+    with pytest.raises(InvalidConfig, match="one topic may have at most 4096 characters, not 4098"):
         changed_topic(
             live, own, (SettingChange("segment.bytes", ConfigOperation.SET, "7000".rjust(2_049)),)
         )

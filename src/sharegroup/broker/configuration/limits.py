@@ -343,7 +343,7 @@ METRICS: tuple[Limit, ...] = (
 
 SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
     ("Connections", CONNECTIONS),
-    ("Requests and answers", REQUESTS),
+    ("Requests and responses", REQUESTS),
     ("Records", RECORDS),
     ("Sessions", SESSIONS),
     ("Groups", GROUPS),

@@ -128,7 +128,8 @@ def check_length(name: str, value: str) -> None:
     """Raise InvalidConfig for a value that is too long to be kept."""
     if len(value) > VALUE_CHARACTERS_MAX:
         raise InvalidConfig(
-            f"{name[:100]}: a value may have {VALUE_CHARACTERS_MAX} characters, not {len(value)}"
+            f"{name[:100]}: a value may have at most {VALUE_CHARACTERS_MAX} characters, not "
+            f"{len(value)}"
         )
 
 
@@ -137,7 +138,8 @@ def check_topic(settings: Mapping[str, str]) -> None:
     count = sum(map(len, settings.values()))
     if count > TOPIC_CHARACTERS_MAX:
         raise InvalidConfig(
-            f"all values of one topic may have {TOPIC_CHARACTERS_MAX} characters, not {count}"
+            f"all values of one topic may have at most {TOPIC_CHARACTERS_MAX} characters, not "
+            f"{count}"
         )
 
 

@@ -374,8 +374,8 @@ class Sender:
         if min(identity) < 0:
             # In a batch -1 means that it has no sequence.
             raise UnknownServerError(
-                f"InitProducerId answered producer id {identity.producer_id}, "
-                f"epoch {identity.epoch}; expected 0 or more"
+                f"InitProducerId returned producer id {identity.producer_id}, epoch "
+                f"{identity.epoch}; expected 0 or more"
             )
         self._identity_refused = False
         return identity
@@ -404,5 +404,5 @@ class Sender:
 
 
 def _unanswered(batch: Batch) -> Answered:
-    text = f"the answer says nothing about topic {batch.where.topic!r} partition "
+    text = f"the broker's response does not contain topic {batch.where.topic!r} partition "
     return Answered(UNKNOWN_POSITION, NetworkException(f"{text}{batch.where.partition}"))
