@@ -131,7 +131,7 @@ class OffsetMetadataTooLarge(KafkaError, code=12):
 
 
 class NetworkException(KafkaError, code=13, retriable=True):
-    """The connection broke before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class NoAnswer(NetworkException):
@@ -227,7 +227,7 @@ class UnsupportedVersion(KafkaError, code=35):
 
 
 class TopicAlreadyExists(KafkaError, code=36):
-    """There is a topic of this name already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitions(KafkaError, code=37):
@@ -255,7 +255,7 @@ class InvalidRequest(KafkaError, code=42):
 
 
 class UnsupportedForMessageFormat(KafkaError, code=43):
-    """The record batch is of an old format."""
+    """The record batch has an old format."""
 
 
 class PolicyViolation(KafkaError, code=44):
@@ -343,7 +343,7 @@ class DelegationTokenRequestNotAllowed(KafkaError, code=64):
 
 
 class DelegationTokenAuthorizationFailed(KafkaError, code=65):
-    """The user is not authorized to access the delegation token."""
+    """The user is not authorized to use the delegation token."""
 
 
 class DelegationTokenExpired(KafkaError, code=66):

@@ -233,7 +233,7 @@ async def _read_head(reader: asyncio.StreamReader, bytes_max: int) -> bytes:
             raise EOFError(f"the first line is longer than {bytes_max} bytes")
         received = await reader.read(READ_BYTES)
         if not received:
-            raise EOFError("the connection ended before the request did")
+            raise EOFError("the connection was closed before the request was complete")
         head += received
     return head
 

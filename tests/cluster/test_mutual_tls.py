@@ -51,7 +51,7 @@ pytestmark = all_of_it
 TOPIC = "orders"
 USER, STRANGER = "billing", "stranger"
 REFUSED = ("none", "expired", "foreign")
-HINT = "see ssl_certfile"
+HINT = "check ssl_certfile"
 WORKER = """
 app = App("shop", bootstrap_servers={bootstrap!r}, client={options!r}, prepare=False)
 

@@ -153,7 +153,7 @@ ADMIN_LIES: dict[str, tuple[int, Lie, str]] = {
     "length of a TLS alert": (
         API_VERSIONS,
         lambda _, __: bytes.fromhex("15030300020228"),
-        "this is TLS: try security_protocol=SSL",
+        "the listener uses TLS: try security_protocol=SSL",
     ),
     "four billion brokers": (
         METADATA,
@@ -183,30 +183,34 @@ ADMIN_LIES: dict[str, tuple[int, Lie, str]] = {
     "another correlation id": (
         METADATA,
         lambda request, _: frame(b"\x7f\xff\xff\xff" + bytes(30)),
-        "an answer to request 2147483647, which was never sent",
+        "a response to request 2147483647, which was never sent",
     ),
     "negative correlation id": (
         METADATA,
         lambda request, _: frame(b"\xff" * 4 + bytes(30)),
-        "an answer to request -1, which was never sent",
+        "a response to request -1, which was never sent",
     ),
-    "no answer": (METADATA, silence, "no answer to Metadata in 250 ms"),
-    "no answer to the first request": (API_VERSIONS, silence, "no answer to ApiVersions in 250 ms"),
-    "offers nothing": (API_VERSIONS, offered((18, 0, 4)), "does not serve Metadata"),
+    "no answer": (METADATA, silence, "no response to Metadata within 250 ms"),
+    "no answer to the first request": (
+        API_VERSIONS,
+        silence,
+        "no response to ApiVersions within 250 ms",
+    ),
+    "offers nothing": (API_VERSIONS, offered((18, 0, 4)), "does not support Metadata"),
     "offers versions that nobody knows": (
         API_VERSIONS,
         offered((18, 0, 4), (METADATA, 32_000, 32_767)),
-        "serves Metadata versions 32000 to 32767; this client speaks 0 to 13",
+        "supports Metadata versions 32000 to 32767; this client supports 0 to 13",
     ),
     "offers a range upside down": (
         API_VERSIONS,
         offered((18, 0, 4), (METADATA, 9, 3)),
-        "serves Metadata versions 9 to 3",
+        "supports Metadata versions 9 to 3",
     ),
     "offers negative versions": (
         API_VERSIONS,
         offered((18, 0, 4), (METADATA, -9, -3), (-1, 0, 0), (32_767, 0, 0)),
-        "serves Metadata versions -9 to -3",
+        "supports Metadata versions -9 to -3",
     ),
     "refuses its first request": (API_VERSIONS, altered(error_code=58), "refused ApiVersions"),
     "refuses its first request with an unknown code": (
@@ -228,7 +232,7 @@ ADMIN_LIES: dict[str, tuple[int, Lie, str]] = {
     "leader at a host with a NUL": (METADATA, leader(host="a\0b"), "broker 'a\\x00b'"),
     "leader at a host with a long label": (METADATA, leader(host="a" * 70 + ".b"), "aaaa"),
     "leader where nobody listens": (METADATA, leader(port=1), "127.0.0.1:1"),
-    "offsets of nothing": (LIST_OFFSETS, altered(topics=()), "says nothing about it"),
+    "offsets of nothing": (LIST_OFFSETS, altered(topics=()), "does not contain it"),
 }
 
 
@@ -318,7 +322,10 @@ def test_answer_that_never_ends_is_given_up() -> None:
         async with LyingBroker() as broker, admin_of(broker) as admin:
             broker.trickle[METADATA] = 0.05
             broker.lies[METADATA] = raw(bytes(10_000))
-            with bounded(), pytest.raises(RequestTimedOut, match="no answer to Metadata in 250 ms"):
+            with (
+                bounded(),
+                pytest.raises(RequestTimedOut, match="no response to Metadata within 250 ms"),
+            ):
                 await first_offset(admin)
 
     asyncio.run(run())
@@ -371,7 +378,7 @@ LOGIN_LIES: dict[str, tuple[dict[str, Any], Lie, str]] = {
     "an error that is none": (LOGIN, says(b"x", error_message="\x1b[2Jhacked"), "expected r="),
     "a talk without an end": (BEARER, says(b"{}"), "the server refused the token"),
     "a refusal that is no JSON": (BEARER, says(b"[" * 100_000), "without a status"),
-    "words where none belong": (PLAIN, says(b"welcome"), "expected an empty answer"),
+    "words where none belong": (PLAIN, says(b"welcome"), "expected an empty response"),
     "an unknown error": (PLAIN, altered(error_code=9_999, error_message=None), "error code 9999"),
     "a refusal": (PLAIN, altered(error_code=58, error_message="no"), "SASL PLAIN: no"),
 }
@@ -441,8 +448,8 @@ PRODUCER_LIES: dict[str, tuple[int, Lie, str]] = {
     "no producer id": (INIT_PRODUCER_ID, altered(producer_id=-1), "producer id -1"),
     "negative epoch": (INIT_PRODUCER_ID, altered(producer_epoch=-7), "epoch -7"),
     "unknown error for an id": (INIT_PRODUCER_ID, altered(error_code=9_999), "error code 9999"),
-    "answer about nothing": (PRODUCE, altered(responses=()), "says nothing about topic 't'"),
-    "silence": (PRODUCE, silence, "no answer to Produce in 250 ms"),
+    "answer about nothing": (PRODUCE, altered(responses=()), "does not contain topic 't'"),
+    "silence": (PRODUCE, silence, "no response to Produce within 250 ms"),
     "four billion topics": (PRODUCE, raw(HUGE_COUNT + bytes(20)), "ProduceResponse.responses"),
 }
 
@@ -463,7 +470,7 @@ PRODUCER_LIES |= {
     "answer about another partition": (
         PRODUCE,
         produced_with(index=INT_MAX),
-        "says nothing about topic 't' partition 0",
+        "does not contain topic 't' partition 0",
     ),
     "unknown error": (PRODUCE, produced_with(error_code=9_999), "error code 9999"),
 }

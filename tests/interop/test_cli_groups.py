@@ -155,7 +155,7 @@ def test_group_with_a_member_is_refused_by_name(scene: Scene, run: Run) -> None:
         assert refused.code == 1, words
         assert refused.err.startswith(f"Error: NonEmptyGroup: group '{group}' has the members ")
         assert "resident@" in refused.err
-        assert refused.err.endswith("; stop them and try again\n")
+        assert refused.err.endswith("; stop the members and try again\n")
 
 
 def test_empty_group_is_reset_and_forgotten_as_by_kafkas_tool(cluster: str, run: Run) -> None:

@@ -158,7 +158,7 @@ def test_a_group_without_renewal_says_so(play: Callable[..., None]) -> None:
         await scene.prepare(1, share_renew_acknowledge_enable="false")
         async with scene.member(auto_renew=True, in_flight_max=100) as member:
             (record,) = await some(member, 1)
-            with pytest.raises(InvalidRecordState, match="auto_renew is off from now on"):
+            with pytest.raises(InvalidRecordState, match="auto_renew is now disabled"):
                 await member.poll(WAIT_SECONDS)
             record.accept()
             assert await member.commit() == {scene.where: None}

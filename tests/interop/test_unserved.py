@@ -31,7 +31,8 @@ WHY_NO_JAVA = kafka_peer.why_missing() or (None if javac() else NO_COMPILER)
 WAIT_SECONDS_MAX = 20.0
 JAVA_SECONDS_MAX = 120.0
 TEXT = (
-    "this broker does not serve transactions; remove transactional.id from the producer's settings"
+    "this broker does not support transactions; "
+    "remove transactional.id from the producer's settings"
 )
 
 

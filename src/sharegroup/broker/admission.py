@@ -115,7 +115,7 @@ class Admission:
             return False
         self.evicted_count += 1
         self.leave(idlest)
-        idlest.close("idle while another connection needs its place")
+        idlest.close("idle, and a new connection needs its place")
         return True
 
     def _refused(self, peer: str, reason: str, now_ms: int) -> None:

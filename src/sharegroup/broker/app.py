@@ -174,8 +174,8 @@ def _check_advertised(config: Config, host: str) -> None:
     """Refuse a listener on every address if no advertised host says where clients connect."""
     if host in EVERY_ADDRESS and not config.server.advertised_host:
         raise InvalidConfig(
-            f"listeners={config.server.listeners!r} listens on every address; say which one "
-            "clients connect to: --set sharegroup.advertised.host=..."
+            f"listeners={config.server.listeners!r} listens on every address; set the host to "
+            "which clients connect: --set sharegroup.advertised.host=..."
         )
 
 

@@ -178,7 +178,8 @@ class ByteBudget(Generic[A]):
             self.evicted_count += 1
             account.holder.close(
                 f"another connection needs room: this one holds {account.held_bytes} bytes without "
-                f"progress, all together hold {self.used_bytes}, {self._key}={self.bytes_max}"
+                f"progress, all connections together hold {self.used_bytes}, "
+                f"{self._key}={self.bytes_max}"
             )
 
     def _offer_now(self) -> None:

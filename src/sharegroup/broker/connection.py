@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         elif began_ms is not None and now_ms - began_ms > server.frame_progress_ms:
             self.close("an incomplete request made no progress")
         elif not self._writable and now_ms - self._last_write_ms > server.frame_progress_ms:
-            self.close("answers were not read")
+            self.close("responses were not read")
         elif not self._replies and now_ms - self._last_read_ms > server.connection_idle_ms:
             self.close("idle")
 

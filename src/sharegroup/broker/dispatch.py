@@ -414,7 +414,7 @@ async def _unexpected(
     parts = call.parts
     deadline_ms = parts.clock.now_ms() + UNEXPECTED_PAUSE_MS
     await parts.waiting.park(lambda last: last or None, keys=(), deadline_ms=deadline_ms)
-    text = f"{type(error).__name__}; the broker's log has the trace"
+    text = f"{type(error).__name__}; the log of the broker contains the traceback"
     return _refuse(call, answer(text))
 
 

@@ -15,8 +15,11 @@ from sharegroup.wire.headers import RequestHeader
 
 log = logging.getLogger(__name__)
 
-BY_REQUEST = "find out why this client sends such requests; report it if they are ordinary"
-BY_MACHINE = "the broker waited: see what else uses the processors, and how long the disk takes"
+BY_REQUEST = "check why this client sends such requests; report a bug if the requests are ordinary"
+BY_MACHINE = (
+    "the broker waited for a processor or the disk: check the other processes and the "
+    "latency of the disk"
+)
 
 
 class RequestOrigin:

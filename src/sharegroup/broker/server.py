@@ -150,8 +150,8 @@ async def _begin(listener: asyncio.Server) -> None:
                 host, port = duplicate.getsockname()[:2]
                 raise OSError(
                     errno.EADDRINUSE,
-                    f"{host}:{port} was taken while the broker started, by another process or by "
-                    "its own sharegroup.metrics.port",
+                    f"{host}:{port} is in use by another process, or by sharegroup.metrics.port of "
+                    "this broker",
                 )
 
 
@@ -168,8 +168,8 @@ def parse_listener(text: str, *, insecure: bool) -> tuple[str, int]:
     host = parsed.hostname or "0.0.0.0"  # noqa: S104  Kafka's meaning of an empty host.
     if not insecure and not _is_loopback(host):
         raise InvalidConfig(
-            f"listeners={text!r} is open to other machines without TLS or a password; "
-            "listen on 127.0.0.1, or say --insecure if that is what you want"
+            f"listeners={text!r} accepts connections from other machines without TLS or a "
+            "password; listen on 127.0.0.1, or give --insecure to allow this"
         )
     return host, port
 

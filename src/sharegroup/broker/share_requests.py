@@ -85,8 +85,8 @@ def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
         raise InvalidRequest("a share request needs a group id, not null")
     if not member_id or len(member_id) > MEMBER_ID_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"group {group_id!r}: a member id has 1 to {MEMBER_ID_CHARACTERS_MAX} characters, "
-            f"not {member_id!r}"
+            f"group {group_id!r}: expected a member id of 1 to {MEMBER_ID_CHARACTERS_MAX} "
+            f"characters, not {member_id!r}"
         )
     return SessionKey(GroupId(group_id), MemberId(member_id))
 

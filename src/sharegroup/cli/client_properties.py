@@ -32,9 +32,11 @@ def client_options(
         if kafka_properties.knows_property(name, kind):
             known_properties[name] = text
         elif name.startswith(PROTECTION):
-            raise click.UsageError(f"--command-config: {name} means nothing here; remove it")
+            raise click.UsageError(
+                f"--command-config: {name} is not supported by this client; remove it"
+            )
         else:
-            warn(f"--command-config: {name} is not used")
+            warn(f"--command-config: {name} is ignored")
     try:
         return kafka_properties.client_options(known_properties, kind)
     except InvalidConfig as error:

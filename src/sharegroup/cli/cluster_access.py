@@ -56,9 +56,9 @@ WHAT_TO_DO: Mapping[type[KafkaError], str] = {
     GroupIdNotFound: "list the groups with: sharegroup groups list",
     InvalidConfig: "list the settings with: sharegroup configs describe --all --topic NAME "
     "(or --group NAME, or --broker ID)",
-    NonEmptyGroup: "stop them and try again",
-    SaslAuthenticationFailed: "see the sasl. properties in --command-config",
-    TlsHandshakeFailed: "see the ssl. properties in --command-config",
+    NonEmptyGroup: "stop the members and try again",
+    SaslAuthenticationFailed: "check the sasl. properties in --command-config",
+    TlsHandshakeFailed: "check the ssl. properties in --command-config",
     TopicAlreadyExists: "add --if-not-exists to accept an existing topic",
     TopicAuthorizationFailed: ASK_FOR_RIGHTS,
     UnknownTopicOrPartition: "list the topics with: sharegroup topics list",
@@ -128,19 +128,20 @@ def cluster_options(verb: Verb) -> Verb:
             default=10_000,
             show_default=True,
             metavar="MS",
-            help="Give up after so long.",
+            help="Timeout in milliseconds.",
         ),
         click.option(
             "--command-config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Client properties as for Kafka's tools: security.protocol, sasl., ssl., ...",
+            help="File with client properties, as for Kafka's tools: security.protocol, sasl., "
+            "ssl., ...",
         ),
         click.option(
             "--bootstrap-server",
             "--bootstrap",
             "bootstrap_servers",
             metavar="HOST:PORT,...",
-            help="Where a broker of the cluster is.  [default: --command-config's, or "
+            help="Brokers to connect to first.  [default: from --command-config, or "
             f"{BOOTSTRAP_DEFAULT}]",
         ),
     ):
@@ -162,7 +163,7 @@ def listing_options(verb: Verb) -> Verb:
             "watch_s",
             type=click.FloatRange(WATCH_SECONDS_MIN),
             metavar="SECONDS",
-            help="Again and again; a pipe or file gets a line of JSON each time.",
+            help="Repeat at this interval; a pipe or file gets a line of JSON each time.",
         ),
     ):
         with_form = option(with_form)
@@ -200,8 +201,8 @@ def telling_errors(access: Access) -> Iterator[None]:
         raise click.UsageError(str(error)) from error
     except (NetworkException, RequestTimedOut) as error:
         raise click.ClickException(
-            f"no answer from {access.bootstrap_servers}: {error}; see that a broker listens there "
-            "(sharegroup serve), or name another with --bootstrap-server"
+            f"no response from {access.bootstrap_servers}: {error}; check that a broker listens "
+            "there (sharegroup serve), or give another address with --bootstrap-server"
         ) from error
     except KafkaError as error:
         raise click.ClickException(line_of(error)) from error

@@ -17,9 +17,10 @@ VARIABLE = "_SHAREGROUP_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, *, shell: str) -> None:
-    """Print what makes a shell complete verbs, options and names.
+    """Print the script for shell completion of verbs, options and names.
 
-    Groups and topics come from the cluster that the line names, if it answers within a second.
+    Names of groups and topics are read from the cluster of the command line, if it responds within
+    a second.
 
     \b
         bash  eval "$(sharegroup completion bash)"      in ~/.bashrc

@@ -70,17 +70,19 @@ def resource_options(verb: Verb) -> Verb:
         return verb(resource=_resource(candidates), **rest)
 
     for option in (
-        click.option("--entity-default", is_flag=True, help="All brokers, as --broker default."),
-        click.option("--entity-name", metavar="NAME", help="Kafka's way to say which."),
+        click.option("--entity-default", is_flag=True, help="Like --broker default."),
+        click.option("--entity-name", metavar="NAME", help="Name, as in Kafka's tools."),
         click.option(
-            "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Kafka's way to say what."
+            "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Type of --entity-name."
         ),
-        click.option("--broker-defaults", is_flag=True, help="All brokers."),
-        click.option("--broker", metavar="ID", help=f"A broker; {ALL_BROKERS!r} is all of them."),
+        click.option("--broker-defaults", is_flag=True, help="Defaults of all brokers."),
         click.option(
-            "--group", metavar="GROUP", shell_complete=complete_groups, help="A share group."
+            "--broker", metavar="ID", help=f"Broker; {ALL_BROKERS!r}: defaults of all brokers."
         ),
-        click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="A topic."),
+        click.option(
+            "--group", metavar="GROUP", shell_complete=complete_groups, help="Share group."
+        ),
+        click.option("--topic", metavar="TOPIC", shell_complete=complete_topics, help="Topic."),
     ):
         with_resource = option(with_resource)
     return with_resource
@@ -90,7 +92,7 @@ def resource_options(verb: Verb) -> Verb:
 def command() -> None:
     """Show and change settings of topics, groups and brokers.
 
-    Kafka's way to say it works as well:
+    The syntax of Kafka's tools works as well:
 
     \b
         sharegroup configs --alter --entity-type groups --entity-name billing
@@ -100,11 +102,13 @@ def command() -> None:
 
 @command.command("describe")
 @resource_options
-@click.option("--all", "everything", is_flag=True, help="Also settings with their default value.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Include settings with their default value."
+)
 @cluster_options
 @listing_options
 def describe(*, resource: ConfigResource, everything: bool, access: Access, form: Form) -> None:
-    """Settings, and where each value comes from."""
+    """Show settings and the source of each value."""
 
     async def entries(admin: AdminClient) -> Listing:
         results = await admin.describe_configs([resource])
@@ -117,26 +121,28 @@ def describe(*, resource: ConfigResource, everything: bool, access: Access, form
             if everything or not entry.is_default
         ]
         columns = ("name", "value", "source")
-        return Listing(rows, columns, "Nothing is set; --all shows the defaults.")
+        return Listing(rows, columns, "No settings have been changed; --all shows the defaults.")
 
     show(access, form, entries)
 
 
 @command.command("alter")
 @resource_options
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A new value.")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="New value of a setting."
+)
 @click.option(
     "--add-config",
     "lists",
     metavar="KEY=VALUE,...",
     multiple=True,
-    help="New values; a value with commas stands in [ ].",
+    help="New values of settings; a value with commas is enclosed in [ ].",
 )
 @click.option(
     "--add-config-file",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="New values from a properties file.",
+    help="Properties file with new values.",
 )
 @click.option(
     "--delete",
@@ -144,7 +150,7 @@ def describe(*, resource: ConfigResource, everything: bool, access: Access, form
     "deleted",
     metavar="KEY,...",
     multiple=True,
-    help="Back to the default.",
+    help="Reset settings to their default.",
 )
 @cluster_options
 @json_option
@@ -158,7 +164,7 @@ def alter(  # One option each.
     access: Access,
     as_json: bool,
 ) -> None:
-    """Change settings: all that are named, or none."""
+    """Change settings; if one change is invalid, none is made."""
     values = {
         **(dict(read_properties(file)) if file else {}),
         **_values(lists),
@@ -187,7 +193,7 @@ def _values(lists: Iterable[str]) -> dict[str, str]:
 def _resource(candidates: Iterable[tuple[ResourceType, str | None]]) -> ConfigResource:
     resources = [(kind, name) for kind, name in candidates if name is not None]
     if len(resources) != 1:
-        raise click.UsageError("name one of --topic, --group and --broker")
+        raise click.UsageError("give one of --topic, --group and --broker")
     ((kind, name),) = resources
     if kind is not ResourceType.BROKER:
         return ConfigResource(kind, name)

@@ -55,57 +55,61 @@ SETTLING = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJ
 @click.command("consume")
 @naming_many("topic")
 @group_option(GROUP_DEFAULT)
-@click.option("--json", "as_json", is_flag=True, help="Each record as JSON, one on a line.")
-@click.option("--format", "form", metavar="FORMAT", help="A record by the verbs above.")
-@click.option("--null-marker", metavar="TEXT", help="Written for null.  [default: null]")
+@click.option("--json", "as_json", is_flag=True, help="Write each record as one line of JSON.")
+@click.option(
+    "--format", "form", metavar="FORMAT", help="Format of the output, with the verbs above."
+)
+@click.option(
+    "--null-marker", metavar="TEXT", help="Text that is written for null.  [default: null]"
+)
 @click.option(
     "--formatter-property",
     "--property",
     "properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A property of Kafka's formatter: print.key, key.separator, ...",
+    help="Property of Kafka's formatter: print.key, key.separator, ...",
 )
-@click.option("--max-messages", type=click.IntRange(1), help="End after so many records.")
+@click.option("--max-messages", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option(
     "--timeout-ms",
     "idle_ms",
     type=click.IntRange(0),
-    help="End when no record arrives for this long.",
+    help="Stop if no record arrives within this number of milliseconds.",
 )
-@click.option("--accept", is_flag=True, help="Each record is done.  [default]")
-@click.option("--release", is_flag=True, help="Give each record back.")
-@click.option("--reject", is_flag=True, help="Reject each record: it is not delivered again.")
+@click.option("--accept", is_flag=True, help="Accept each record.  [default]")
+@click.option("--release", is_flag=True, help="Release each record; it is delivered again.")
+@click.option("--reject", is_flag=True, help="Reject each record; it is not delivered again.")
 @click.option(
     "--reject-on-error",
     "--reject-message-on-error",
     is_flag=True,
-    help="Reject a record that can't be written as asked, and go on.",
+    help="Reject a record that cannot be written in this format, and continue.",
 )
 @command_property_option
 @cluster_options
 def command(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    """Take the records that a share group hands out for TOPIC..., and write them.
+    """Consume records of TOPIC... as a member of a share group, and write them.
 
-    A record is accepted after it was written; if the pipe breaks, what was not written goes
-    back to the group.  A new group begins at the end of a topic, unless its setting
-    share.auto.offset.reset says earliest:
+    A record is accepted after it was written; if the pipe breaks, records that were not written
+    are released.  A new group starts at the end of a topic, unless its setting
+    share.auto.offset.reset is earliest:
 
     \b
         sharegroup configs alter --group audit --set share.auto.offset.reset=earliest
         sharegroup consume orders --group audit --format '%p:%o %k %v{json}\\n'
 
-    Keys and headers are escaped if standard output is a terminal; a value is written as it is:
-    --json, or %v{string} in a --format, shows values that may command a terminal.
+    Keys and headers are escaped if standard output is a terminal; values are not: use --json, or
+    %v{string} in a --format, for values that may contain terminal control characters.
 
     Verbs of --format: %t topic, %p partition, %o offset, %k key, %v value, %d timestamp, %c
     delivery count, %l the lock's deadline, %L milliseconds until then, %i number, %h{%k=%v }
     headers; %T %K %V %H are lengths.  %v{hex}, base64, string (JSON's), json (one line);
     %o{hex}, big32, little64; %d{rfc3339}, %d{%H:%M:%S}.  \\n, \\t and \\x00 are characters.
 
-    A batch that nobody can read is rejected and told in a line on standard error.
+    A batch that cannot be decoded is rejected and reported on standard error.
 
-    Exit code 0: everything that was written is settled, also after Ctrl-C.
+    Exit code 0: all written records are settled, also after Ctrl-C.
     """
     write, outcome = _writer(options), _outcome(options)
     access = with_properties(access, command_properties)
@@ -114,12 +118,11 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
             return run(lambda stop: _consume(stop, access, write, outcome, options))
         except RecordFormatError as error:
             raise click.ClickException(
-                f"{error}; it goes back to the group (--reject-on-error rejects it and goes on)"
+                f"{error}; the record is released (with --reject-on-error it is rejected instead)"
             ) from error
         except BrokenPipeError as error:
             raise click.ClickException(
-                "the reader of the output has closed it; records that were not written go back "
-                "to the group"
+                "the reader of the output has closed it; records that were not written are released"
             ) from error
 
 
@@ -180,7 +183,10 @@ async def _warn_of_missing(topics: Iterable[str], client_options: dict[str, Any]
     async with AdminClient(**common_options) as admin:
         for topic, description in (await admin.describe_topics(topics)).items():
             if isinstance(description, UnknownTopicOrPartition):
-                complain(f"topic {topic!r} does not exist yet (sharegroup topics list)")
+                complain(
+                    f"topic {topic!r} does not exist yet (list the topics with: sharegroup topics "
+                    "list)"
+                )
 
 
 def _consumer_options(access: Access, options: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ data_option = click.option(
     "directory",
     required=True,
     type=click.Path(exists=True, file_okay=False),
-    help="Data directory of a broker that does not run.",
+    help="Data directory of a stopped broker.",
 )
 
 
@@ -30,8 +30,8 @@ data_option = click.option(
 def command() -> None:
     """Check and repair a data directory, without a broker.
 
-    Nothing is ever deleted: what is in the way is moved to the folder set-aside of the data
-    directory. docs/recovery.md says for each problem what the broker does and what to do next.
+    Nothing is deleted: obstructing files are moved to the folder set-aside of the data directory.
+    docs/recovery.md describes for each problem what the broker does and what to do next.
     """
 
 
@@ -40,11 +40,11 @@ def command() -> None:
 @click.option("--skip-records", is_flag=True, help="Do not read the segments.")
 @json_option
 def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
-    """Show what is wrong, and what the broker does about it at start.
+    """Show problems, and what the broker does about them at start.
 
     Every batch is read and checked against its checksum; nothing is changed.
 
-    Exit code 1: something is wrong.
+    Exit code 1: there is a problem.
     """
     files, root = RealFiles(), os.path.abspath(directory)
     with _locked(files, root):
@@ -53,7 +53,7 @@ def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
         if not skip_records:
             problems += segment_findings(state)
     rows = [finding.row() for finding in problems]
-    listing = Listing(rows, ("file", "problem", "at_start", "repair"), "Nothing is wrong.")
+    listing = Listing(rows, ("file", "problem", "at_start", "repair"), "No problems were found.")
     print_listing(listing, as_json=as_json)
     return 1 if problems else 0
 
@@ -65,18 +65,18 @@ def check(*, directory: str, skip_records: bool, as_json: bool) -> int:
     "path",
     metavar="FOLDER",
     default=None,
-    help="Put this partition folder back, which is in set-aside.",
+    help="Move this partition folder from set-aside back to its place.",
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--dry-run", is_flag=True, help="Show the repairs without making them.")
+@click.option("--execute", is_flag=True, help="Make the repairs.")
 @json_option
 def repair(
     *, directory: str, path: str | None, dry_run: bool, execute: bool, as_json: bool
 ) -> None:
-    """Make the broker start again with all records that are there.
+    """Repair the data directory so that the broker starts with all existing records.
 
-    A lost or older catalog gets the topics of the folders that it does not know. Their settings are
-    lost: such a topic keeps its records for ever until retention is set again.
+    Topics of folders that are missing in a lost or older catalog are added to it.  Their settings
+    are lost: such a topic keeps its records forever, until retention is set again.
 
     \b
         sharegroup data repair --data DIR --dry-run
@@ -84,7 +84,7 @@ def repair(
         sharegroup data repair --data DIR --put-back DIR/set-aside/WHEN-repair/FOLDER --execute
     """
     if dry_run == execute:
-        raise click.UsageError("say one of --dry-run and --execute")
+        raise click.UsageError("give one of --dry-run and --execute")
     files, root = RealFiles(), os.path.abspath(directory)
     with _locked(files, root):
         steps: list[RepairStep] = []
@@ -112,7 +112,7 @@ def _locked(files: RealFiles, root: str) -> Iterator[None]:
         fd = files.lock(f"{root}/{LOCK_FILE}")
     except BlockingIOError as error:
         raise InvalidRequest(
-            f"a broker runs on {root} ({error.strerror}): stop it first"
+            f"a broker is using {root} ({error.strerror}); stop it first"
         ) from error
     try:
         yield

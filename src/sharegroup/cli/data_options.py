@@ -16,7 +16,7 @@ command_property_option = click.option(
     "command_properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A client property; goes before those of --command-config.",
+    help="Client property; overrides --command-config.",
 )
 compression_option = click.option(
     "--compression",
@@ -28,7 +28,7 @@ acks_option = click.option(
     "--acks",
     "--request-required-acks",
     type=click.Choice(["all", "-1", "1", "0"]),
-    help="Who must have a record before it counts as sent.  [default: all]",
+    help="Replicas that must have a record before it is acknowledged.  [default: all]",
 )
 
 
@@ -37,7 +37,7 @@ def group_option(default: str) -> Callable[[Verb], Verb]:
     return click.option(
         "--group",
         shell_complete=complete_groups,
-        help=f"The share group.  [default: the property group.id, or {default}]",
+        help=f"Share group.  [default: the property group.id, or {default}]",
     )
 
 

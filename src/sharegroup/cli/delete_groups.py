@@ -24,16 +24,16 @@ from sharegroup.errors import KafkaError
 
 @click.command("delete")
 @naming_many("group", required=False)
-@click.option("--all-groups", is_flag=True, help="Every share group.")
+@click.option("--all-groups", is_flag=True, help="Delete every share group without members.")
 @cluster_options
 @json_option
 def delete(*, groups: tuple[str, ...], all_groups: bool, access: Access, as_json: bool) -> None:
     """Delete groups without members.
 
-    All that is known of their records is forgotten; their settings stay, as in Kafka.
+    Their offsets and delivery states are deleted; their settings are kept, as in Kafka.
     """
     if bool(groups) == all_groups:
-        raise click.UsageError("name groups, or give --all-groups")
+        raise click.UsageError("give group names or --all-groups")
     results = ask(access, lambda admin: _delete(admin, None if all_groups else groups))
     deleted = [name for name, error in results.items() if error is None]
     if deleted or as_json or not results:
@@ -65,15 +65,15 @@ async def _outcome(admin: AdminClient, name: str, error: KafkaError | None) -> K
     multiple=True,
     required=True,
     shell_complete=complete_topics,
-    help="Can be given repeatedly.",
+    help="Topic whose offsets are deleted; can be repeated.",
 )
 @cluster_options
 @json_option
 def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_json: bool) -> None:
-    """Delete the offsets of a group in topics.
+    """Delete the offsets of a group for some topics.
 
     The group must have no members.  If it subscribes to such a topic again, its setting
-    share.auto.offset.reset says where it begins.
+    share.auto.offset.reset determines where it starts.
     """
 
     async def run(admin: AdminClient) -> dict[str, KafkaError | None]:
@@ -87,6 +87,6 @@ def delete_offsets(*, group: str, topics: tuple[str, ...], access: Access, as_js
         {"group": group, "topic": topic, "status": f"Error: {error}" if error else "Successful"}
         for topic, error in sorted(results.items())
     ]
-    listing = Listing(rows, ("topic", "status"), f"Group {group} knows none of these topics.")
+    listing = Listing(rows, ("topic", "status"), f"Group {group} has no offsets for these topics.")
     print_listing(listing, as_json=as_json)
     refuse_errors(results)

@@ -35,15 +35,18 @@ ALL = -1
     metavar="TOPIC[:0,1,...]",
     multiple=True,
     shell_complete=complete_topics,
-    help="Where from.",
+    help="Topic and partitions.  [default: all partitions of the topic]",
 )
 @click.option(
-    "--before", type=click.IntRange(ALL), metavar="OFFSET", help=f"Delete below; {ALL} is all."
+    "--before",
+    type=click.IntRange(ALL),
+    metavar="OFFSET",
+    help=f"Delete the records below this offset; {ALL}: all records.",
 )
 @click.option(
     "--offset-json-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Partitions and offsets as for kafka-delete-records.",
+    help="File with partitions and offsets, as for kafka-delete-records.",
 )
 @cluster_options
 @json_option
@@ -57,14 +60,14 @@ def command(
 ) -> None:
     """Delete the records below an offset.
 
-    They are gone for every group.  A file says it for each partition:
+    The records are deleted for every group.  The file contains the partitions and offsets:
 
     \b
         {"version": 1, "partitions": [{"topic": "t", "partition": 0, "offset": 5}]}
     """
     by_name = bool(topics) and before is not None
     if by_name == (offset_json_file is not None) or bool(topics) != (before is not None):
-        raise click.UsageError("say --topic and --before, or --offset-json-file")
+        raise click.UsageError("give --topic and --before, or --offset-json-file")
     plan = None if offset_json_file is None else read_offsets(offset_json_file)
 
     async def run(admin: AdminClient) -> Mapping[TopicPartition, int | KafkaError]:
@@ -82,7 +85,7 @@ def command(
     ]
     failures = [error for error in results.values() if isinstance(error, KafkaError)]
     columns = ("topic", "partition", "low_watermark")
-    listing = Listing(rows, columns, "There is no partition to delete from.", failures)
+    listing = Listing(rows, columns, "There are no partitions to delete records from.", failures)
     print_listing(listing, as_json=as_json)
     refuse(failures)
 
@@ -114,6 +117,6 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise click.BadParameter(
-            f"{path}: expected the form that --help shows ({type(error).__name__}: {error})",
+            f"{path}: expected the JSON format that --help shows ({type(error).__name__}: {error})",
             param_hint="--offset-json-file",
         ) from error

@@ -21,9 +21,9 @@ from sharegroup.worker.dead_letters.summary import summary
 
 @click.group("dlq")
 def command() -> None:
-    """Look at dead letters, send them back, give them up.
+    """List, show, export, redrive and purge dead letters.
 
-    TOPIC is where a worker or a broker wrote them.  Looking takes no lock and changes nothing.
+    TOPIC is the dead-letter topic of a worker or a broker.  Reading locks and changes nothing.
     """
 
 

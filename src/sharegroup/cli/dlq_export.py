@@ -27,18 +27,18 @@ from sharegroup.worker.dead_letters.selection import Selection
 @naming_one("topic")
 @selection_options
 @redriven_option
-@click.option("--limit", type=click.IntRange(1), help="Up to so many.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
 @click.option(
-    "--output", type=click.File("wb"), default="-", help="A file.  [default: standard output]"
+    "--output", type=click.File("wb"), default="-", help="Output file.  [default: standard output]"
 )
 @cluster_options
 def command(
     *, topic: str, selection: Selection, limit: int | None, output: BinaryIO, access: Access
 ) -> None:
-    """Write letters as JSON, one on a line, with all their headers.
+    """Write each dead letter with all its headers as one line of JSON.
 
-    `sharegroup produce --json` reads the lines back: key, value and headers are the same bytes.
-    What is known of each death stands beside, under "dead".
+    `sharegroup produce --json` reads these lines; key, value and headers stay the same bytes.
+    The reason and the history of each dead letter are in the field "dead".
     """
 
     async def export(queue: DeadLetterQueue) -> int:
@@ -57,4 +57,4 @@ def command(
     count = with_queue(access, topic, export)
     output.flush()
     if output is not sys.stdout.buffer:
-        complain(f"wrote {count} letters")
+        complain(f"wrote {count} dead letters")

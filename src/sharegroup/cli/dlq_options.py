@@ -28,7 +28,7 @@ T = TypeVar("T")
 redriven_option = click.option(
     "--redriven/--not-redriven",
     default=None,
-    help="Only those that were sent back before, or only the others.",
+    help="Only dead letters that were redriven before, or only the others.",
 )
 
 
@@ -73,26 +73,45 @@ def selection_options(verb: Verb) -> Verb:
 
 OPTIONS = (
     click.option(
-        "--error-class", metavar="CLASS", help="TimeoutError, with its module, or psycopg.*."
+        "--error-class",
+        metavar="CLASS",
+        help="Class of the exception: its name, its name with the module, or a pattern like "
+        "psycopg.*.",
     ),
     click.option(
-        "--reason", type=click.Choice(list(map(str, REASONS))), help="Why it is a dead letter."
-    ),
-    click.option("--group", "letters_group", metavar="GROUP", help="The group that gave it up."),
-    click.option("--handler", metavar="NAME", help="The handler, or a pattern."),
-    click.option(
-        "--since", metavar="WHEN", help="Written at this time or later; '2h' is 2 hours ago."
-    ),
-    click.option("--until", metavar="WHEN", help="Written before this time."),
-    click.option("--key", metavar="TEXT", help="The record's key."),
-    click.option(
-        "--header", "headers", metavar="NAME[=VALUE]", multiple=True, help="A header it must have."
+        "--reason",
+        type=click.Choice(list(map(str, REASONS))),
+        help="Reason for which the record became a dead letter.",
     ),
     click.option(
-        "--where", metavar="EXPR", help="Of its value as JSON: total < 0 and customer.id == 7."
+        "--group", "letters_group", metavar="GROUP", help="Group that could not process the record."
+    ),
+    click.option("--handler", metavar="NAME", help="Name of the handler, or a pattern."),
+    click.option(
+        "--since",
+        metavar="WHEN",
+        help="Only dead letters written at this time or later; '2h' means 2 hours ago.",
+    ),
+    click.option("--until", metavar="WHEN", help="Only dead letters written before this time."),
+    click.option("--key", metavar="TEXT", help="Key of the record."),
+    click.option(
+        "--header",
+        "headers",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        help="Header of the dead letter.",
     ),
     click.option(
-        "--at", "places", metavar="PARTITION:OFFSET", multiple=True, help="This one letter."
+        "--where",
+        metavar="EXPR",
+        help="Condition on the JSON value of the record: total < 0 and customer.id == 7.",
+    ),
+    click.option(
+        "--at",
+        "places",
+        metavar="PARTITION:OFFSET",
+        multiple=True,
+        help="Position of one dead letter; can be repeated.",
     ),
 )
 
@@ -112,8 +131,8 @@ def pass_over(batch: PartitionRange, error: KafkaError) -> None:
     """Report on standard error that a batch of letters cannot be decoded and is left out."""
     partition = batch.where
     complain(
-        f"topic {partition.topic!r} partition {partition.partition} offset {batch.first}: "
-        f"a batch cannot be decoded and is left out: {error}"
+        f"topic {partition.topic!r} partition {partition.partition} offset {batch.first}: a batch "
+        f"cannot be decoded and is omitted: {error}"
     )
 
 
@@ -169,7 +188,7 @@ def _moment_ms(text: str | None, option: str) -> int | None:
         return round(parse_moment(text).timestamp() * 1000)
     except click.BadParameter as error:
         raise click.BadParameter(
-            f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z], or how long ago, as '2h'",
+            f"{text!r}: expected YYYY-MM-DDThh:mm:ss[.sss][Z], or a time before now, such as '2h'",
             param_hint=option,
         ) from error
 

@@ -19,9 +19,9 @@ from sharegroup.worker.dead_letters.selection import Selection
 @naming_one("topic")
 @selection_options
 @redriven_option
-@click.option("--all", "everything", is_flag=True, help="All that is there now.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--all", "everything", is_flag=True, help="Delete all present dead letters.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
+@click.option("--execute", is_flag=True, help="Delete the dead letters.")
 @cluster_options
 @json_option
 def command(
@@ -34,19 +34,19 @@ def command(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Delete the oldest letters, up to the first one that does not match.
+    """Delete the oldest dead letters, up to the first one that does not match.
 
-    A log can only be cut at its beginning. So matching letters behind one that does not match
-    are kept, and counted in the column BEHIND.
+    Records can only be deleted at the start of a log.  Matching dead letters after one that does
+    not match are kept, and counted in the column BEHIND.
 
     \b
         sharegroup dlq purge orders.dead --redriven --execute
         sharegroup dlq purge orders.dead --until 30d --dry-run
     """
     if everything != selection.is_everything:
-        raise click.UsageError("say which letters, or --all")
+        raise click.UsageError("give options that select dead letters, or --all")
     if dry_run == execute:
-        raise click.UsageError("say one of --dry-run and --execute")
+        raise click.UsageError("give one of --dry-run and --execute")
 
     async def work(queue: DeadLetterQueue) -> list[Purge]:
         plan = await plan_purge(queue, selection)
@@ -59,8 +59,8 @@ def command(
     behind = sum(partition_purge.behind for partition_purge in plan)
     if behind and not as_json:
         complain(
-            f"{behind} letters that match are not deleted, because they lie behind letters that "
-            "do not match"
+            f"{behind} matching dead letters are not deleted, because they are behind dead letters "
+            "that do not match"
         )
 
 
@@ -76,4 +76,4 @@ def _listing(topic: str, plan: Iterable[Purge]) -> Listing:
         for partition_purge in plan
     ]
     columns = ("topic", "partition", "deleted", "before_offset", "behind")
-    return Listing(rows, columns, "There is no partition to delete from.")
+    return Listing(rows, columns, "There are no partitions to delete from.")

@@ -37,21 +37,23 @@ PLACES_SHOWN_MAX = 8
     type=click.Choice(["own", "original"]),
     default="own",
     show_default=True,
-    help="The topic of the group alone, or the one that the record came from.",
+    help="Target: the group's own topic, or the original topic of the record.",
 )
 @click.option(
     "--max-redrives",
     type=click.IntRange(1),
     default=3,
     show_default=True,
-    help="Skip letters that were sent back this many times.",
+    help="Skip dead letters that were redriven this number of times.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Up to so many.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters.")
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Up to so many in a second."
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Maximum number of dead letters per second.",
 )
-@click.option("--again", is_flag=True, help="Also what was sent back before.")
-@click.option("--dry-run", is_flag=True, help="Only say what would happen.")
+@click.option("--again", is_flag=True, help="Include dead letters that were redriven before.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, without sending it.")
 @cluster_options
 @json_option
 def command(
@@ -67,15 +69,15 @@ def command(
     access: Access,
     as_json: bool,
 ) -> int:
-    """Send dead letters back to the group that gave them up.
+    """Send dead letters back to the group that could not process them.
 
-    They go to the group's own topic, which only its workers read, so no other group gets them
-    twice.  A letter whose group has no such topic stays.  The others are sent, the letters that
-    stay are listed, and the exit code is 1.
+    They are sent to the group's own topic, which only its workers read, so no other group gets
+    them twice.  A dead letter whose group has no such topic is not sent.  The others are sent, the
+    dead letters that are not sent are listed, and the exit code is 1.
 
-    Letters that were sent back are noted in TOPIC.redriven, and a second redrive skips them.
-    Ctrl-C stops after the letters that are being sent.  An interrupted redrive loses no letters.
-    Only letters that were being sent may be sent twice, with the same redrive id.
+    Redriven dead letters are recorded in TOPIC.redriven, and a second redrive skips them.
+    Ctrl-C stops after the dead letters that are being sent.  An interrupted redrive loses no dead
+    letters; those that were being sent may be sent twice, with the same redrive id.
 
     \b
         sharegroup dlq redrive orders.dead --error-class TimeoutError --dry-run
@@ -153,7 +155,7 @@ def _text(done: Redriven, options: RedriveOptions) -> str:
         f"{verb} {count} records back to {target}" for target, count in sorted(done.sent.items())
     ] or [f"{verb} nothing back"]
     if done.without_headers:
-        lines.append(f"{done.without_headers} of them without their headers, which are gone")
+        lines.append(f"{done.without_headers} of them without their headers, which no longer exist")
     lines += [f"left {count}: {WHY_LEFT[reason]}" for reason, count in sorted(done.left.items())]
     lines += _refused_lines(done)
     if done.interrupted:
@@ -165,7 +167,7 @@ def _refused_lines(done: Redriven) -> Iterator[str]:
     """Yield the refused letters as a table by target, and each reason below it."""
     if not done.refused:
         return
-    yield f"could not send {done.refused.letters}, which stay:"
+    yield f"could not send {done.refused.letters}, which are kept:"
     rows = []
     reasons: dict[str, None] = {}
     for refused in done.refused:

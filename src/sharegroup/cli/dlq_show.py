@@ -32,15 +32,19 @@ WIDTH = 10
 @selection_options
 @redriven_option
 @click.option(
-    "--limit", type=click.IntRange(1), default=1, show_default=True, help="Up to so many."
+    "--limit",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Maximum number of dead letters.",
 )
 @cluster_options
 @json_option
 def command(*, topic: str, selection: Selection, limit: int, access: Access, as_json: bool) -> int:
-    """Print letters: the record, why it is here, its attempts, the traceback.
+    """Print dead letters with their record, reason, attempts and traceback.
 
-    If a broker's letter does not contain its record, the record is read from its own topic.  Exit
-    code 1: no letter matches.
+    If a broker's dead letter does not contain its record, the record is read from its own topic.
+    Exit code 1: no dead letter matches.
     """
 
     async def letters(queue: DeadLetterQueue) -> list[tuple[Letter, bool]]:
@@ -59,7 +63,7 @@ def command(*, topic: str, selection: Selection, limit: int, access: Access, as_
     elif shown:
         click.echo("\n\n".join("\n".join(_lines(*marked_letter)) for marked_letter in shown))
         if len(matching) > limit:
-            click.echo(f"More match than the {limit} shown; see --limit.", err=True)
+            click.echo(f"More dead letters match than the {limit} shown; see --limit.", err=True)
     else:
         click.echo("None matches.")
     return 0 if shown else 1
@@ -101,7 +105,7 @@ def _lines(letter: Letter, redriven: bool) -> Iterator[str]:
 def _record(letter: Letter) -> Iterator[str]:
     if letter.lacks_its_record and not letter.has_payload:
         not_copied_text = f" ({letter.death.not_copied})" if letter.death.not_copied else ""
-        yield _line("value", f"not in the letter, and gone from its topic{not_copied_text}")
+        yield _line("value", f"not in the dead letter, and no longer in its topic{not_copied_text}")
         return
     yield _line("key", _text(letter.key))
     yield _line("value", _text(letter.value))

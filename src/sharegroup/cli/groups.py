@@ -52,7 +52,7 @@ COLUMNS = {
 def command() -> None:
     """List, describe, reset and delete share groups.
 
-    Kafka's way to say it works as well:
+    The syntax of Kafka's tools works as well:
 
     \b
         sharegroup groups --describe --group billing --members
@@ -71,15 +71,19 @@ command.add_command(delete_groups.delete_offsets)
     is_flag=False,
     flag_value="",
     metavar="[STATE,...]",
-    help="Only groups in these states.",
+    help="List only groups in these states.",
 )
 @click.option(
-    "--type", "--group-type", "types", metavar="TYPE,...", help=f"Only {', '.join(TYPES)}."
+    "--type",
+    "--group-type",
+    "types",
+    metavar="TYPE,...",
+    help=f"List only groups of these types: {', '.join(TYPES)}.",
 )
 @cluster_options
 @listing_options
 def list_(*, states: str | None, types: str | None, access: Access, form: Form) -> None:
-    """Id, type and state of groups of every type."""
+    """List the id, type and state of groups of every type."""
     chosen_states = _chosen(states, STATES, "--state")
     chosen_types = _chosen(types, TYPES, "--type")
 
@@ -101,11 +105,15 @@ def list_(*, states: str | None, types: str | None, access: Access, form: Form) 
 
 @command.command("describe")
 @naming_many("group", required=False)
-@click.option("--all-groups", is_flag=True, help="Every share group.")
+@click.option("--all-groups", is_flag=True, help="Describe every share group.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="[default]")
-@click.option("--members", "view", flag_value="members", help="Who is in it, with what.")
-@click.option("--state", "view", flag_value="state", help="State and epochs.")
-@click.option("--verbose", is_flag=True, help="Epochs as well.")
+@click.option(
+    "--members", "view", flag_value="members", help="Show the members and their assignments."
+)
+@click.option(
+    "--state", "view", flag_value="state", help="Show the coordinator, the state and the epochs."
+)
+@click.option("--verbose", is_flag=True, help="Include epochs.")
 @cluster_options
 @listing_options
 def describe(  # One option each.
@@ -120,12 +128,12 @@ def describe(  # One option each.
     """Show the offsets, the members or the state of groups.
 
     \b
-    --offsets  where delivery starts in each partition, and how many records are to be done
-    --members  who is in the group and which partitions are assigned to it
-    --state    coordinator, state, epochs
+    --offsets  start offset and lag of each partition
+    --members  members of the group and the partitions assigned to them
+    --state    coordinator, state and epochs of the group
     """
     if bool(groups) == all_groups:
-        raise click.UsageError("name groups, or give --all-groups")
+        raise click.UsageError("give group names or --all-groups")
     columns = [name for name in COLUMNS[view] if verbose or name not in LONG[view]]
 
     async def described(admin: AdminClient) -> Listing:

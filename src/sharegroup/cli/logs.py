@@ -44,12 +44,16 @@ BATCH_COLUMNS = (
 
 @click.command("logs")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--batches", "content", flag_value="batches", help="A line for each batch.")
-@click.option("--records", "content", flag_value="records", help="A line of JSON for each record.")
-@click.option("--topic", "topics", multiple=True, help="This topic only, by name or id.")
+@click.option("--batches", "content", flag_value="batches", help="Print a line for each batch.")
+@click.option(
+    "--records", "content", flag_value="records", help="Print a line of JSON for each record."
+)
+@click.option("--topic", "topics", multiple=True, help="Name or id of a topic; can be repeated.")
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True)
 @click.option(
-    "--offsets", metavar="FIRST:END", help="From FIRST to before END; one may be left out."
+    "--offsets",
+    metavar="FIRST:END",
+    help="Offsets from FIRST up to, but not including, END; each can be omitted.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -61,13 +65,13 @@ def command(
     offsets: str | None,
     as_json: bool,
 ) -> int:
-    """Print the segments of a data directory, its batches or its records, without a broker.
+    """Print the segments, the batches or the records of a data directory, without a broker.
 
-    Works on the directory of a running broker, on a damaged one, on one of Apache Kafka, and
-    on the folder of one partition; nothing is changed.  Records of __share_group_state and
+    DIR can be the data directory of a running broker, of Apache Kafka, or a damaged one, or the
+    folder of one partition; nothing is changed.  Records of __share_group_state and
     __consumer_offsets are printed as Kafka's formatters print them.
 
-    Exit code 1: a segment is damaged; where that begins is said on standard error.
+    Exit code 1: a segment is damaged; the position is printed on standard error.
     """
     selection = LogSelection(frozenset(topics), frozenset(partitions), *_offsets(offsets))
     survey = _Survey(selection)
@@ -85,7 +89,7 @@ def command(
             click.echo(Listing(rows_found, columns, "").json())
         else:
             shown = [_with_times(row) for row in rows_found]
-            empty = f"There are no logs in {directory} that were asked for."
+            empty = f"There are no such logs in {directory}."
             click.echo(Listing(shown, columns, empty).text(coloured=in_colour()))
     return 1 if survey.damaged else 0
 
@@ -142,7 +146,8 @@ class _Survey:
         self.damaged = True
         complain(
             f"topic {segment.log.topic!r} partition {segment.log.partition}, {segment.path.name} "
-            f"at byte {batch.position}: the checksum holds, the records can't be read: {error}"
+            f"at byte {batch.position}: the checksum is correct, but the records cannot be "
+            f"decoded: {error}"
         )
 
 

@@ -20,17 +20,17 @@ from sharegroup.errors import KafkaError
 
 VERBS = {
     "serve": "Run a broker in the foreground.",
-    "topics": "List, describe, create, grow and delete topics.",
+    "topics": "List, describe, create, alter and delete topics.",
     "groups": "List, describe, reset and delete share groups.",
     "configs": "Show and change settings of topics, groups and brokers.",
     "produce": "Send records from files and pipes.",
-    "consume": "Take records as a member of a share group.",
-    "worker": "Run an application's handlers, and look after them.",
-    "dlq": "Look at dead letters, send them back, give them up.",
+    "consume": "Consume records as a member of a share group.",
+    "worker": "Run the handlers of an application, and control running workers.",
+    "dlq": "List, show, export, redrive and purge dead letters.",
     "perf": "Measure how fast records are produced and consumed.",
     "logs": "Print segments and internal topics of a data directory.",
     "data": "Check and repair a data directory.",
-    "completion": "Print what makes a shell complete verbs, options and names.",
+    "completion": "Print the script for shell completion of verbs, options and names.",
     "demo": "Process a year of real flights through a share group, with crashes.",
 }
 MODULES = {verb: f"sharegroup.cli.{verb}" for verb in VERBS} | {"demo": "sharegroup.demo.command"}

@@ -48,7 +48,7 @@ def naming_many(kind: Kind, *, required: bool = True) -> Callable[[Verb], Verb]:
         def with_names(*, arguments: tuple[str, ...], options: tuple[str, ...], **rest: Any) -> Any:
             names = tuple(dict.fromkeys((*arguments, *options)))
             if required and not names:
-                raise click.UsageError(f"name at least one {kind}")
+                raise click.UsageError(f"give at least one {kind}")
             return verb(**{f"{kind}s": names}, **rest)
 
         metavar = f"{kind.upper()}..." if required else f"[{kind.upper()}]..."

@@ -61,7 +61,7 @@ GROUP_DEFAULT = "perf-share-consumer"
 THREADS_MAX = 256
 
 topic_option = click.option(
-    "--topic", required=True, shell_complete=complete_topics, help="The topic to measure with."
+    "--topic", required=True, shell_complete=complete_topics, help="Topic of the measurement."
 )
 interval_option = click.option(
     "--reporting-interval",
@@ -70,7 +70,7 @@ interval_option = click.option(
     default=5_000,
     show_default=True,
     metavar="MS",
-    help="Time between two progress lines.",
+    help="Interval between two progress lines.",
 )
 metrics_option = click.option(
     "--print-metrics", is_flag=True, help="Print the client's metrics at the end."
@@ -81,7 +81,7 @@ metrics_option = click.option(
 def command() -> None:
     """Measure how fast records are produced and consumed.
 
-    Flags, lines and columns are those of Kafka's kafka-producer-perf-test and
+    Options, lines and columns are those of Kafka's kafka-producer-perf-test and
     kafka-share-consumer-perf-test; MB is 1,048,576 bytes.
     """
 
@@ -89,20 +89,30 @@ def command() -> None:
 @command.command("produce")
 @topic_option
 @click.option("--num-records", "count", type=click.IntRange(1), required=True)
-@click.option("--record-size", "size", type=click.IntRange(0), help="Bytes of random letters.")
+@click.option(
+    "--record-size",
+    "size",
+    type=click.IntRange(0),
+    help="Size of a value, which consists of random letters.",
+)
 @click.option(
     "--payload-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Values from this file instead.",
+    help="Read values from this file.",
 )
-@click.option("--payload-delimiter", default="\\n", show_default=True, help="Between them.")
-@click.option("--payload-monotonic", is_flag=True, help="Ascending numbers instead.")
+@click.option(
+    "--payload-delimiter",
+    default="\\n",
+    show_default=True,
+    help="Delimiter of the values in the file.",
+)
+@click.option("--payload-monotonic", is_flag=True, help="Use ascending numbers as values.")
 @click.option(
     "--throughput",
     type=float,
     default=-1,
     metavar="N",
-    help="Records a second at most; -1: no limit.",
+    help="Maximum number of records per second; -1: no limit.",
 )
 @click.option("--warmup-records", "warmup", type=click.IntRange(0), default=0)
 @click.option(
@@ -111,7 +121,9 @@ def command() -> None:
     default="none",
     show_default=True,
 )
-@click.option("--record-key-range", "key_range", type=click.IntRange(1), help="Keys are below.")
+@click.option(
+    "--record-key-range", "key_range", type=click.IntRange(1), help="Keys are numbers below this."
+)
 @click.option("--random-seed", "seed", type=int, default=0, show_default=True)
 @interval_option
 @metrics_option
@@ -121,7 +133,7 @@ def command() -> None:
 @command_property_option
 @cluster_options
 def produce(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    """Send records, and print their rate and their latencies."""
+    """Produce records, and print the throughput and the latencies."""
     access = with_properties(access, command_properties)
     plan = _produce_plan(options)
 
@@ -170,7 +182,9 @@ def _produce_plan(options: dict[str, Any]) -> ProducePlan:
         if value
     ]
     if len(sources) != 1:
-        raise click.UsageError("give one of --record-size, --payload-file, --payload-monotonic")
+        raise click.UsageError(
+            "give exactly one of --record-size, --payload-file, --payload-monotonic"
+        )
     if options["key_distribution"] != "none" and options["key_range"] is None:
         raise click.UsageError("--key-distribution needs --record-key-range")
     return ProducePlan(
@@ -208,22 +222,24 @@ def _values(options: dict[str, Any]) -> ValueOf:
     type=click.IntRange(1, THREADS_MAX),
     default=1,
     show_default=True,
-    help="So many consumers; more than one are processes.",
+    help="Number of consumers; if more than one, each is a process.",
 )
-@click.option("--show-detailed-stats", "detailed", is_flag=True, help="A line each interval.")
-@click.option("--show-consumer-stats", is_flag=True, help="A line for each consumer.")
-@click.option("--hide-header", is_flag=True, help="No line with the names of the columns.")
+@click.option(
+    "--show-detailed-stats", "detailed", is_flag=True, help="Print a line in each interval."
+)
+@click.option("--show-consumer-stats", is_flag=True, help="Print a line for each consumer.")
+@click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
 @interval_option
 @metrics_option
 @json_option
 @command_property_option
 @cluster_options
 def consume_(*, access: Access, command_properties: tuple[str, ...], **options: Any) -> int:
-    """Take records as a share group, and print their rate.
+    """Consume records as a share group, and print the throughput.
 
-    The measurement ends when no record arrives within --timeout; its time stops with the last
-    record.  After Kafka's columns follow the number of redelivered records and the latency, the
-    time from a record's timestamp to its delivery.
+    The measurement ends if no record arrives within --timeout; the measured time ends with the
+    last record.  Two columns follow those of Kafka: the number of redelivered records, and the
+    latency from the timestamp of a record to its delivery.
     """
     access = with_properties(access, command_properties)
     plan = ConsumePlan(
@@ -254,9 +270,8 @@ def consume_(*, access: Access, command_properties: tuple[str, ...], **options: 
     stopped = max(result.stopped for result in consumed)
     if flow.records < plan.count and not stopped:
         raise click.ClickException(
-            f"{flow.records} of {plan.count} records arrived, and no more within "
-            f"{plan.idle_ms} ms "
-            "(wait longer with --timeout)"
+            f"{flow.records} of {plan.count} records arrived, and no more within {plan.idle_ms} ms "
+            "(increase --timeout to wait longer)"
         )
     return stopped
 

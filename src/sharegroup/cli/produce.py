@@ -55,24 +55,36 @@ NewReader = Callable[[], Reader]
 @click.command("produce")
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("file", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option("--json", "as_json", is_flag=True, help="Each line is a record as JSON.")
-@click.option("--format", "form", metavar="FORMAT", help="How records stand in the input.")
-@click.option("--key-separator", metavar="TEXT", help="A key stands before this in each line.")
-@click.option("--headers", is_flag=True, help="Each line begins with name:value,... and a tab.")
-@click.option("--null-marker", metavar="TEXT", help="A key or value that says this is null.")
+@click.option("--json", "as_json", is_flag=True, help="Read each line as a record in JSON.")
+@click.option("--format", "form", metavar="FORMAT", help="Format of the input.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Separator between the key and the value in each line."
+)
+@click.option(
+    "--headers",
+    is_flag=True,
+    help="Read headers, name:value,... and a tab, at the start of each line.",
+)
+@click.option("--null-marker", metavar="TEXT", help="Text of a key or value that is sent as null.")
 @click.option(
     "--reader-property",
     "properties",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A property of Kafka's line reader: parse.key, headers.delimiter, ...",
+    help="Property of Kafka's line reader: parse.key, headers.delimiter, ...",
 )
-@click.option("--key", metavar="TEXT", help="The key of records that have none.")
+@click.option("--key", metavar="TEXT", help="Key of records without a key.")
 @click.option(
-    "--header", "header", metavar="NAME=VALUE", multiple=True, help="One for each record."
+    "--header",
+    "header",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Header that is added to each record.",
 )
-@click.option("--partition", type=click.IntRange(0), help="Send everything there.")
-@click.option("--any-partition", is_flag=True, help="Ignore partitions that the input names.")
+@click.option(
+    "--partition", type=click.IntRange(0), help="Partition to which all records are sent."
+)
+@click.option("--any-partition", is_flag=True, help="Ignore partitions in the input.")
 @compression_option
 @acks_option
 @command_property_option
@@ -89,7 +101,7 @@ def command(*, access: Access, command_properties: tuple[str, ...], **options: A
         sharegroup produce orders --format '%K{big32}%k%V{big32}%v' orders.bin
         sharegroup consume orders --json | sharegroup produce copies --json
 
-    Exit code 0: every record is acknowledged.  1: one is not, or the input could not be read.
+    Exit code 0: every record is acknowledged.  1: a record is not, or the input could not be read.
     """
     reader = _reader(options)
     access = with_properties(access, command_properties)

@@ -26,7 +26,7 @@ from sharegroup.protocol_enums import AcknowledgeType
 POLL_SECONDS = 0.2
 """The length of one poll, and so the longest time until a signal is noticed."""
 
-NO_RENEWAL = "auto_renew is off"
+NO_RENEWAL = "auto_renew is now disabled"
 
 
 class RecordPrinter:

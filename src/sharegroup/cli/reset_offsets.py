@@ -62,61 +62,63 @@ SCENARIOS: Mapping[str, Callable[[Any], Scenario]] = {
     metavar="TOPIC[:0,1,...]",
     multiple=True,
     shell_complete=complete_topics,
-    help="What to reset.",
+    help="Topic, or partitions of a topic, to reset; can be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="All topics that the group has offsets of.")
-@click.option("--to-earliest", is_flag=True, help="The first record there is.")
-@click.option("--to-latest", is_flag=True, help="Only what is produced from now on.")
+@click.option(
+    "--all-topics", is_flag=True, help="Reset all topics for which the group has offsets."
+)
+@click.option("--to-earliest", is_flag=True, help="Start at the first record in the log.")
+@click.option("--to-latest", is_flag=True, help="Start at the end of the log.")
 @click.option(
     "--to-current",
     is_flag=True,
-    help="Keep the start offset; all records from it on are delivered again.",
+    help="Keep the start offset; all records from this offset on are delivered again.",
 )
 @click.option(
     "--to-offset",
     type=click.IntRange(0),
     metavar="OFFSET",
-    help="Start at this offset, or at the nearest one in the log.",
+    help="Start at this offset, or at the nearest offset in the log.",
 )
 @click.option(
     "--to-datetime",
     metavar="YYYY-MM-DDThh:mm:ss[.sss][Z]",
-    help="Start at the first record from this time on; UTC without a zone.",
+    help="Start at the first record with this timestamp or later; UTC if no time zone is given.",
 )
 @click.option(
     "--by-duration",
     metavar="PnDTnHnMnS",
-    help="Start at the first record at most this old, as PT2H or P1DT12H.",
+    help="Start at the first record that is not older than this, for example PT2H or P1DT12H.",
 )
 @click.option(
     "--shift-by",
     type=int,
     metavar="COUNT",
-    help="Move the start offset by COUNT; backwards if it is negative.",
+    help="Move the start offset forward by COUNT, or backward if COUNT is negative.",
 )
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Lines of topic,partition,offset, as --export prints them.",
+    help="Read lines of topic,partition,offset, as printed by --export.",
 )
 @click.option("--export", is_flag=True, help="Print lines of topic,partition,offset.")
-@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
-@click.option("--execute", is_flag=True, help="Do it.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+@click.option("--execute", is_flag=True, help="Make the changes.")
 @cluster_options
 @json_option
 def command(*, group: str, access: Access, as_json: bool, **options: Any) -> None:
-    """Let a group start elsewhere.
+    """Change the start offsets of a group.
 
-    The group must have no members; it need not exist yet.  Offsets that lie outside of a
-    partition's log are moved to its nearer end.
+    The group must have no members; it does not need to exist.  An offset outside of the log of
+    a partition is replaced by the nearest offset in the log.
     """
     scopes = [options[name] for name in ("topics", "all_topics", "from_file") if options[name]]
     if len(scopes) != 1:
-        raise click.UsageError("say one of --topic, --all-topics and --from-file")
+        raise click.UsageError("give one of --topic, --all-topics and --from-file")
     if options["dry_run"] == options["execute"]:
-        raise click.UsageError("say one of --dry-run and --execute")
+        raise click.UsageError("give one of --dry-run and --execute")
     if options["export"] and as_json:
-        raise click.UsageError("say one of --export and --json")
+        raise click.UsageError("give only one of --export and --json")
     scenario = _scenario(options)
     partitions = parse_partitions(options["topics"]) or None
 
@@ -149,7 +151,7 @@ def _scenario(options: Mapping[str, Any]) -> Scenario:
     ]
     if len(given_names) != 1:
         *names, last = (f"--{name.replace('_', '-')}" for name in SCENARIOS)
-        raise click.UsageError(f"say one of {', '.join(names)} and {last}")
+        raise click.UsageError(f"give one of {', '.join(names)} and {last}")
     return SCENARIOS[given_names[0]](options[given_names[0]])
 
 

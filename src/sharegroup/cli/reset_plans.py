@@ -66,7 +66,7 @@ def parse_duration(text: str) -> timedelta:
     except OverflowError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--by-duration") from error
     raise click.BadParameter(
-        f"{text!r}: expected PnDTnHnMnS, as PT2H or P1DT12H", param_hint="--by-duration"
+        f"{text!r}: expected PnDTnHnMnS, for example PT2H or P1DT12H", param_hint="--by-duration"
     )
 
 

@@ -20,7 +20,12 @@ from sharegroup.errors import InvalidConfig
 
 @click.command("serve")
 @click.option("--host", default=None, help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="0 picks a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Port to listen on; 0: a free port.  [default: 9092]",
+)
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), default=None, help="Data directory."
 )
@@ -28,22 +33,22 @@ from sharegroup.errors import InvalidConfig
     "--durability",
     type=click.Choice(["fsync", "os"]),
     default=None,
-    help="Answer a write after the disk has it (fsync) or after write(2) (os).",
+    help="Acknowledge a write after it is on disk (fsync) or after write(2) (os).",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     default=None,
-    help="Serve metrics for Prometheus at /metrics on this port; 0 picks a free one.",
+    help="Serve metrics for Prometheus at /metrics on this port; 0: a free port.",
 )
 @click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A setting, by Kafka's name."
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Value of a configuration key."
 )
 @click.option(
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A server.properties to read first.",
+    help="Properties file with configuration keys; --set overrides it.",
 )
 @click.option(
     "--log-level",
@@ -51,7 +56,11 @@ from sharegroup.errors import InvalidConfig
     default="info",
     show_default=True,
 )
-@click.option("--insecure", is_flag=True, help="Allow listening beyond this machine, unprotected.")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow connections from other machines without TLS and passwords.",
+)
 def command(  # The options of one verb; click passes each as an argument.
     *,
     host: str | None,

@@ -35,9 +35,9 @@ from sharegroup.ids import TopicId, topic_id_text
 
 @click.group("topics", cls=VerbsAsOptions)
 def command() -> None:
-    """List, describe, create, grow and delete topics.
+    """List, describe, create, alter and delete topics.
 
-    Kafka's way to say it works as well:
+    The syntax of Kafka's tools works as well:
 
     \b
         sharegroup topics --create --topic orders --partitions 3
@@ -48,11 +48,11 @@ command.add_command(delete_records.command)
 
 
 @command.command("list")
-@click.option("--internal/--exclude-internal", help="Kafka's internal topics as well.")
+@click.option("--internal/--exclude-internal", help="Include Kafka's internal topics.")
 @cluster_options
 @listing_options
 def list_(*, internal: bool, access: Access, form: Form) -> None:
-    """Name, number of partitions and id of every topic."""
+    """List the name, number of partitions and id of every topic."""
 
     async def topics(admin: AdminClient) -> Listing:
         described = await admin.describe_topics()
@@ -76,9 +76,9 @@ def list_(*, internal: bool, access: Access, form: Form) -> None:
 @cluster_options
 @listing_options
 def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
-    """Leader, replicas and offsets of every partition.
+    """Show the leader, replicas and offsets of every partition.
 
-    Without a name: of all topics but Kafka's internal ones.
+    Without a name, all topics except Kafka's internal topics are shown.
     """
     columns = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset")
 
@@ -114,10 +114,12 @@ def describe(*, topics: tuple[str, ...], access: Access, form: Form) -> None:
 
 @command.command("create")
 @naming_one("topic")
-@click.option("--partitions", type=click.IntRange(1), help="[default: the broker's]")
-@click.option("--replication-factor", type=click.IntRange(1), help="[default: the broker's]")
-@click.option("--config", "configs", metavar="KEY=VALUE", multiple=True, help="A topic config.")
-@click.option("--if-not-exists", is_flag=True, help="A topic that exists already is no failure.")
+@click.option("--partitions", type=click.IntRange(1), help="[default: set by the broker]")
+@click.option("--replication-factor", type=click.IntRange(1), help="[default: set by the broker]")
+@click.option(
+    "--config", "configs", metavar="KEY=VALUE", multiple=True, help="Value of a topic setting."
+)
+@click.option("--if-not-exists", is_flag=True, help="Do not fail if the topic already exists.")
 @cluster_options
 @json_option
 def create(  # One option each.
@@ -141,19 +143,21 @@ def create(  # One option each.
     created = results[topic] is None
     if not (if_not_exists and isinstance(results[topic], TopicAlreadyExists)):
         refuse_errors(results)
-    text = f"created topic {topic}" if created else f"topic {topic} exists already"
+    text = f"created topic {topic}" if created else f"topic {topic} already exists"
     done(text, as_json=as_json, topic=topic, created=created)
 
 
 @command.command("alter")
 @naming_one("topic")
-@click.option("--partitions", type=click.IntRange(1), required=True, help="The new number.")
+@click.option(
+    "--partitions", type=click.IntRange(1), required=True, help="New number of partitions."
+)
 @cluster_options
 @json_option
 def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None:
-    """Give a topic more partitions.
+    """Increase the number of partitions of a topic.
 
-    Its settings are changed with `sharegroup configs alter`.
+    To change the settings of a topic, use `sharegroup configs alter`.
     """
     refuse_errors(ask(access, lambda admin: admin.create_partitions({topic: partitions})))
     text = f"topic {topic} has {partitions} partitions"
@@ -162,11 +166,11 @@ def alter(*, topic: str, partitions: int, access: Access, as_json: bool) -> None
 
 @command.command("delete")
 @naming_many("topic")
-@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no failure.")
+@click.option("--if-exists", is_flag=True, help="Do not fail if a topic does not exist.")
 @cluster_options
 @json_option
 def delete(*, topics: Sequence[str], if_exists: bool, access: Access, as_json: bool) -> None:
-    """Delete topics with all their records."""
+    """Delete topics and all their records."""
     results = ask(access, lambda admin: admin.delete_topics(topics))
     deleted = [name for name, error in results.items() if error is None]
     failed = {

@@ -22,7 +22,7 @@ class VerbsAsOptions(click.Group):
             option for option in args if option.startswith("--") and option[2:] in self.commands
         ]
         if len(verb_options) > 1:
-            raise click.UsageError(f"say one of {' and '.join(verb_options)}", ctx)
+            raise click.UsageError(f"give only one of {' and '.join(verb_options)}", ctx)
         for option in verb_options:
             other_args = list(args)
             other_args.remove(option)

@@ -98,7 +98,7 @@ class Screen:
 
     def _draw(self, text: str) -> None:
         height = shutil.get_terminal_size().lines
-        title = f"every {self._every_s:g} s, last at {time.strftime('%H:%M:%S')}; Ctrl-C ends"
+        title = f"every {self._every_s:g} s, last at {time.strftime('%H:%M:%S')}; Ctrl-C stops"
         lines = [title, "", *text.splitlines()]
         if len(lines) >= height:
             hidden = len(lines) - height + 2

@@ -51,7 +51,7 @@ class Concurrency(click.ParamType[int | Literal["auto"]]):
         if value == "auto":
             return "auto"
         if not str(value).isdigit() or int(value) < 1:
-            self.fail(f"expected a number from 1, or auto; got {value!r}", param, ctx)
+            self.fail(f"expected a number of 1 or more, or auto; got {value!r}", param, ctx)
         return int(value)
 
 
@@ -72,7 +72,7 @@ class Length(click.ParamType[float]):
 
 @click.group("worker", cls=RunByDefault)
 def command() -> None:
-    """Run an application, and look after those that run.
+    """Run the handlers of an application, and control running workers.
 
     \b
         sharegroup worker orders.app:app          runs it
@@ -84,24 +84,33 @@ def command() -> None:
 @command.command(RUN)
 @click.argument("app_name", metavar="APP")
 @click.option(
-    "-c", "--concurrency", type=Concurrency(), help="Of every handler.  [default: as declared]"
+    "-c",
+    "--concurrency",
+    type=Concurrency(),
+    help="Concurrency of every handler.  [default: as declared]",
 )
-@click.option("-g", "--groups", metavar="GROUP,...", help="Only these share groups.")
-@click.option("--grace", type=Length(), help="How long a stop waits.  [default: as declared]")
-@click.option("--no-prepare", is_flag=True, help="Make no missing topics and settings.")
+@click.option(
+    "-g", "--groups", metavar="GROUP,...", help="Run only the handlers of these share groups."
+)
+@click.option(
+    "--grace", type=Length(), help="Time to finish records when stopping.  [default: as declared]"
+)
+@click.option("--no-prepare", is_flag=True, help="Do not create missing topics and settings.")
 @BOOTSTRAP
 @COMMAND_CONFIG
 @click.option(
-    "--health-port", type=click.IntRange(0, 65535), help="Serve /live, /ready and /status; 0: any."
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Port of /live, /ready and /status; 0: a free port.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="Serve /metrics for Prometheus; may be the same port.",
+    help="Port of /metrics for Prometheus; may be the same port.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where these ports listen.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of these ports.")
 @click.option(
-    "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="One more pid file."
+    "--pid-file", type=click.Path(dir_okay=False, path_type=Path), help="Additional pid file."
 )
 @click.option(
     "--log-level",
@@ -112,25 +121,26 @@ def command() -> None:
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-@click.option("--reload", "reloads", is_flag=True, help="Start anew when a Python file changes.")
+@click.option("--reload", "reloads", is_flag=True, help="Restart when a Python file changes.")
 @click.option(
     "--reload-dir",
     "folders",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
-    help="Watch this folder.  [default: that of the application's package]",
+    help="Folder to watch.  [default: the folder of the application's package]",
 )
 def run_(*, app_name: str, reloads: bool, folders: tuple[Path, ...], **options: Any) -> int:
-    """Run an application until SIGTERM or Ctrl-C; a second one hurries.
+    """Run an application until SIGTERM or Ctrl-C; a second signal ends the grace time.
 
-    APP is MODULE:NAME, found from the current folder, or MODULE if there is one App in it.
-    Prints one line when it has begun to work, and one when it has stopped:
+    APP is MODULE:NAME, imported from the current folder, or MODULE if it contains one App.
+    Prints one line when the worker is ready, and one when it has stopped:
 
     \b
         ready app=orders-service pid=4711 groups=billing
         stopped app=orders-service finished=12 interrupted=0 released=3 of=orders-0:3
 
-    SIGUSR1 makes it quiet, SIGUSR2 ends that.  The exit code is 0 when it ended as asked.
+    SIGUSR1 makes the worker quiet, SIGUSR2 resumes it.  The exit code is 0 if it stopped as
+    requested.
     """
     if reloads and WATCHER not in os.environ:
         return _reloading(app_name, folders)

@@ -33,12 +33,12 @@ BOOTSTRAP = click.option(
     "--bootstrap",
     "bootstrap_servers",
     metavar="HOST:PORT,...",
-    help="Where a broker of the cluster is.  [default: the application's]",
+    help="Brokers to connect to first.  [default: those of the application]",
 )
 COMMAND_CONFIG = click.option(
     "--command-config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Client properties as for Kafka's tools, beside those of the application.",
+    help="File with client properties, as for Kafka's tools; overrides those of the application.",
 )
 
 
@@ -87,7 +87,7 @@ def load(name: str) -> App:
     if module_name.endswith(".py") or "/" in module_name:
         dotted = ".".join(Path(module_name).with_suffix("").parts)
         raise click.BadParameter(
-            f"{name!r} is a file; expected MODULE:NAME, as {dotted}:{attribute or 'app'}",
+            f"{name!r} is a file; expected MODULE:NAME, for example {dotted}:{attribute or 'app'}",
             param_hint=HINT,
         )
     module = _imported(module_name)
@@ -118,7 +118,7 @@ def _imported(name: str) -> ModuleType:
         # The module or a package of it is missing, not a module that it imports.
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise click.BadParameter(
-                f"there is no module {error.name!r} in {folder} or on Python's path",
+                f"module {error.name!r} is neither in {folder} nor on Python's path",
                 param_hint=HINT,
             ) from error
         raise _failed(name, error) from error

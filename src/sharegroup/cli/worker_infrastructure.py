@@ -22,14 +22,14 @@ T = TypeVar("T")
 SAME, FAILED, DRIFT = 0, 1, 2
 
 COLUMNS = ("kind", "resource", "name", "setting", "now", "wanted", "why")
-NOTHING = "Everything is as declared."
+NOTHING = "There are no differences."
 
 former_option = click.option(
     "--former-group",
     "former",
     metavar="GROUP",
     multiple=True,
-    help="A share group that the application does not have any more: its topics are surplus.",
+    help="Share group that the application no longer has; its topics are surplus.",
 )
 
 
@@ -76,7 +76,7 @@ def plan_(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) ->
 @click.command("apply")
 @app_options
 @former_option
-@click.option("--prune", is_flag=True, help="Delete what is surplus, with all its records.")
+@click.option("--prune", is_flag=True, help="Delete surplus topics and all their records.")
 @json_option
 def apply_(  # One option each.
     *,
@@ -86,7 +86,7 @@ def apply_(  # One option each.
     prune: bool,
     as_json: bool,
 ) -> None:
-    """Make the cluster as APP's handlers need it; nothing is deleted without --prune."""
+    """Create and change what APP's handlers need in the cluster; --prune also deletes."""
 
     async def work(admin: AdminClient) -> tuple[list[Change], Sequence[Applied]]:
         planned = await plan(app, admin, former=former)
@@ -107,9 +107,9 @@ def apply_(  # One option each.
 @former_option
 @json_option
 def check(*, app: App, app_name: str, former: tuple[str, ...], as_json: bool) -> int:  # noqa: ARG001
-    """As plan, for scripts: exit code 0 no difference, 2 a difference, 1 unknown.
+    """Like plan, for scripts: exit code 0: no difference, 2: a difference, 1: unknown.
 
-    Surplus and warnings are listed, but do not count as differences.
+    Surplus topics and warnings are listed, but are not differences.
     """
     changes = _ask(app, lambda admin: plan(app, admin, former=former))
     print_listing(

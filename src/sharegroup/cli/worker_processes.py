@@ -32,7 +32,7 @@ def which_workers(verb: Verb) -> Verb:
         click.option(
             "--pid-file",
             type=click.Path(dir_okay=False, path_type=Path),
-            help="The worker with this pid file, instead of all of an application.",
+            help="Pid file of one worker, instead of all workers of an application.",
         ),
         click.argument("name", metavar="[APP]", required=False),
     ):
@@ -49,7 +49,7 @@ def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
         default=seconds,
         show_default=True,
         metavar="SECONDS",
-        help="Wait so long for it.",
+        help="Timeout in seconds.",
     )
 
 
@@ -57,9 +57,10 @@ def waiting_option(seconds: float) -> Callable[[Verb], Verb]:
 @which_workers
 @waiting_option(10)
 def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
-    """Let workers take no more records, and finish those that they have.
+    """Tell workers to acquire no more records and to finish their records.
 
-    APP is the application's name (or MODULE:NAME): all its processes on this machine, of this user.
+    APP is the name of the application (or MODULE:NAME).  The command applies to all its processes
+    of this user on this machine.
     """
     _signal(name, pid_file, QUIET, ("quiet",), timeout_s, as_json=as_json)
 
@@ -68,7 +69,7 @@ def quiet(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json:
 @which_workers
 @waiting_option(10)
 def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
-    """Let quiet workers take records again."""
+    """Tell quiet workers to acquire records again."""
     _signal(name, pid_file, RESUME, ("running",), timeout_s, as_json=as_json)
 
 
@@ -76,14 +77,14 @@ def resume(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json
 @which_workers
 @waiting_option(60)
 def stop(*, name: str | None, pid_file: Path | None, timeout_s: float, as_json: bool) -> None:
-    """Let workers finish what fits in their grace, release the rest, and end."""
+    """Tell workers to stop; records that are not finished within the grace time are released."""
     _signal(name, pid_file, signal.SIGTERM, (GONE,), timeout_s, as_json=as_json)
 
 
 @click.command("status")
 @which_workers
 def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
-    """Show the state of workers; their records in flight only with a --health-port."""
+    """Show the state of workers; records in flight are only known with --health-port."""
     rows = [_row(worker) for worker in _found(name, pid_file)]
     columns = ("app", "pid", "phase", "since", "groups", "running", "waiting", "held", "health")
     print_listing(Listing(rows, columns, "There are no workers."), as_json=as_json)
@@ -91,7 +92,7 @@ def status(*, name: str | None, pid_file: Path | None, as_json: bool) -> None:
 
 def _found(name: str | None, pid_file: Path | None) -> list[WorkerProcess]:
     if (name is None) == (pid_file is None):
-        raise click.UsageError("say which: the name of an application, or --pid-file")
+        raise click.UsageError("give the name of an application, or --pid-file")
     if pid_file is not None:
         worker = worker_of(pid_file)
         return [] if worker is None else [worker]
@@ -113,7 +114,9 @@ def _signal(
     """Send a signal to the workers, and wait until they report one of the phases."""
     signalled = [worker for worker in _found(name, pid_file) if worker.send(number)]
     if not signalled:
-        raise click.ClickException(f"no worker of {name or pid_file} runs here, for this user")
+        raise click.ClickException(
+            f"no worker of {name or pid_file} of this user is running on this machine"
+        )
     limit = time.monotonic() + timeout_s
     reached = {worker.pid: _wait(worker, phases, limit) for worker in signalled}
     rows = [

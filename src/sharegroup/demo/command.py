@@ -35,18 +35,20 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
     type=click.IntRange(ROWS_MIN, ROWS_MAX),
     default=ROWS_MAX,
     show_default=True,
-    help="How many flights.",
+    help="Number of flights.",
 )
 @click.option("--keep", is_flag=True, help="Keep the data directory, the ledgers and the logs.")
-@click.option("--no-spark", is_flag=True, help="End after the first half.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 picks a free one.")
+@click.option("--no-spark", is_flag=True, help="Stop after the first part.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the broker; 0: a free port."
+)
 def command(*, rows: int, keep: bool, no_spark: bool, port: int) -> int:
     """Process a year of real flights through a share group, with crashes.
 
-    First by workers; one of them and the broker are killed with kill -9 half way.  Then by a
-    Spark query in a share group of its own, which is killed in the middle of a batch and draws
-    build/demo/delays.png.  Afterwards every count must add up, by the data, by what the workers
-    and the query wrote down and by the broker; if one does not, the demo says which and fails.
+    First, workers process the flights; one worker and the broker are killed with kill -9 halfway.
+    Then a Spark query processes them in its own share group; it is killed in the middle of a batch
+    and draws build/demo/delays.png.  Finally the demo compares the counts of the data, of the
+    workers, of the query and of the broker.  If a check fails, the demo reports it and fails.
     """
     require_extra(spark=not no_spark)
     OUTPUT.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,7 @@ async def _runs(
         topic_id = ids[TopicName(topic_partition.topic)]
         if topic_id is None:
             raise InvalidConfig(
-                f"topic {topic_partition.topic!r}: this broker is too old to have topic ids"
+                f"topic {topic_partition.topic!r}: this broker does not support topic ids"
             )
         first, end = starts[topic_partition], ends[topic_partition]
         _check(
@@ -139,7 +139,9 @@ def _check(
 ) -> None:
     text = f"topic {where.topic!r} partition {where.partition}"
     if first > end:
-        raise InvalidConfig(f"{text}: startingOffsets is {first}, behind endingOffsets, {end}")
+        raise InvalidConfig(
+            f"{text}: startingOffsets is {first}, which is after endingOffsets, {end}"
+        )
     if fail and (first < earliest or end > latest):
         raise OffsetOutOfRange(
             f"{text}: offsets {first} to {end} were requested, but the log holds {earliest} to "

@@ -139,7 +139,7 @@ def _component(name: str) -> str:
 def _inside(location: str, path: Path) -> Path:
     """Return the path. ValueError if a symbolic link leads out of the location."""
     if not path.resolve().is_relative_to(Path(location).resolve()):
-        raise ValueError(f"{path}: leads out of {location}; remove the symbolic link")
+        raise ValueError(f"{path}: is outside of {location}; remove the symbolic link")
     return path
 
 

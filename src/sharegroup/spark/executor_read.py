@@ -175,7 +175,7 @@ def range_fetch(
         topic, partition = offsets.where
         text = (
             f"topic {topic!r} partition {partition} offset {offsets.first}: records up to offset "
-            f"{offsets.end} are gone: {offsets.error}"
+            f"{offsets.end} no longer exist: {offsets.error}"
         )
         if options.fail_on_data_loss:
             raise OffsetOutOfRange(text + "; to skip them, set the option failOnDataLoss=false")
@@ -212,7 +212,7 @@ def _rows(
         offsets = requested.between(batch_first, batch_end)
         log.warning(
             "event=batch_unreadable topic=%s partition=%d first=%d end=%d offsets=%d error=%r "
-            "(its rows are left out)",
+            "action='its rows are omitted'",
             part.topic,
             part.partition,
             batch_first,

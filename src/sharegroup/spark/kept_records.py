@@ -122,7 +122,7 @@ class Keeper:
             is_read = os.pread(self._file, 1, MARK_AT) != b"\0"
             self._unread_batches = 0 if is_read else self._unread_batches + 1
             if self._unread_batches == UNREAD_BATCHES_MAX:
-                log.info("records.not_kept reason=no executor on this machine reads them")
+                log.info("event=records.not_kept reason='no executor on this machine reads them'")
                 self._bytes_max = 0
         self.close()
         self._room = min(self._bytes_max, free_memory_bytes() // FREE_PART)
@@ -196,7 +196,9 @@ class Keeper:
                 self._file = os.memfd_create(self._name)
                 os.pwrite(self._file, b"\0", MARK_AT)
         except OSError as error:
-            log.info("records.not_kept error=%r (executors fetch them)", error)
+            log.info(
+                "event=records.not_kept error=%r action='the executors fetch the records'", error
+            )
             self._room = 0
             return False
         self._room -= len(records)
@@ -216,7 +218,7 @@ def _written(file: int, records: bytes | memoryview, position: int) -> bool:
     try:
         return os.pwrite(file, records, position) == len(records)
     except OSError as error:
-        log.info("records.not_kept error=%r (executors fetch them)", error)
+        log.info("event=records.not_kept error=%r action='the executors fetch the records'", error)
         return False
 
 

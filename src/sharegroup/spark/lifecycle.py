@@ -47,10 +47,14 @@ async def exit_as_orphan(leave: Callable[[], Awaitable[None]]) -> None:
     parent = os.getppid()
     while os.getppid() == parent:  # noqa: ASYNC110  The system has no event for this.
         await asyncio.sleep(PARENT_CHECK_SECONDS)
-    log.warning("reader.orphaned parent=%d (Spark is gone: leaving the share group)", parent)
+    log.warning(
+        "event=reader.orphaned parent=%d reason='the Spark process has ended' action='the member "
+        "leaves the share group'",
+        parent,
+    )
     try:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await leave()
     except Exception as error:  # noqa: BLE001  The process ends in any case.
-        log.warning("reader.leave_failed error=%r", error)
+        log.warning("event=reader.leave_failed error=%r", error)
     os._exit(1)

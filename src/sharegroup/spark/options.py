@@ -178,7 +178,7 @@ _NO_START = (
     "the group config share.auto.offset.reset says where a new one starts"
 )
 _NO_PATTERN = "share groups subscribe to topics by name: use subscribe"
-_NO_TIMES = "offsets by time are not taken: use startingOffsets and endingOffsets"
+_NO_TIMES = "offsets by time are not supported: use startingOffsets and endingOffsets"
 _RAW = "keys and values are columns of bytes; cast them in the query"
 _REFUSED_ANYWHERE = {
     "subscribepattern": _NO_PATTERN,
@@ -266,7 +266,7 @@ def _parse(
             said_by[option.field] = name
             parsed[option.field] = _value(option, name, text)
         elif (hint := refused.get(name)) is not None:
-            raise InvalidConfig(f"option {name} has no meaning here: {hint}")
+            raise InvalidConfig(f"option {name} is not supported here: {hint}")
         elif name.startswith(_KAFKA):
             properties[name.removeprefix(_KAFKA)] = text
         else:

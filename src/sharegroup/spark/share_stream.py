@@ -254,7 +254,10 @@ class ShareStream:
         topics = await self._topics()
         deleted = carried - set(topics.values())
         if topics and deleted:
-            log.warning("topics.deleted ids=%s (their records cannot be delivered again)", deleted)
+            log.warning(
+                "event=topics.deleted ids=%s action='their records cannot be delivered again'",
+                deleted,
+            )
             self._carry = self._carry.without_topics(deleted)
 
     async def _tell_of_missing_topics(self) -> None:
@@ -264,7 +267,10 @@ class ShareStream:
         self._told_at = time.monotonic()
         missing = [name for name, topic_id in (await self._topics()).items() if topic_id is None]
         if missing:
-            log.warning("topics.missing names=%s (waiting until they are created)", missing)
+            log.warning(
+                "event=topics.missing names=%s action='the stream waits until they are created'",
+                missing,
+            )
 
     async def _topics(self) -> Mapping[TopicName, TopicId | None]:
         """Return the ids of the subscribed topics; empty if no broker answers."""
@@ -272,7 +278,7 @@ class ShareStream:
             async with asyncio.timeout(ASK_SECONDS_MAX):
                 return await self._ranges.topic_ids()
         except (KafkaError, TimeoutError) as error:
-            log.info("topics.unknown error=%r", error)
+            log.info("event=topics.unknown error=%r", error)
             return {}
 
     async def refresh_positions(self) -> bool:
@@ -284,7 +290,7 @@ class ShareStream:
             async with asyncio.timeout(ASK_SECONDS_MAX):
                 self._positions = await self._ranges.positions()
         except (KafkaError, TimeoutError) as error:
-            log.info("positions.unknown error=%r", error)
+            log.info("event=positions.unknown error=%r", error)
             return False
         return True
 
@@ -348,8 +354,8 @@ class ShareStream:
                 raise failure  # Otherwise a failed run would look like an empty one.
             if now - idle_since > times.idle_seconds or now - began > times.join_seconds_max:
                 log.warning(
-                    "available_now.ended_early assigned=%d "
-                    "(other members hold the remaining records)",
+                    "event=available_now.ended_early assigned=%d reason='other members hold the "
+                    "remaining records'",
                     len(self._ranges.assigned),
                 )
                 return {}

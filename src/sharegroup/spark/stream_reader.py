@@ -112,7 +112,7 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         except KafkaError as error:
             if self._is_available_now or not error.retriable:
                 raise
-            log.warning("stream.waits group=%s error=%r", self._options.group, error)
+            log.warning("event=stream.waits group=%s error=%r", self._options.group, error)
             return start
         return start if end is offset else end.to_json()
 
@@ -154,8 +154,8 @@ class KafkaShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             write_decisions(folder, decided)
         except OSError as error:
             log.warning(
-                "outcomes.not_written folder=%s error=%r (offsets that cannot be read are "
-                "accepted with their batch)",
+                "event=outcomes.not_written folder=%s error=%r action='offsets that cannot be "
+                "read are accepted with their batch'",
                 folder,
                 error,
             )
@@ -204,7 +204,11 @@ class _Member:
         try:
             leaving.result(GOODBYE_SECONDS)
         except (FutureTimeout, KafkaError) as error:
-            log.warning("stream.leave_failed error=%r (locks and membership time out)", error)
+            log.warning(
+                "event=stream.leave_failed error=%r action='the locks and the membership end "
+                "after their timeouts'",
+                error,
+            )
         self._thread.leave()
         self.keeper.close()
 

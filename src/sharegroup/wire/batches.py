@@ -273,7 +273,7 @@ def _check_claim(header: BatchHeader) -> None:
     if header.record_count > limit:
         raise InvalidRecord(
             f"the batch claims {header.record_count} records, but its body of "
-            f"{header.length - LENGTH_MIN} bytes (codec {header.codec}) may hold {limit} at most"
+            f"{header.length - LENGTH_MIN} bytes (codec {header.codec}) can contain at most {limit}"
         )
 
 

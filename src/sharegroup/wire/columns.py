@@ -214,7 +214,7 @@ def _groups(
     for index, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         try:
             if crc32c(view[begin + CHECKED_AT : end]) != crcs[index]:
-                raise _corrupt(table[index], "the checksum does not hold")
+                raise _corrupt(table[index], "the checksum does not match")
             body: Buffer = view[begin + HEADER_BYTES : end]
             if codecs[index]:
                 body = _decompressed(table[index], body, decompressed_bytes_max)
@@ -285,7 +285,7 @@ def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> Rec
     try:
         starts, ends, batch = _record_bounds(group)
         lengths, at = read_varints(octets, starts, INT_BYTES_MAX)
-        _require(at + lengths == ends, group, batch, "its length is not that of its fields")
+        _require(at + lengths == ends, group, batch, "its length does not match its fields")
         # Attributes are unused so far; `records` also reads them as a number of one byte.
         _require(octets[at] < 0x80, group, batch, "unknown attributes")
         times, at = read_varints(octets, at + 1, LONG_BYTES_MAX)
@@ -301,13 +301,13 @@ def _decode(group: _Group, ranges: OffsetRanges | None, *, headers: bool) -> Rec
             return None
         key_sizes, key_first = read_varints(octets, at, INT_BYTES_MAX)
         key_end = key_first + np.maximum(key_sizes, 0)
-        _require(key_end < ends, group, batch, "its key goes beyond it")
+        _require(key_end < ends, group, batch, "its key extends beyond its end")
         value_sizes, value_first = read_varints(octets, key_end, INT_BYTES_MAX)
         value_end = value_first + np.maximum(value_sizes, 0)
-        _require(value_end < ends, group, batch, "its value goes beyond it")
+        _require(value_end < ends, group, batch, "its value extends beyond its end")
         counts, at = read_varints(octets, value_end, INT_BYTES_MAX)
         _require(counts >= 0, group, batch, "it has a negative count of headers")
-        _require((counts > 0) | (at == ends), group, batch, "something follows its value")
+        _require((counts > 0) | (at == ends), group, batch, "unexpected bytes follow its value")
         return RecordColumns(
             offsets,
             *_times(times, group.table, batch),
@@ -326,7 +326,7 @@ def _record_bounds(group: _Group) -> tuple[Integers, Integers, Integers]:
     counts = group.table["record_count"].astype(np.int64)
     sizes = group.end - group.first
     fits = (counts >= 0) & (counts <= sizes // RECORD_BYTES_MIN) & ((counts > 0) | (sizes == 0))
-    _require(fits, group, np.arange(len(counts)), "the count of records does not fit its size")
+    _require(fits, group, np.arange(len(counts)), "the number of records does not match its size")
     starts = _hop(group.body, group.first, counts)
     ends = np.empty_like(starts)
     ends[:-1] = starts[1:]

@@ -201,7 +201,7 @@ def _unsnappy_block(block: memoryview, left: int, bytes_max: int) -> Buffer:
         if claimed > left:
             raise _too_large(bytes_max)
         if claimed > SNAPPY_RATIO_MAX * len(block):
-            raise CorruptMessage(f"snappy: {len(block)} bytes claim to be {claimed}")
+            raise CorruptMessage(f"snappy: {len(block)} bytes claim to decompress to {claimed}")
         if not claimed:
             return b""
         output = _empty_buffer(claimed)

@@ -266,7 +266,11 @@ class _Source:
         self.add(2, "count, p = uvarint(b, p - 1)", "last = -1")
         self.add(2, "for _ in range(count):")
         self.add(3, "tag, p = uvarint(b, p)", "size, p = uvarint(b, p)", "tag_end = p + size")
-        self.add(3, "if tag_end > n:", '    raise Malformed(f"tag {tag} ends behind the message")')
+        self.add(
+            3,
+            "if tag_end > n:",
+            '    raise Malformed(f"tag {tag} ends after the end of the message")',
+        )
         self.add(3, "if tag <= last:", '    raise Malformed(f"tag {tag} after tag {last}")')
         self.add(3, "last = tag")
         for index, field in enumerate(fields):
@@ -359,7 +363,7 @@ def skip_tags(b: Any, p: int, n: int) -> int:
         tag, p = _uvarint(b, p)
         size, p = _uvarint(b, p)
         if p + size > n:
-            raise Malformed(f"tag {tag} ends behind the message")
+            raise Malformed(f"tag {tag} ends after the end of the message")
         if tag <= last:
             raise Malformed(f"tag {tag} after tag {last}")
         last = tag

@@ -53,7 +53,7 @@ def read_headers(
 ) -> pa.ListArray:
     """Return the headers of each record, null for none; ``at`` has their positions."""
     if (counts > (ends - at) // HEADER_BYTES_MIN).any():
-        raise CorruptMessage("a record has less room than its count of headers needs")
+        raise CorruptMessage("a record is too short for its number of headers")
     if not counts.any() and (at == ends).all():
         return pa.nulls(len(counts), HEADERS)
     bounds = np.concatenate(([0], np.cumsum(counts)))
@@ -67,7 +67,7 @@ def read_headers(
         rest = table[:, bounds[record] + ROUNDS_MAX : bounds[record + 1]]
         at[record] = _one_by_one(body, int(at[record]), int(ends[record]), rest)
     if (at != ends).any():
-        raise CorruptMessage("something follows a record's headers")
+        raise CorruptMessage("unexpected bytes follow the headers of a record")
     return _lists(body, table, bounds, counts)
 
 
@@ -76,11 +76,11 @@ def _round(octets: Octets, at: Integers, ends: Integers) -> Integers:
     sizes, name_first = read_varints(octets, at, INT_BYTES_MAX)
     name_end = name_first + sizes
     if ((sizes < 0) | (name_end >= ends)).any():
-        raise CorruptMessage("a header's name goes beyond its record")
+        raise CorruptMessage("a header's name extends beyond its record")
     sizes, value_first = read_varints(octets, name_end, INT_BYTES_MAX)
     value_end = value_first + np.maximum(sizes, 0)
     if (value_end > ends).any():
-        raise CorruptMessage("a header's value goes beyond its record")
+        raise CorruptMessage("a header's value extends beyond its record")
     return np.stack((name_first, name_end, value_first, value_end, sizes < 0))
 
 
@@ -90,11 +90,11 @@ def _one_by_one(body: Buffer, at: int, end: int, table: Integers) -> int:
         size, name_first = _number(body, at)
         name_end = name_first + size
         if size < 0 or name_end >= end:
-            raise CorruptMessage("a header's name goes beyond its record")
+            raise CorruptMessage("a header's name extends beyond its record")
         size, value_first = _number(body, name_end)
         at = value_first + max(size, 0)
         if at > end:
-            raise CorruptMessage("a header's value goes beyond its record")
+            raise CorruptMessage("a header's value extends beyond its record")
         table[:, slot] = name_first, name_end, value_first, at, size < 0
     return at
 

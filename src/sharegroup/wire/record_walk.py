@@ -142,7 +142,7 @@ def _slice_from(
                 length, begin = read_number(body, position)
             # An odd zigzag number is negative; with 0 the walk would not advance.
             if length & 1 or not length:
-                raise CorruptMessage(f"record of no or negative length at byte {position}")
+                raise CorruptMessage(f"record of zero or negative length at byte {position}")
             position = begin + (length >> 1)
             octet = body[begin + 1]
             if octet < 0x80:
@@ -192,7 +192,7 @@ def _slice_keys(body: Buffer, position: int, count: int) -> tuple[int, bool]:
                 length, begin = read_number(body, position)
             # An odd zigzag number is negative; with 0 the walk would not advance.
             if length & 1 or not length:
-                raise CorruptMessage(f"record of no or negative length at byte {position}")
+                raise CorruptMessage(f"record of zero or negative length at byte {position}")
             position = begin + (length >> 1)
             at = begin + 1
             for _ in TIME_AND_OFFSET:

@@ -139,7 +139,7 @@ def read_batch(
     collection: the collector runs when many more objects were created than freed.
     """
     if check_crc and not checksum_holds(buffer, position, header):
-        raise CorruptMessage(f"batch at offset {header.base_offset}: the checksum does not hold")
+        raise CorruptMessage(f"batch at offset {header.base_offset}: the checksum does not match")
     if header.codec == NONE:
         batch = _guarded(buffer, position, header)
     else:

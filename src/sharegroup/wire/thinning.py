@@ -76,7 +76,7 @@ def _records(body: Buffer, kept: Sequence[bool], *, shift: int) -> tuple[bytes, 
             length, begin = _number(view, position)
             end = begin + length
             if length < 1 or end > len(view):
-                raise CorruptMessage(f"record of {length} bytes at byte {position}, not whole")
+                raise CorruptMessage(f"incomplete record of {length} bytes at byte {position}")
             if is_kept:
                 delta, rest = _number(view, begin + 1)
                 times.append(delta + shift)

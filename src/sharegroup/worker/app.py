@@ -345,7 +345,7 @@ class App:
         from sharegroup.worker.transport.kafka import kafka_parts
 
         if self._worker is not None:
-            raise RuntimeError(f"App {self.name!r} is running already")
+            raise RuntimeError(f"App {self.name!r} is already running")
         if not self._routed:
             raise InvalidConfig(f"App {self.name!r} has no handlers: declare one, or use client()")
         watch(self)
@@ -450,7 +450,7 @@ class App:
         """Connect the senders to this outbox for the duration of the block."""
         outlet = self.outlet
         if outlet.outbox is not None:
-            raise RuntimeError(f"App {self.name!r} is running or sending already")
+            raise RuntimeError(f"App {self.name!r} is already running or sending")
         outlet.outbox, outlet.clock = outbox, clock
         outlet.loop = asyncio.get_running_loop()
         outlet.preparing = asyncio.Lock()

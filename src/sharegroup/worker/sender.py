@@ -146,8 +146,8 @@ class Sender(Generic[Sent]):
         whose = f"{self._route.shape.name}.send"
         if not outlet.app_name:
             raise NotConnected(
-                f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, "
-                f"or hand it to app.routes ({OF_A_PROCESS})"
+                f"{whose}: the handler belongs to no App yet; declare it with @app.share_group, or "
+                f"pass it to app.routes ({OF_A_PROCESS})"
             )
         raise NotConnected(
             f"{whose}: App {outlet.app_name!r} has no producer here; send from a running app, "

@@ -135,8 +135,8 @@ def test_stored_setting_that_the_broker_no_longer_allows_is_capped_and_said(
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
     assert (
-        "event=group_setting_capped group='g' share.record.lock.duration.ms: "
-        "50000 is outside of 15000 to 40000; 40000 holds"
+        "event=group_setting_capped group='g' setting=share.record.lock.duration.ms reason='50000 "
+        "is outside of 15000 to 40000; 40000 is used'"
     ) in caplog.messages
 
 

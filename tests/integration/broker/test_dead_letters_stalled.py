@@ -114,10 +114,14 @@ async def name_another(scene: Scene) -> None:
 Change = Callable[[Scene], Awaitable[None]]
 REFUSALS = [
     (no_topic, make_topic, "its dead-letter topic 'dlq.g' does not exist; create it with errors"),
-    (topic_takes_none, enable_topic, "topic 'dlq.g' takes no dead letters; set errors.deadletter"),
+    (
+        topic_takes_none,
+        enable_topic,
+        "topic 'dlq.g' does not accept dead letters; set errors.deadletter",
+    ),
     (other_prefix, mend_prefix, "its dead-letter topic, 'dlq.g', must begin with 'letters.'"),
-    (compacted_topic, compact_no_more, "'dlq.g' cannot take dead letters while it is compacted"),
-    (own_topic, name_another, "'orders' cannot take the dead letters of its own records"),
+    (compacted_topic, compact_no_more, "'dlq.g' cannot accept dead letters while it is compacted"),
+    (own_topic, name_another, "'orders' cannot accept the dead letters of its own records"),
 ]
 
 

@@ -98,7 +98,7 @@ def test_ranges_from_level_0_are_kept_from_clients_that_cannot_read_them(tmp_pat
         ("share.version", 1, 0, "upgrade type 0 is unknown; expected 1, 2 or 3"),
         ("share.version", -1, UNSAFE, "this broker supports 0 to 2"),
         ("no.such", 1, UP, "no such feature"),
-        ("metadata.version", 32, SAFE, "one format"),
+        ("metadata.version", 32, SAFE, "only one metadata format"),
         ("metadata.version", 34, UP, "supports 7 to 33"),
     ],
 )

@@ -144,7 +144,7 @@ def test_half_request_is_cut_off_after_a_while() -> None:
 
 def test_it_is_for_this_machine_like_the_listener() -> None:
     settings = {"listeners": "PLAINTEXT://0.0.0.0:0", "sharegroup.metrics.port": "0"}
-    with pytest.raises(InvalidConfig, match="open to other machines"):
+    with pytest.raises(InvalidConfig, match="accepts connections from other machines"):
         asyncio.run(start(Config.parse(settings)))
 
 

@@ -54,7 +54,7 @@ def test_port_that_another_one_takes_while_the_broker_starts_is_a_failure(
         parts = SimpleNamespace(config=SimpleNamespace(server=SimpleNamespace(connections_max=9)))
         await first.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]  # What `serve` looks at.
         try:
-            with pytest.raises(OSError, match=r"in use|was taken while the broker started"):
+            with pytest.raises(OSError, match=r"in use"):
                 await second.serve(parts, handler_of, lambda _: None)  # type: ignore[arg-type]
         finally:
             await first.stop()

@@ -70,10 +70,10 @@ def test_kafkas_own_way_to_say_it_is_understood(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("describe", "name one of --topic, --group and --broker"),
-        ("describe --topic a --group b", "name one of --topic, --group and --broker"),
+        ("describe", "give one of --topic, --group and --broker"),
+        ("describe --topic a --group b", "give one of --topic, --group and --broker"),
         ("describe --entity-name a", "--entity-name and --entity-default need --entity-type"),
-        ("describe --entity-type groups", "name one of --topic, --group and --broker"),
+        ("describe --entity-type groups", "give one of --topic, --group and --broker"),
         ("describe --broker first", "'first': expected a node id or 'default'"),
         ("alter --group g", "nothing to change: give --set KEY=VALUE or --delete KEY"),
     ],

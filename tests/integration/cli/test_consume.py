@@ -94,8 +94,8 @@ def test_record_that_can_not_be_written_ends_the_run_and_goes_back(
     options = ("--max-messages", "3", "--format", r"%v{json}\n")
     stopped = consume(bootstrap, "poison", "poison", *options)
     assert (stopped.code, stopped.out) == (1, b"1\n")
-    assert "Error: topic 'poison' partition 0 offset 1: no JSON document: " in stopped.err
-    assert "--reject-on-error rejects it" in stopped.err
+    assert "Error: topic 'poison' partition 0 offset 1: not a JSON document: " in stopped.err
+    assert "with --reject-on-error it is rejected" in stopped.err
     again = consume(bootstrap, "poison", "poison", "--max-messages", "2")
     assert again.out == b"no json\n2\n"
 
@@ -119,7 +119,9 @@ def test_record_that_can_not_be_written_is_rejected_if_told_so(
     options = ("--reject-on-error", "--max-messages", "3", "--format", r"%v{json}\n")
     done = consume(bootstrap, "reject", "reject", *options)
     assert (done.code, done.out) == (0, b"1\n2\n")
-    assert "sharegroup: rejected: topic 'reject' partition 0 offset 1: no JSON" in done.err
+    assert (
+        "sharegroup: rejected: topic 'reject' partition 0 offset 1: not a JSON document" in done.err
+    )
     assert done.err.endswith("processed 3 records, 1 of them rejected\n")
     assert consume(bootstrap, "reject", "reject").out == b""
 
@@ -149,15 +151,15 @@ def test_topic_that_is_not_there_yet_is_waited_for_and_named(bootstrap: str) -> 
     done = consume(bootstrap, "mistyped", "waits", *properties)
     assert (done.code, done.out) == (0, b"")
     assert done.err == (
-        "sharegroup: topic 'mistyped' does not exist yet (sharegroup topics list)\n"
-        "sharegroup: processed 0 records\n"
+        "sharegroup: topic 'mistyped' does not exist yet (list the topics with: sharegroup topics "
+        "list)\nsharegroup: processed 0 records\n"
     )
 
 
 def test_broker_that_is_not_there_is_named_with_what_to_do() -> None:
     done = sharegroup("consume", "t", "--bootstrap", "127.0.0.1:1", "--timeout", "200")
     assert done.code == 1
-    assert done.err.startswith("Error: no answer from 127.0.0.1:1: ")
+    assert done.err.startswith("Error: no response from 127.0.0.1:1: ")
 
 
 def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
@@ -171,7 +173,7 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
         err = child.stderr.read()
     assert child.returncode == 1
     assert b"sharegroup: processed 0 records" in err
-    assert b"records that were not written go back to the group" in err
+    assert b"records that were not written are released" in err
     again = consume(bootstrap, "gone", "gone", "--max-messages", "1", "--format", "%V %c")
     assert again.out == b"500000 2"
 
@@ -219,7 +221,7 @@ def test_group_that_forbids_renewal_is_consumed_without_it() -> None:
             assert len(child.stdout.readline()) == 500_000
             child.send_signal(signal.SIGINT)
             _, err = child.communicate(timeout=20)
-        assert b"sharegroup: auto_renew is off from now on: " in err
+        assert b"sharegroup: auto_renew is now disabled: " in err
         assert err.endswith(b"sharegroup: processed 1 records\n")
 
 
@@ -255,10 +257,10 @@ def test_signal_ends_it_cleanly_with_all_accepted(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("consume", "name at least one topic"),
+        ("consume", "give at least one topic"),
         ("consume t --release --reject", "exclude each other"),
         ("consume t --json --format %v", "exclude each other"),
-        ("consume t --format %q", "%q is none of"),
+        ("consume t --format %q", "%q is not one of"),
         ("consume t --property a=b", "there is no formatter property a"),
         ("consume t --max-messages 0", "0 is not in the range"),
         ("consume t --command-property auto.offset.reset=earliest", "share.auto.offset.reset"),

@@ -52,7 +52,7 @@ def test_offset_beyond_the_log_is_refused(produced: str, run: Run) -> None:
 def test_misuse_is_told(words: str, run: Run) -> None:
     refused = run(f"topics delete-records {words}")
     assert refused.code == 2
-    assert "say --topic and --before, or --offset-json-file" in refused.err
+    assert "give --topic and --before, or --offset-json-file" in refused.err
 
 
 def test_file_of_another_form_is_refused(run: Run, tmp_path: Path) -> None:
@@ -60,4 +60,4 @@ def test_file_of_another_form_is_refused(run: Run, tmp_path: Path) -> None:
     file.write_text("[]")
     refused = run("topics delete-records --offset-json-file", str(file))
     assert refused.code == 2
-    assert "expected the form that --help shows" in refused.err
+    assert "expected the JSON format that --help shows" in refused.err

@@ -46,7 +46,7 @@ def test_group_with_members_is_refused_with_who_they_are(
 ) -> None:
     says = (
         f"Error: NonEmptyGroup: group '{consumed}' has the members resident@/127.0.0.1; "
-        "stop them and try again\n"
+        "stop the members and try again\n"
     )
     with member(bootstrap, consumed, consumed):
         for words in (
@@ -107,12 +107,12 @@ def test_deletion_says_as_json_what_became_of_each_group(consumed: str, run: Run
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("delete", "name groups, or give --all-groups"),
+        ("delete", "give group names or --all-groups"),
         ("delete-offsets --topic t", "name one group"),
         ("list --state stabel", "'stabel': expected Empty, Stable, Dead, "),
         ("list --type queue", "'queue': expected share, consumer, classic, streams"),
-        ("describe", "name groups, or give --all-groups"),
-        ("describe g --all-groups", "name groups, or give --all-groups"),
+        ("describe", "give group names or --all-groups"),
+        ("describe g --all-groups", "give group names or --all-groups"),
     ],
 )
 def test_misuse_is_told(words: str, says: str, run: Run) -> None:

@@ -145,7 +145,7 @@ def test_topic_is_found_by_its_id_and_partition_by_its_number(written: Written) 
     by_id = json.loads(logs(written.data, "--topic", written.topic_id, "--json").out)
     assert [entry["segment"] for entry in by_id] == [0, 30]
     nothing = logs(written.data, "--topic", "orders", "--partition", "0")
-    assert nothing.out == f"There are no logs in {written.data} that were asked for.\n".encode()
+    assert nothing.out == f"There are no such logs in {written.data}.\n".encode()
 
 
 def test_share_state_is_printed_in_the_shape_of_kafkas_formatter(written: Written) -> None:
@@ -222,7 +222,7 @@ def test_damaged_batch_is_named_and_those_around_it_are_printed(copy: Written) -
     assert offsets == [*range(10), *range(20, 30)]
     assert found.err == (
         f"sharegroup: topic 'orders' partition 1, {path.name} from byte {second}, offset 10: "
-        f"the checksum does not hold; readable again from byte {positions(path)[2]}\n"
+        f"the checksum does not match; readable again from byte {positions(path)[2]}\n"
     )
     listed = json.loads(logs(copy.data, "--topic", "orders", "--json").out)
     assert [listing["state"] for listing in listed] == ["damaged", "ok"]
@@ -237,7 +237,10 @@ def test_damage_that_reaches_the_end_of_an_older_segment_is_told_from_a_torn_end
     path.write_bytes(path.read_bytes()[: third + 20])
     found = logs(copy.data, "--topic", "orders", "--json")
     assert found.code == 1
-    assert f"from byte {third}, offset 20: 20 bytes are less than a header; nothing" in found.err
+    assert (
+        f"from byte {third}, offset 20: 20 bytes are left, which is less than a batch header; "
+        "nothing" in found.err
+    )
     assert json.loads(found.out)[0]["state"] == "damaged"
 
 
@@ -252,8 +255,8 @@ def test_torn_end_above_the_recovery_point_is_no_damage(copy: Written) -> None:
     torn = logs(copy.data, "--topic", "orders", "--json")
     assert torn.code == 0
     assert json.loads(torn.out)[1]["state"] == "torn"
-    assert f"from byte {last}, offset 50: a batch of " in torn.err
-    assert "the last 100 bytes are being written, or a crash tore them" in torn.err
+    assert f"from byte {last}, offset 50: expected a batch of " in torn.err
+    assert "the last 100 bytes are being written, or are incomplete because of a crash" in torn.err
 
 
 def test_damaged_header_is_passed_over_by_the_index(tmp_path: Path) -> None:
@@ -283,7 +286,7 @@ def test_torn_catalog_costs_names_and_nothing_else(copy: Written) -> None:
     journal.write_bytes(journal.read_bytes()[:-3])
     found = logs(copy.data, "--json")
     assert found.code == 0
-    assert "catalog.journal is damaged or torn at byte" in found.err
+    assert "catalog.journal is damaged or incomplete at byte" in found.err
     assert len(json.loads(found.out)) >= 4
 
 
@@ -297,7 +300,7 @@ def test_batch_of_nonsense_with_a_right_checksum_is_reported(copy: Written) -> N
     path.write_bytes(data)
     found = logs(copy.data, "--records", "--topic", "orders", "--offsets", ":20")
     assert found.code == 1
-    assert "at byte 0: the checksum holds, the records can't be read" in found.err
+    assert "at byte 0: the checksum is correct, but the records cannot be decoded" in found.err
     assert [document["offset"] for document in found.documents] == list(range(10, 20))
 
 

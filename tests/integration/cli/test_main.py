@@ -38,7 +38,7 @@ def test_command_config_says_where_the_cluster_is(
     printed = capsys.readouterr()
     assert not end.value.code
     assert printed.out.startswith("[")
-    assert printed.err == "Warning: --command-config: send.buffer.bytes is not used\n"
+    assert printed.err == "Warning: --command-config: send.buffer.bytes is ignored\n"
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_consumers_in_processes_log_in_as_one_does(bootstrap: str, tmp_path: Pat
     done = sharegroup(*at(bootstrap, words), *config)
     assert done.code == 1
     warning, error, *_ = done.err.splitlines()
-    assert warning == "Warning: --command-config: linger.ms is not used"
+    assert warning == "Warning: --command-config: linger.ms is ignored"
     assert error.startswith("Error: perf-share-consumer-client-1: "), "it got as far as the login"
 
 
@@ -107,8 +107,8 @@ def test_too_few_records_are_a_failure_that_says_so(bootstrap: str, filled: str)
     assert done.code == 1
     assert done.out.decode().split(", ")[5] == "3000"
     assert done.err == (
-        "Error: 3000 of 4000 records arrived, and no more within 3000 ms "
-        "(wait longer with --timeout)\n"
+        "Error: 3000 of 4000 records arrived, and no more within 3000 ms (increase --timeout to "
+        "wait longer)\n"
     )
 
 
@@ -145,10 +145,10 @@ def test_metrics_are_printed_if_asked_for(bootstrap: str) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("perf produce --topic t --num-records 1", "give one of --record-size"),
+        ("perf produce --topic t --num-records 1", "give exactly one of --record-size"),
         (
             "perf produce --topic t --num-records 1 --record-size 1 --payload-monotonic",
-            "give one of --record-size",
+            "give exactly one of --record-size",
         ),
         (
             "perf produce --topic t --num-records 1 --record-size 1 --key-distribution range",

@@ -116,7 +116,9 @@ def test_record_that_is_too_large_is_reported_and_the_others_are_sent(bootstrap:
     options = ("--command-property", "max.request.size=1000")
     done = produce(bootstrap, "large", *options, stdin=b"a\n" + b"x" * 2_000 + b"\nb\n")
     assert done.code == 1
-    assert done.err.startswith("sharegroup: record 2: MessageTooLarge: topic 'large': a record of ")
+    assert done.err.startswith(
+        "sharegroup: record 2: MessageTooLarge: topic 'large': the record has "
+    )
     assert done.err.endswith("acknowledged 2 of 3 records\n")
     assert [row["value"] for row in everything(bootstrap, "large")] == ["a", "b"]
 

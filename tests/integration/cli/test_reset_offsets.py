@@ -152,9 +152,9 @@ def test_plan_for_an_unknown_topic_fails(run: Run, tmp_path: Path) -> None:
     assert "'no-such-topic'" in refused.err
 
 
-SCOPES = "say one of --topic, --all-topics and --from-file"
+SCOPES = "give one of --topic, --all-topics and --from-file"
 SCENARIOS = (
-    "say one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+    "give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
     "--by-duration, --shift-by and --from-file"
 )
 
@@ -164,8 +164,8 @@ SCENARIOS = (
     [
         ("g --to-earliest --execute", SCOPES),
         ("g --topic t --all-topics --to-earliest --execute", SCOPES),
-        ("g --all-topics --to-earliest", "say one of --dry-run and --execute"),
-        ("g --all-topics --to-earliest --dry-run --execute", "say one of --dry-run and --execute"),
+        ("g --all-topics --to-earliest", "give one of --dry-run and --execute"),
+        ("g --all-topics --to-earliest --dry-run --execute", "give one of --dry-run and --execute"),
         ("g --all-topics --execute", SCENARIOS),
         ("g --all-topics --execute --to-earliest --to-latest", SCENARIOS),
         ("g --all-topics --execute --to-offset 0 --to-current", SCENARIOS),
@@ -174,7 +174,10 @@ SCENARIOS = (
         ("g --all-topics --dry-run --by-duration P", "'P': expected PnDTnHnMnS"),
         ("g --all-topics --dry-run --by-duration P9999999999D", "'P9999999999D': "),
         ("g --topic t:first --dry-run --to-latest", "'t:first': expected TOPIC or TOPIC:0,1,..."),
-        ("g --all-topics --dry-run --to-latest --export --json", "say one of --export and --json"),
+        (
+            "g --all-topics --dry-run --to-latest --export --json",
+            "give only one of --export and --json",
+        ),
         ("--all-topics --dry-run --to-latest", "name one group"),
         ("g h --all-topics --dry-run --to-latest", "name one group, not 2"),
     ],

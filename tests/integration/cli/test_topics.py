@@ -118,8 +118,8 @@ def test_kafkas_own_way_to_say_it_is_understood(run: Run) -> None:
     [
         ("create", "name one topic"),
         ("create a --topic b", "name one topic, not 2"),
-        ("delete", "name at least one topic"),
-        ("--list --describe", "say one of --list and --describe"),
+        ("delete", "give at least one topic"),
+        ("--list --describe", "give only one of --list and --describe"),
     ],
 )
 def test_misuse_is_told(words: str, says: str, run: Run) -> None:
@@ -141,8 +141,8 @@ def test_broker_that_is_not_there_is_named_with_what_to_do(
         main(["topics", "list", "--timeout", "200", "--bootstrap", "127.0.0.1:1"])
     assert end.value.code == 1
     error = capsys.readouterr().err
-    assert error.startswith("Error: no answer from 127.0.0.1:1: ")
+    assert error.startswith("Error: no response from 127.0.0.1:1: ")
     assert error.endswith(
-        "see that a broker listens there (sharegroup serve), "
-        "or name another with --bootstrap-server\n"
+        "check that a broker listens there (sharegroup serve), or give another address with "
+        "--bootstrap-server\n"
     )

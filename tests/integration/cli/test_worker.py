@@ -49,7 +49,7 @@ def test_printed_keys_are_those_of_the_document(project: Path, run: Run) -> None
             printed.rows
         )
         assert printed.rows
-    assert run("worker plan orders:app").out == "Everything is as declared.\n"
+    assert run("worker plan orders:app").out == "There are no differences.\n"
     assert run("worker plan orders:app --json").rows == []
 
 

@@ -132,7 +132,7 @@ def test_more_requests_than_slots_wait_their_turn() -> None:
 
 def test_an_api_that_is_not_served_is_named() -> None:
     async def scenario(connection: Connection) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"does not serve ShareFetch \(api key 78\)"):
+        with pytest.raises(UnsupportedVersion, match=r"does not support ShareFetch \(api key 78\)"):
             connection.version_of(78)
 
     play(lambda *_: b"", scenario)
@@ -140,7 +140,7 @@ def test_an_api_that_is_not_served_is_named() -> None:
 
 def test_versions_without_overlap_are_named() -> None:
     async def scenario(connection: Connection) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"serves Metadata versions 14 to 20"):
+        with pytest.raises(UnsupportedVersion, match=r"supports Metadata versions 14 to 20"):
             connection.version_of(METADATA)
 
     play(lambda *_: b"", scenario, ranges=((18, 0, 4), (METADATA, 14, 20)))
@@ -191,9 +191,9 @@ def test_a_broker_that_lies_costs_its_connection_and_nothing_hangs(
 def test_no_answer_in_time_ends_the_connection_for_everyone_on_it() -> None:
     async def scenario(connection: Connection) -> None:
         patient = asyncio.ensure_future(connection.request(request()))
-        with pytest.raises(NoAnswer, match="no answer to Metadata in 30 ms"):
+        with pytest.raises(NoAnswer, match="no response to Metadata within 30 ms"):
             await connection.request(request(), timeout_ms=30)
-        with pytest.raises(NetworkException, match="no answer to Metadata in 30 ms"):
+        with pytest.raises(NetworkException, match="no response to Metadata within 30 ms"):
             await patient
 
     play(lambda *_: b"", scenario)

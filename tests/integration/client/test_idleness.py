@@ -29,13 +29,13 @@ def test_consumer_shows_partitions_and_idleness(caplog: pytest.LogCaptureFixture
             shown = member.metrics()["consumer-share-coordinator-metrics"]
             assert shown["assigned-partitions"] == 0
             assert shown["idle-seconds"] > 0
-            assert [text.split()[0] for text in caplog.messages].count("member.idle") == 1
+            assert [text.split()[0] for text in caplog.messages].count("event=member.idle") == 1
             await bench.create_topic("later")
             await bench.fill(b"v", topic="later")
             (record,) = await member.poll(POLL_SECONDS)
             record.accept()
             await member.poll(0.1)
-            assert "member.resumed" in [text.split()[0] for text in caplog.messages]
+            assert "event=member.resumed" in [text.split()[0] for text in caplog.messages]
             shown = member.metrics()["consumer-share-coordinator-metrics"]
             assert shown["assigned-partitions"] == 1
 

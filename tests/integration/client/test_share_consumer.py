@@ -217,7 +217,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.getMessage().startswith("acknowledgement.failed")
+        if record.getMessage().startswith("event=acknowledgement.failed")
     ]
 
 
@@ -241,7 +241,7 @@ def test_one_poll_at_a_time() -> None:
                 record.accept()
             waiting = asyncio.create_task(member.poll(POLL_SECONDS))
             await asyncio.sleep(0)
-            with pytest.raises(IllegalStateError, match="poll runs already"):
+            with pytest.raises(IllegalStateError, match="poll is already running"):
                 await member.poll()
             await bench.fill(b"4")
             (record,) = await waiting

@@ -64,7 +64,9 @@ def test_a_consumer_that_nobody_polls_leaves_and_comes_back_with_the_next_poll(
 
     play(scenario)
     said = [record.getMessage() for record in caplog.records]
-    assert len([message for message in said if message.startswith("consumer.left group=g")]) == 1
+    assert (
+        len([message for message in said if message.startswith("event=consumer.left group=g")]) == 1
+    )
 
 
 def test_a_long_poll_is_not_an_absence(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +143,7 @@ def test_a_commit_that_takes_too_long_says_so_and_the_outcome_comes_later() -> N
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:
             member.accept(await member.poll(POLL_SECONDS))
-            with pytest.raises(RequestTimedOut, match="without an answer for 0 s"):
+            with pytest.raises(RequestTimedOut, match="no response to acknowledgements within 0 s"):
                 await member.commit(0)
             assert await member.commit() == {WHERE: None}
         assert await bench.lag() == 0
@@ -221,7 +223,7 @@ def test_raw_needs_somebody_who_decides() -> None:
 def test_columns_and_deserializers_exclude_each_other() -> None:
     async def scenario(bench: Bench) -> None:
         async with bench.member(value_deserializer=int) as member:
-            with pytest.raises(IllegalStateError, match="deserializers don't apply"):
+            with pytest.raises(IllegalStateError, match="deserializers are not applied"):
                 await member.poll_arrow(POLL_SECONDS)
 
     play(scenario)

@@ -225,7 +225,7 @@ def test_automatic_renewal_that_is_refused_is_one_clear_error() -> None:
         await bench.set_group(share_renew_acknowledge_enable="false")
         async with bench.member(auto_renew=True, in_flight_max=100) as member:
             records = await member.poll(POLL_SECONDS)
-            with pytest.raises(InvalidRecordState, match="auto_renew is off from now on"):
+            with pytest.raises(InvalidRecordState, match="auto_renew is now disabled"):
                 await member.poll(POLL_SECONDS)
             member.accept(records)
             assert await member.poll(0.01) == []

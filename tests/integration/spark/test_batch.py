@@ -71,10 +71,10 @@ def test_many_tasks_read_one_partition(spark, bootstrap):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"share.group": "g"}, "share.group has no meaning here: a batch read acquires nothing"),
+        ({"share.group": "g"}, "share.group is not supported here: a batch read acquires nothing"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
         ({"startingOffsets": '{"%s": {"0": 1}}'}, "has to name all partitions"),
-        ({"startingOffsets": '{"%s": {"0": 9, "1": 0}}'}, "is 9, behind endingOffsets, 0"),
+        ({"startingOffsets": '{"%s": {"0": 9, "1": 0}}'}, "is 9, which is after endingOffsets, 0"),
     ],
 )
 def test_wrong_option_is_named(spark, bootstrap, topic, options, message):

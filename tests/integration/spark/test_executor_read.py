@@ -197,7 +197,7 @@ def test_topic_made_again_has_lost_the_records_of_the_old_one(bootstrap):
             await admin.create_topics([NewTopic(topic, 1, 1)])
 
     asyncio.run(make_again())
-    with pytest.raises(OffsetOutOfRange, match=r"are gone: .*deleted and made again"):
+    with pytest.raises(OffsetOutOfRange, match=r"no longer exist: .*deleted and created again"):
         values_of(bootstrap, part)
     assert values_of(bootstrap, part, failOnDataLoss="false") == []
 

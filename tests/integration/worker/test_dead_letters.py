@@ -372,7 +372,10 @@ def test_purge_deletes_up_to_the_first_that_is_not_meant(
     }  # fmt: skip
     assert len(values(bootstrap, dead)) == 6
     printed = run(f"purge {dead} --execute --where", "total in [0, 1, 3, 5]")
-    assert "2 letters that match are not deleted, because they lie behind letters" in printed.err
+    assert (
+        "2 matching dead letters are not deleted, because they are behind dead letters"
+        in printed.err
+    )
     assert values(bootstrap, dead) == [b'{"total":%d}' % number for number in (2, 3, 4, 5)]
     run(f"purge {dead} --all --execute")
     assert values(bootstrap, dead) == []
@@ -454,7 +457,10 @@ def test_records_that_are_gone_are_said_to_be(
         # Ours copied the headers, Kafka's did not.
         assert printed.rows["without_headers"] == (1 if IS_KAFKA else 0)
     else:
-        assert "value     not in the letter, and gone" in run(f"show {dead} --at 0:0").out
+        assert (
+            "value     not in the dead letter, and no longer in its topic"
+            in run(f"show {dead} --at 0:0").out
+        )
 
 
 @pytest.mark.parametrize(
@@ -520,10 +526,13 @@ def test_ledger_that_somebody_else_wrote_to_is_named(bootstrap: str, group: str,
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("purge t --all", "say one of --dry-run and --execute"),
-        ("purge t --execute", "say which letters, or --all"),
-        ("purge t --all --reason rejected --execute", "say which letters, or --all"),
-        ("list t --since yesterday", "expected YYYY-MM-DDThh:mm:ss[.sss][Z], or how long ago"),
+        ("purge t --all", "give one of --dry-run and --execute"),
+        ("purge t --execute", "give options that select dead letters, or --all"),
+        (
+            "purge t --all --reason rejected --execute",
+            "give options that select dead letters, or --all",
+        ),
+        ("list t --since yesterday", "expected YYYY-MM-DDThh:mm:ss[.sss][Z], or a time before now"),
         ("list t --where total.__class__()", "is not supported: only fields"),
         ("show t --at 7", "expected PARTITION:OFFSET"),
         ("list", "name one topic"),
@@ -545,6 +554,6 @@ def test_show_tells_that_there_is_more_than_it_shows(bootstrap: str, group: str,
     dead = set_up(bootstrap, group, letters=2)
     first, both = run(f"show {dead}"), run(f"show {dead} --limit 2")
     assert first.out.count("attempts-exhausted") == 1
-    assert first.err == "More match than the 1 shown; see --limit.\n"
+    assert first.err == "More dead letters match than the 1 shown; see --limit.\n"
     assert both.out.count("attempts-exhausted") == 2
     assert both.err == ""

@@ -284,7 +284,7 @@ def test_the_verbs_of_the_command_line_and_their_exit_codes(
     assert applied.returncode == 0, applied.stderr
     assert {row["status"] for row in json.loads(applied.stdout)} == {"created", "set"}
     same = worker.run("check", app)
-    assert (same.returncode, same.stdout) == (0, "Everything is as declared.\n")
+    assert (same.returncode, same.stdout) == (0, "There are no differences.\n")
 
     worker.write(text(1))
     refused = worker.run("apply", app)
@@ -379,7 +379,8 @@ def test_topics_that_can_neither_be_seen_nor_made_end_a_start_and_no_send(
             with pytest.raises(TopicAuthorizationFailed) as refused:
                 await prepare(app, admin)
             assert str(refused.value) == (
-                f"a topic is not open to this user (User:ann needs WRITE on topic '{group}.dead'; "
+                "this user is not authorized for a topic "
+                f"(User:ann needs WRITE on topic '{group}.dead'; "
                 f"READ on topic '{group}.retry', '{topic}'; or CREATE where it does not exist)"
             )
             told.clear()

@@ -182,7 +182,9 @@ def test_status_shows_every_process_of_an_application_and_no_stranger(
         assert worker.run("status", "another").stdout == "There are no workers.\n"
         none = worker.run("quiet", "another")
         assert (none.returncode, none.stdout) == (1, "")
-        assert none.stderr == "Error: no worker of another runs here, for this user\n"
+        assert (
+            none.stderr == "Error: no worker of another of this user is running on this machine\n"
+        )
 
 
 def test_health_and_metrics_may_share_a_port(

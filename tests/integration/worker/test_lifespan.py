@@ -123,7 +123,7 @@ def test_an_application_starts_once_at_a_time(bootstrap: str, group: str, topic:
     async def work() -> None:
         app = application(bootstrap, group, topic, asyncio.Queue())
         async with app:
-            with pytest.raises(RuntimeError, match="is running already"):
+            with pytest.raises(RuntimeError, match="is already running"):
                 await app.start()
         assert await app.stop() is None
 

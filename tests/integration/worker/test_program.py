@@ -52,7 +52,7 @@ def test_a_handler_that_ignores_being_cancelled_does_not_keep_the_process(tmp_pa
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[1:] == ["stopped app=orders interrupted=1"]
-    assert "event=exit_forced app=orders tasks=bill (they did not end" in ended.stderr
+    assert "event=exit_forced app=orders tasks=bill reason='the tasks did not end" in ended.stderr
 
 
 UNGUARDED = """

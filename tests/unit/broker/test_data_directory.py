@@ -98,7 +98,9 @@ def test_a_lost_journal_is_never_a_new_directory(
 ) -> None:
     asyncio.run(make_topic(tmp_path))
     damage(tmp_path / JOURNAL)
-    refused(tmp_path, match=r"catalog\.journal is missing or has lost its beginning.*1 partition")
+    refused(
+        tmp_path, match=r"catalog\.journal is missing or its first events are missing.*1 partition"
+    )
     refused(tmp_path, match="sharegroup data check --data")
 
 
@@ -117,7 +119,7 @@ def test_an_older_copy_of_the_journal_is_refused(tmp_path: Path) -> None:
     older = (tmp_path / JOURNAL).read_bytes()
     asyncio.run(make_topic(tmp_path, "payments"))
     (tmp_path / JOURNAL).write_bytes(older)
-    refused(tmp_path, match="1 folders belong to no partition")
+    refused(tmp_path, match="1 folders belong to partitions that are not in")
 
 
 def test_a_journal_from_before_partitions_were_added_is_refused(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_journal_from_before_partitions_were_added_is_refused(tmp_path: Path) 
     older = (tmp_path / JOURNAL).read_bytes()
     asyncio.run(grow())
     (tmp_path / JOURNAL).write_bytes(older)
-    refused(tmp_path, match=r"1 folders belong to no partition.*-2\)")
+    refused(tmp_path, match=r"1 folders belong to partitions that are not in.*-2\)")
 
 
 def test_a_journal_whose_last_event_is_damaged_costs_no_records(tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_a_journal_whose_last_event_is_damaged_costs_no_records(tmp_path: Path) 
     damaged = bytearray((tmp_path / JOURNAL).read_bytes())
     damaged[-1] ^= 1
     (tmp_path / JOURNAL).write_bytes(damaged)
-    refused(tmp_path, match="1 folders belong to no partition")
+    refused(tmp_path, match="1 folders belong to partitions that are not in")
 
 
 def test_the_journal_of_another_broker_is_refused(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_folder_of_another_partition_is_refused(tmp_path: Path) -> None:
     first, second = sorted(path for path in tmp_path.iterdir() if path.is_dir())
     shutil.rmtree(first)
     shutil.copytree(second, first)
-    refused(tmp_path, match=r"partition\.metadata names topic .* put the right one back")
+    refused(tmp_path, match=r"partition\.metadata names topic .* restore the right one")
 
 
 @pytest.mark.parametrize("damage", [remove, empty, tear_first_event])

@@ -60,7 +60,9 @@ def test_unexpected_failure_is_logged_and_answered_after_a_pause(
         clock.advance(UNEXPECTED_PAUSE_MS / 1000)
         response = answered(await reply, 60, 2)
         assert response.error_code is ErrorCode.unknown_server_error
-        assert response.error_message == "AttributeError; the broker's log has the trace"
+        assert (
+            response.error_message == "AttributeError; the log of the broker contains the traceback"
+        )
 
     asyncio.run(run())
     [record] = [record for record in caplog.records if "event=request_failed" in record.message]
@@ -115,7 +117,7 @@ def test_frame_without_an_answer_closes_the_connection(raw: bytes, reason: str) 
 @pytest.mark.parametrize(
     ("processor_seconds", "cause"),
     [
-        (0.04, "processor_ms_max=40 client='test' peer=10.0.0.7 count=1 action='find out why"),
+        (0.04, "processor_ms_max=40 client='test' peer=10.0.0.7 count=1 action='check why"),
         (0.02, "processor_ms_max=20 client='test' peer=10.0.0.7 count=1 action='the broker waited"),
         (0.09, "processor_ms_max=60 client"),
     ],

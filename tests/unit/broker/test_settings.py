@@ -185,8 +185,8 @@ def test_group_value_that_the_broker_no_longer_allows_is_capped() -> None:
     held, said = capped(group, ShareGroupConfig(lock_ms_max=40_000, delivery_count_max_min=3))
     assert (held.lock_ms, held.delivery_count_max) == (40_000, 3)
     assert said == {
-        "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 holds",
-        "share.delivery.count.limit": "2 is outside of 3 to 10; 3 holds",
+        "share.record.lock.duration.ms": "60000 is outside of 15000 to 40000; 40000 is used",
+        "share.delivery.count.limit": "2 is outside of 3 to 10; 3 is used",
     }
     assert capped(group, ShareGroupConfig()) == (group, {})
 
@@ -276,7 +276,7 @@ def test_server_properties_with_an_unknown_key_are_refused() -> None:
 def test_value_that_is_too_long_is_refused() -> None:
     live = LiveConfig(Config())
     change = SettingChange("share.auto.offset.reset", ConfigOperation.SET, " " * 4_097)
-    with pytest.raises(InvalidConfig, match="may have 4096 characters, not 4097"):
+    with pytest.raises(InvalidConfig, match="may have at most 4096 characters, not 4097"):
         changed_group(live, {}, (change,))
 
 
@@ -285,7 +285,7 @@ def test_values_of_a_topic_are_not_too_long_together() -> None:
     live = LiveConfig(Config())
     half = SettingChange("retention.ms", ConfigOperation.SET, "7".rjust(2_049))
     own = changed_topic(live, {}, (half,))
-    with pytest.raises(InvalidConfig, match="one topic may have 4096 characters, not 4098"):
+    with pytest.raises(InvalidConfig, match="one topic may have at most 4096 characters, not 4098"):
         changed_topic(
             live, own, (SettingChange("segment.bytes", ConfigOperation.SET, "7000".rjust(2_049)),)
         )

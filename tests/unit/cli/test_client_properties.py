@@ -95,8 +95,8 @@ def test_property_of_another_client_is_named_and_not_used() -> None:
     assert options(properties) == (
         {},
         [
-            "--command-config: group.id is not used",
-            "--command-config: key.deserializer is not used",
+            "--command-config: group.id is ignored",
+            "--command-config: key.deserializer is ignored",
         ],
     )
 
@@ -110,7 +110,7 @@ def test_consumer_properties_are_taken_and_javas_classes_are_not() -> None:
     }
     assert options(properties, ShareConsumerConfig) == (
         {"in_flight_max": 50, "share_acknowledgement_mode": "explicit", "client_rack": "r1"},
-        ["--command-config: value.deserializer is not used"],
+        ["--command-config: value.deserializer is ignored"],
     )
 
 
@@ -124,7 +124,10 @@ def test_group_config_among_consumer_properties_is_left_to_the_client_to_refuse(
     [
         ({"ssl.truststore.location": "/a.jks"}, "ssl.truststore.location is a Java key store"),
         ({"ssl.keystore.location": "/a", "ssl.keystore.type": "PKCS12"}, "set ssl.keystore.type="),
-        ({"sasl.kerberos.service.name": "kafka"}, "sasl.kerberos.service.name means nothing here"),
+        (
+            {"sasl.kerberos.service.name": "kafka"},
+            "sasl.kerberos.service.name is not supported by this client",
+        ),
         ({"sasl.jaas.config": "PlainLoginModule required;"}, "names no username and no password"),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms=soon: expected a whole number"),
         (

@@ -53,17 +53,17 @@ def test_headers_have_a_template_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("form", "problem"),
     [
-        ("%q", r"character 1: %q is none of"),
-        ("a%", r"character 2: % is none of"),
+        ("%q", r"character 1: %q is not one of"),
+        ("a%", r"character 2: % is not one of"),
         ("%v{utf8}", r"%v\{utf8\}: expected hex, base64, string, json"),
         ("%t{hex}", r"%t\{hex\}: expected none"),
         ("%o{big24}", r"expected hex, big8"),
         ("%d{iso}", "expected rfc3339"),
         ("%h", "needs a format for each header"),
-        ("%h{%o}", "%o is none of %k %v %K %V"),
-        ("%v{hex", "not closed"),
-        ("%h{%k", "not closed"),
-        ("%v}", "closes nothing"),
+        ("%h{%o}", "%o is not one of %k %v %K %V"),
+        ("%v{hex", "without a '}'"),
+        ("%h{%k", "without a '}'"),
+        ("%v}", "a '}' without a '{'"),
         (r"\q", r"expected \\n, \\t"),
         (r"\x4", r"or \\xHH"),
     ],
@@ -110,11 +110,11 @@ def test_null_is_the_marker_and_has_length_minus_one() -> None:
 @pytest.mark.parametrize(
     ("form", "value", "problem"),
     [
-        ("%v{json}", b"{", "no JSON document"),
-        ("%v{json}", b"NaN", "NaN is Python's, not JSON's"),
-        ("%v{json}", b"[" * 100_000, "no JSON document"),
-        ("%v{json}", b'"\\ud800"', "no JSON document"),
-        ("%v{string}", b"\xff", "no text in UTF-8"),
+        ("%v{json}", b"{", "not a JSON document"),
+        ("%v{json}", b"NaN", "NaN is not allowed in JSON"),
+        ("%v{json}", b"[" * 100_000, "not a JSON document"),
+        ("%v{json}", b'"\\ud800"', "not a JSON document"),
+        ("%v{string}", b"\xff", "not UTF-8 text"),
         ("%o{big8}", b"", "300 does not fit into big8"),
     ],
 )
@@ -126,7 +126,7 @@ def test_record_without_such_a_form_is_an_error_of_its_own(
 
 
 def test_timestamp_that_is_no_date_is_an_error_of_its_own() -> None:
-    with pytest.raises(RecordFormatError, match="are no date"):
+    with pytest.raises(RecordFormatError, match="is not a valid date"):
         written("%d{rfc3339}", ROW._replace(timestamp_ms=2**62))
 
 

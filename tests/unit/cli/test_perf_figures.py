@@ -138,7 +138,7 @@ def test_values_come_from_a_file(tmp_path: Path) -> None:
     values = values_from_file(tmp_path / "values", delimiter=b";", seed=0)
     assert sorted(values(number) for number in range(3)) == [b"a", b"b", b"c"]
     (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match="has no value in it"):
+    with pytest.raises(ValueError, match="contains no values"):
         values_from_file(tmp_path / "empty", delimiter=b";", seed=0)
 
 

@@ -92,7 +92,7 @@ def test_header_without_a_value_or_with_null_for_a_name_is_refused() -> None:
         lines(form, b"a\tv")
     with pytest.raises(RecordFormatError, match="name can't be null"):
         lines(form, b"NULL:1\tv")
-    with pytest.raises(RecordFormatError, match="name is no UTF-8"):
+    with pytest.raises(RecordFormatError, match="name is not UTF-8"):
         lines(form, b"\xff:1\tv")
 
 
@@ -141,9 +141,9 @@ def test_json_without_a_value_is_a_tombstone() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"", "no JSON"),
+        (b"", "not JSON"),
         (b"[1]", "expected a JSON object, found a list"),
-        (b'{"value":NaN}', "no JSON: NaN is Python's"),
+        (b'{"value":NaN}', "not JSON: NaN is not allowed in JSON"),
         (b'{"value":"\\ud800"}', "value: .*surrogates"),
         (b'{"value_base64":"?"}', "value: "),
         (b'{"headers":{"a":"b"}}', "headers: expected an array"),
@@ -196,13 +196,13 @@ def test_modifiers_decode_what_they_encode(form: str, text: bytes, value: bytes)
         (r"%v{hex}\n", b"xyz\n", r"record 1: %v\{hex\}"),
         (r"%v{base64}\n", b"AA=A\n", r"record 1: %v\{base64\}"),
         (r"%v{string}\n", b"5\n", "expected a JSON string, found a int"),
-        (r"%v{json}\n", b"{\n", "no JSON document"),
+        (r"%v{json}\n", b"{\n", "not a JSON document"),
         (r"%p %v\n", b"0 a\nx b\n", "record 2: %p: expected a number, found ''"),
         ("%V{big32}%v", b"\xff\xff\xff\xfe", "a length of -2 bytes"),
         ("%V{big32}%v", b"\x7f\xff\xff\xff", "a length of 2147483647 bytes"),
         ("<%v>", b"<a><b>c", "record 3: expected b'<', found b'c'"),
-        ("<%v>", b"<a><b", "record 2: the input ends in the middle of it"),
-        ("%V{big32}%v", b"\x00", "record 1: the input ends in the middle of it"),
+        ("<%v>", b"<a><b", "record 2: the input ends before the end of the record"),
+        ("%V{big32}%v", b"\x00", "record 1: the input ends before the end of the record"),
         ("%d{big64}%V{big8}%v", b"\xff" * 8 + b"\x00", "d: expected a number from 0"),
     ],
 )
@@ -217,12 +217,12 @@ def test_input_that_is_no_record_is_refused_with_its_number(
     ("form", "problem"),
     [
         ("abc", "needs a verb"),
-        ("%k%v", "%k needs its length before it, %K, or text behind it"),
-        (r"%h{%k=%v,}\n", "%h can be read only after their number: %H"),
-        ("%H %h{%k=%v}", "%v needs text behind it, up to the '}'"),
-        ("%H %h{%V{big8}%v}", "%h needs the header's name, %k"),
-        (r"%o %v\n", "%o can be written and not read"),
-        (r"%d{rfc3339} %v\n", r"%d\{rfc3339\} can be written and not read"),
+        ("%k%v", "%k needs its length before it, %K, or text after it"),
+        (r"%h{%k=%v,}\n", "%h can only be read after the number of headers, %H"),
+        ("%H %h{%k=%v}", "%v needs text after it, up to the '}'"),
+        ("%H %h{%V{big8}%v}", "to read %h, its format must contain %k"),
+        (r"%o %v\n", "%o can be written, but not read"),
+        (r"%d{rfc3339} %v\n", r"%d\{rfc3339\} can be written, but not read"),
     ],
 )
 def test_template_that_can_not_be_read_is_refused(form: str, problem: str) -> None:

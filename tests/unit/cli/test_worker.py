@@ -67,10 +67,10 @@ def test_an_application_inside_of_something_is_found(project: Path) -> None:
         ("other", "which App of other? there is no App in it"),
         ("sys:app", "sys has no 'app'; there is no App in it (a part of Python)"),
         ("string:app", f"string has no 'app'; there is no App in it ({string.__file__})"),
-        ("nowhere.app:app", "there is no module 'nowhere' in "),
-        ("orders.nope:app", "there is no module 'orders.nope' in "),
-        ("orders/app.py:app", "'orders/app.py:app' is a file; expected MODULE:NAME, as "),
-        ("orders.py", "'orders.py' is a file; expected MODULE:NAME, as orders:app"),
+        ("nowhere.app:app", "module 'nowhere' is neither in "),
+        ("orders.nope:app", "module 'orders.nope' is neither in "),
+        ("orders/app.py:app", "'orders/app.py:app' is a file; expected MODULE:NAME, for example "),
+        ("orders.py", "'orders.py' is a file; expected MODULE:NAME, for example orders:app"),
     ],
 )
 def test_a_name_that_is_none_is_told_what_there_is(project: Path, name: str, message: str) -> None:
@@ -142,4 +142,4 @@ def test_a_verb_for_processes_says_which(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit) as end:
         main(["worker", "status"])
     assert end.value.code == 2
-    assert "say which: the name of an application, or --pid-file" in capsys.readouterr().err
+    assert "give the name of an application, or --pid-file" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_an_older_failure_is_not_taken_for_the_commits_own(
     assert told.for_commit([result(ONE)]) == {ONE: None}
     (record,) = caplog.records
     assert record.getMessage().startswith(
-        "acknowledgement.failed group=g member=m topic=t partition=0 error=InvalidRecordState"
+        "event=acknowledgement.failed group=g member=m topic=t partition=0 error=InvalidRecordState"
     )
 
 

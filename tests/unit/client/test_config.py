@@ -56,7 +56,7 @@ def test_options_and_configs_name_the_same_things(options: type[Any], config: ty
 
 @pytest.mark.parametrize("name", sorted(GROUP_CONFIGS))
 def test_what_lives_on_the_broker_is_refused_with_a_hint(name: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"{name} is no option of this client; use"):
+    with pytest.raises(InvalidConfig, match=f"{name} is not an option of this client; use"):
         config_from(ShareConsumerConfig, {"group_id": "g", name: 1})
 
 

@@ -230,5 +230,5 @@ def test_a_long_silence_is_told_once_and_a_short_one_not(caplog: pytest.LogCaptu
     play(*short, 0, *short, 0, then=nothing)
     assert caplog.messages == []
     play(*long, 0, *long, 0, then=nothing)
-    told = "heartbeat.failed group=g error=nobody listens (trying on)"
+    told = "event=heartbeat.failed group=g error=nobody listens action='the heartbeat is retried'"
     assert caplog.messages == [told, told]

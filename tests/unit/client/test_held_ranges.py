@@ -225,7 +225,7 @@ def test_a_group_that_forbids_renewal_is_asked_once_for_each_renewal(
         assert held.held == {KEY: OffsetSet(((0, 4),))}
 
     play(scenario, (0, 4))
-    assert [text.split()[0] for text in caplog.messages] == ["locks.not_renewed"]
+    assert [text.split()[0] for text in caplog.messages] == ["event=locks.not_renewed"]
 
 
 def test_a_renewal_that_is_refused_for_now_says_nothing_about_renewal(
@@ -241,7 +241,7 @@ def test_a_renewal_that_is_refused_for_now_says_nothing_about_renewal(
         assert held.held == {KEY: OffsetSet(((0, 7), (8, 100)))}
 
     play(scenario, (0, 100))
-    assert [text.split()[0] for text in caplog.messages] == ["locks.ended"]
+    assert [text.split()[0] for text in caplog.messages] == ["event=locks.ended"]
 
 
 @pytest.mark.parametrize("request_kind", ["acknowledge", "renew", "fetch"])

@@ -134,7 +134,9 @@ def test_a_record_that_came_again_is_settled_by_its_second_delivery_alone() -> N
     assert (good.runs, good.error) == ((AckRun(8, 9, 1),), None)
     assert stale.runs == (AckRun(7, 8, 1),)
     assert isinstance(stale.error, InvalidRecordState)
-    assert "offset 7: its lock ended, and it was delivered here again" in str(stale.error)
+    assert "offset 7: its lock ended, and it was delivered to this consumer again" in str(
+        stale.error
+    )
     held.settle(second, 7, REJECT)
     assert taken(held).runs == (AckRun(7, 8, 3),)
 

@@ -58,15 +58,15 @@ def test_member_without_fetches_is_told_once_and_so_is_the_end(
     watched.look(115, 116, 200)
     (told,) = caplog.messages
     assert told == (
-        "member.idle group=g member=m idle_seconds=15 topics=t coordinator=2 epoch=3 assigned=1 "
-        "without_leader=0 errors=[node 1: NotLeaderOrFollower('moved'); coordinator: "
-        "CoordinatorNotAvailable('away')] (no fetch succeeded: look at the errors and the "
-        "partitions' leaders)"
+        "event=member.idle group=g member=m idle_seconds=15 topics=t coordinator=2 epoch=3 "
+        "assigned=1 without_leader=0 errors=[node 1: NotLeaderOrFollower('moved'); coordinator: "
+        "CoordinatorNotAvailable('away')] action='no fetch succeeded: check the errors and the "
+        "leaders of the partitions'"
     )
     assert watched.idleness.seconds == 100
     watched.idleness.fetched(1)
     watched.look(201)
-    assert caplog.messages[1:] == ["member.resumed group=g member=m idle_seconds=100"]
+    assert caplog.messages[1:] == ["event=member.resumed group=g member=m idle_seconds=100"]
     assert watched.idleness.seconds == 0
 
 
@@ -107,7 +107,9 @@ def test_member_without_partitions_has_its_assignment_repeated(
     watched.look(15)
     assert watched.says_all()
     assert "assigned=0" in caplog.messages[0]
-    assert "(no partition is assigned: look whether the topics exist; after" in caplog.messages[0]
+    assert (
+        "action='no partition is assigned: check that the topics exist; after" in caplog.messages[0]
+    )
     watched.membership._told = ("t",)  # Answered, again without a partition.
     watched.look(16, 29)
     assert not watched.says_all()

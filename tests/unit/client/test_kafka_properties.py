@@ -65,9 +65,9 @@ def test_every_option_is_of_a_type_that_a_text_can_give(kind):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("ssl.context", "x", "ssl.context is no property of this client"),
-        ("ssl.protocols", "x", "ssl.protocols is no property of this client"),
-        ("acks", "1", "acks is no property of this client"),
+        ("ssl.context", "x", "ssl.context is not a property of this client"),
+        ("ssl.protocols", "x", "ssl.protocols is not a property of this client"),
+        ("acks", "1", "acks is not a property of this client"),
         ("retry.backoff", "1", "did you mean retry.backoff.ms?"),
         ("ssl.keystore.location", "/x.jks", "is a Java key store; export it as PEM"),
         ("sasl.jaas.config", "Plain required;", "names no username and no password"),

@@ -120,7 +120,7 @@ def test_batch_that_is_cut_off_is_not_counted() -> None:
             UnknownServerError,
             (
                 "topic 'orders' partition 0 offset 1: broker broker1:9091: the server failed "
-                "unexpectedly; the log of the broker has the reason"
+                "unexpectedly; see the log of the broker"
             ),
         ),
         (NetworkException("broker broker1:9091: gone"), "broker broker1:9091: gone"),
@@ -163,7 +163,7 @@ def test_metadata_is_requested_once_and_again_after_an_error() -> None:
 
 def test_broker_that_does_not_answer_is_doubted() -> None:
     brokers = filled()
-    brokers.refuse("Fetch", NoAnswer("broker broker1:9091: no answer to Fetch in 1 ms"))
+    brokers.refuse("Fetch", NoAnswer("broker broker1:9091: no response to Fetch within 1 ms"))
 
     async def scene(cluster: Cluster) -> bool:
         await fetch_positions(cluster, [position()], bytes_max=BYTES_MAX)

@@ -135,7 +135,7 @@ def test_deadline_ends_the_retries_with_the_last_error(refusal: Refusal) -> None
     brokers.refused_for_ever["Fetch"] = refusal
     with pytest.raises(
         RequestTimedOut,
-        match=r"^fetch of topic 'orders' partition 0 offset 1: gave up after 40 ms; last: .+",
+        match=r"^fetch of topic 'orders' partition 0 offset 1: gave up after 40 ms; last error: .+",
     ):
         play(brokers, lambda cluster: read(cluster, wanted((1, 4)), timeout_ms=40))
 
@@ -143,7 +143,7 @@ def test_deadline_ends_the_retries_with_the_last_error(refusal: Refusal) -> None
 def test_partition_without_a_leader_waits_for_one_until_the_deadline() -> None:
     brokers = filled(0)
     brokers.logs[0].leader = -1
-    with pytest.raises(RequestTimedOut, match=r"gave up after 40 ms; last: .* has no leader"):
+    with pytest.raises(RequestTimedOut, match=r"gave up after 40 ms; last error: .* has no leader"):
         play(brokers, lambda cluster: read(cluster, wanted((0, 2)), timeout_ms=40))
 
 
@@ -201,7 +201,7 @@ def test_leader_that_returns_nothing_below_its_high_watermark_is_asked_again() -
 def test_unknown_topic_is_retried_unless_it_counts_as_missing() -> None:
     brokers = filled(0)
     brokers.is_there = False
-    with pytest.raises(RequestTimedOut, match="last: topic 'orders' does not exist"):
+    with pytest.raises(RequestTimedOut, match="last error: topic 'orders' does not exist"):
         play(brokers, lambda cluster: read(cluster, wanted((0, 2)), timeout_ms=40))
     reading = play(
         brokers, lambda cluster: read(cluster, wanted((0, 2)), deleted_topics_are_missing=True)
@@ -216,7 +216,7 @@ def test_topic_made_again_is_missing_after_three_answers_that_say_so() -> None:
     other = TopicId(ID.__class__(int=8))
     reading = play(brokers, lambda cluster: read(cluster, wanted((0, 2), topic_id=other)))
     (missing,) = reading.missing
-    assert "deleted and made again" in str(missing.error)
+    assert "deleted and created again" in str(missing.error)
     assert [name for _, name, _ in brokers.requests] == ["Metadata"] * 3
 
 

@@ -47,5 +47,5 @@ def test_what_is_let_go_is_one_line_for_each_partition(caplog: pytest.LogCapture
     say_let_go("g", [lock(acquired_at=0, deadline=1), lock(acquired_at=0, deadline=1)], 300_000)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(
-        "renewal.ended group=g topic=t partition=0 offsets=7-8,7-8 renew_age_max_ms=300000"
+        "event=renewal.ended group=g topic=t partition=0 offsets=7-8,7-8 renew_age_max_ms=300000"
     )

@@ -73,14 +73,14 @@ def test_a_million_digits_of_iterations_are_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("challenge", "message"),
     [
-        (b"", "expected r=...,s=...,i=... from the server, came ''"),
+        (b"", "expected r=...,s=...,i=... from the server, got ''"),
         (b"\xff\xfe", "expected r=..."),
         (b"r=rOprNGfwEbeRWgbNEkqOx,i=4096,s=AAAA", "expected r=..."),
         (b"m=ext,r=rOprNGfwEbeRWgbNEkqOx,s=AAAA,i=4096", "expected r=..."),
         (b"r=somebody,s=AAAA,i=4096", "does not continue the client's"),
         (b"r=rOprNGfwEbeRWgbNEkqO,s=AAAA,i=4096", "does not continue the client's"),
-        (b"r=rOprNGfwEbeRWgbNEkqOx,s=*,i=4096", "expected base64 from the server, came '*'"),
-        (b"r=rOprNGfwEbeRWgbNEkqOx,s=,i=4096", "expected base64 from the server, came ''"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=*,i=4096", "expected base64 from the server, got '*'"),
+        (b"r=rOprNGfwEbeRWgbNEkqOx,s=,i=4096", "expected base64 from the server, got ''"),
     ],
 )
 def test_malformed_challenge_is_named(challenge: bytes, message: str) -> None:

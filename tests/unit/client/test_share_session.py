@@ -245,7 +245,7 @@ def test_a_broker_that_cant_renew_is_not_asked_to() -> None:
         answer = await session.acknowledge(RENEWAL, renew=True)
         assert kinds(answer) == [UnsupportedVersion]
         assert "renewing a lock needs ShareAcknowledge version 2" in str(answer.failure)
-        assert "it serves up to 1" in str(answer.failure)
+        assert "but the broker supports up to 1" in str(answer.failure)
         assert session.is_alive
 
     play(scenario, fetched(b"a"), version=1)

@@ -117,7 +117,7 @@ class TestJoining:
         a, _ = scene.stable("a", "b")
         first = scene.ask_to_join("a", a)
         scene.ask_to_join("a", a)
-        assert said(scene, first, RebalanceInProgress) == f"member {a!r} has asked again since"
+        assert said(scene, first, RebalanceInProgress) == f"member {a!r} has sent a newer request"
 
 
 class TestStaticMembers:
@@ -168,14 +168,14 @@ class TestRebalances:
         _, (b, _) = scene.knock("a"), scene.knock("b")
         scene.pass_ms(20)
         first, second = scene.sync(b, 1), scene.sync(b, 1)
-        assert said(scene, first, RebalanceInProgress) == f"member {b!r} has asked again since"
+        assert said(scene, first, RebalanceInProgress) == f"member {b!r} has sent a newer request"
         scene.knock("c")
         assert said(scene, second, RebalanceInProgress) == (
-            "group 'orders': another rebalance has begun"
+            "group 'orders': another rebalance has started"
         )
         with pytest.raises(RebalanceInProgress) as refused:
             scene.sync(b, 1)
-        assert str(refused.value) == "group 'orders' rebalances: join again"
+        assert str(refused.value) == "group 'orders' is rebalancing: join again"
 
     def test_who_waits_and_is_removed_is_told_so(self) -> None:
         scene = Scene(initial_delay_ms=10)

@@ -63,7 +63,7 @@ def test_name_that_a_topic_can_have_is_accepted(name: str) -> None:
 def test_member_may_subscribe_to_so_many_topics() -> None:
     groups = ShareGroups()
     beat(groups, request(names=names(10)), topic_names_max=10)
-    with pytest.raises(InvalidRequest, match="may subscribe to 10 topics, not 11"):
+    with pytest.raises(InvalidRequest, match="may subscribe to at most 10 topics, not 11"):
         beat(groups, request(names=names(11)), topic_names_max=10)
 
 

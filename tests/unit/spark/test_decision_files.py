@@ -162,7 +162,7 @@ def test_link_that_leads_out_of_the_location_is_refused(tmp_path: Path) -> None:
     location.mkdir()
     group_folder = Path(folder_of(str(location), "billing", "load")).parent
     group_folder.symlink_to(elsewhere)
-    with pytest.raises(ValueError, match="leads out of"):
+    with pytest.raises(ValueError, match="is outside of"):
         folder_of(str(location), "billing", "load")
-    with pytest.raises(ValueError, match="leads out of"):
+    with pytest.raises(ValueError, match="is outside of"):
         DecisionFiles(str(location), "billing", "load").remove_old()

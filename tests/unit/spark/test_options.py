@@ -161,10 +161,16 @@ def test_kind_of_a_read_shows_by_its_group():
         ({"kafka.request.timeout.ms": "1s"}, "kafka.request.timeout.ms=1s: expected a whole num"),
         ({"kafka.bootstrap.servers": "a"}, "bootstrap server 'a': expected host:port"),
         ({"kafka.group.id": "other"}, "option kafka.group.id sets the same value as share.group"),
-        ({"startingOffsets": "earliest"}, "startingoffsets has no meaning here: a share group ke"),
-        ({"subscribePattern": "a.*"}, "subscribepattern has no meaning here: share groups subsc"),
-        ({"assign": "{}"}, "assign has no meaning here: share groups subscribe to topics by name"),
-        ({"groupIdPrefix": "x"}, "groupidprefix has no meaning here: the group's name is share."),
+        (
+            {"startingOffsets": "earliest"},
+            "startingoffsets is not supported here: a share group ke",
+        ),
+        ({"subscribePattern": "a.*"}, "subscribepattern is not supported here: share groups subsc"),
+        (
+            {"assign": "{}"},
+            "assign is not supported here: share groups subscribe to topics by name",
+        ),
+        ({"groupIdPrefix": "x"}, "groupidprefix is not supported here: the group's name is share."),
         ({"kafka.auto.offset.reset": "latest"}, "the group config share.auto.offset.reset says"),
         ({"kafka.enable.auto.commit": "true"}, "records are accepted when their batch is commit"),
         ({"path": "x"}, "load and save take no path"),
@@ -200,5 +206,5 @@ def test_wrong_option_of_a_batch_read_is_named(wrong, message):
 
 
 def test_option_of_a_read_is_refused_in_a_write():
-    with pytest.raises(InvalidConfig, match="includeheaders has no meaning here: this is an opt"):
+    with pytest.raises(InvalidConfig, match="includeheaders is not supported here: this is an opt"):
         sink_options({**BROKER, "includeHeaders": "true"})

@@ -228,7 +228,9 @@ def test_a_topic_that_does_not_exist_is_said(caplog: pytest.LogCaptureFixture) -
     stream = stream_of(group)
     advance(stream, START, START)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["topics.missing names=['orders'] (waiting until they are created)"], "once"
+    assert said == [
+        "event=topics.missing names=['orders'] action='the stream waits until they are created'"
+    ], "once"
 
 
 def test_what_only_a_person_can_put_right_is_raised() -> None:

@@ -34,7 +34,7 @@ def test_a_full_disk_refuses_appends_keeps_what_was_promised_and_heals() -> None
             log.append(batch(2), now_ms=NOW_MS)
         assert log.is_fenced
         assert log.read(0, bytes_max=1) == promised
-        with pytest.raises(KafkaStorageError, match="takes no appends: a write failed"):
+        with pytest.raises(KafkaStorageError, match="accepts no appends: a write failed"):
             log.append(batch(2), now_ms=NOW_MS)
         disk.make_room()
         ticket = await append_when_healed(log)

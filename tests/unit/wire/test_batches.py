@@ -161,18 +161,18 @@ def test_claimed_records_must_fit_into_the_body():
         with pytest.raises(InvalidRecord, match=f"claims {count + 1} records, but its body of "):
             validate(claiming(count + 1, SMALLEST_RECORD * count))
     # The attack: 69 bytes that claim all offsets of a segment.
-    with pytest.raises(InvalidRecord, match=r"claims 2147483647 records.* may hold 1 at most"):
+    with pytest.raises(InvalidRecord, match=r"claims 2147483647 records.* can contain at most 1"):
         validate(claiming(2**31 - 1, bytes(8)))
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_claimed_records_of_a_compressed_batch_are_limited(codec):
     assert validate(claiming(640, bytes(10), codec))[0].record_count == 640
-    with pytest.raises(InvalidRecord, match=r"claims 641 records.* may hold 640 at most"):
+    with pytest.raises(InvalidRecord, match=r"claims 641 records.* can contain at most 640"):
         validate(claiming(641, bytes(10), codec))
     large = bytes(RECORDS_MAX // 64 + 1)
     assert validate(claiming(RECORDS_MAX, large, codec))
-    with pytest.raises(InvalidRecord, match=f"may hold {RECORDS_MAX} at most"):
+    with pytest.raises(InvalidRecord, match=f"can contain at most {RECORDS_MAX}"):
         validate(claiming(RECORDS_MAX + 1, large, codec))
 
 

@@ -208,7 +208,7 @@ def sealed(batch: bytearray) -> bytes:
 def test_flipped_bit_is_found():
     batch = encode_batch(RECORDS)
     batch[-2] ^= 1
-    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not hold"):
+    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not match"):
         list(record_columns(bytes(batch)))
 
 
@@ -333,20 +333,23 @@ def test_records_made_by_hand_are_read(fields):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ((100, b"key", 5, b"value", 0), "its key goes beyond it"),
-        ((3, b"key", 100, b"value", 0), "its value goes beyond it"),
-        ((3, b"key", 5, b"value"), "its value goes beyond it"),
-        ((3, b"key", 5, b"value", 0, b"more"), "something follows its value"),
+        ((100, b"key", 5, b"value", 0), "its key extends beyond its end"),
+        ((3, b"key", 100, b"value", 0), "its value extends beyond its end"),
+        ((3, b"key", 5, b"value"), "its value extends beyond its end"),
+        ((3, b"key", 5, b"value", 0, b"more"), "unexpected bytes follow its value"),
         ((-1, -1, -3, b"more"), "it has a negative count of headers"),
-        ((-1, -1, 50, 1, b"h", 1, b"v"), "a record has less room than its count of headers"),
-        ((-1, -1, 1, -1, 1, b"v"), "a header's name goes beyond its record"),
-        ((-1, -1, 1, 90, b"h", 1, b"v"), "a header's name goes beyond its record"),
-        ((-1, -1, 1, 1, b"h", 90, b"v"), "a header's value goes beyond its record"),
-        ((-1, -1, 1, 1, b"h", 1, b"v", b"more"), "something follows a record's headers"),
-        ((-1, -1, 17, SIXTEEN, -1, 0), "a header's name goes beyond its record"),
-        ((-1, -1, 17, SIXTEEN, 90, b"h", 1, b"v"), "a header's name goes beyond its record"),
-        ((-1, -1, 17, SIXTEEN, 1, b"h", 90, b"v"), "a header's value goes beyond its record"),
-        ((-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v", b"m"), "something follows a record's headers"),
+        ((-1, -1, 50, 1, b"h", 1, b"v"), "a record is too short for its number of headers"),
+        ((-1, -1, 1, -1, 1, b"v"), "a header's name extends beyond its record"),
+        ((-1, -1, 1, 90, b"h", 1, b"v"), "a header's name extends beyond its record"),
+        ((-1, -1, 1, 1, b"h", 90, b"v"), "a header's value extends beyond its record"),
+        ((-1, -1, 1, 1, b"h", 1, b"v", b"more"), "unexpected bytes follow the headers of a record"),
+        ((-1, -1, 17, SIXTEEN, -1, 0), "a header's name extends beyond its record"),
+        ((-1, -1, 17, SIXTEEN, 90, b"h", 1, b"v"), "a header's name extends beyond its record"),
+        ((-1, -1, 17, SIXTEEN, 1, b"h", 90, b"v"), "a header's value extends beyond its record"),
+        (
+            (-1, -1, 17, SIXTEEN, 1, b"h", 1, b"v", b"m"),
+            "unexpected bytes follow the headers of a record",
+        ),
         ((-1, -1, 1, 1, b"\xff", 0), "a header's name is not UTF-8"),
         ((b"\x80" * 6, -1, 0), "expected a number of 5 bytes at most"),
         ((-1, -1, 17, SIXTEEN, b"\x80" * 6), "expected a number of 5 bytes at most"),
@@ -362,7 +365,7 @@ def test_field_that_lies_about_its_record_is_refused(fields, message):
 def test_batch_too_small_for_its_records_is_not_looked_through():
     batch = encode_batch(RECORDS)
     batch[57:61] = (2**31 - 1).to_bytes(4, "big")
-    with pytest.raises(CorruptMessage, match="the count of records does not fit its size"):
+    with pytest.raises(CorruptMessage, match="the number of records does not match its size"):
         list(record_columns(sealed(batch)))
 
 

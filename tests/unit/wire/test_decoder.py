@@ -144,7 +144,7 @@ def test_unknown_tags_are_skipped():
     [
         (b"\x02\x05\x00\x05\x00", "tag 5 after tag 5"),
         (b"\x02\x05\x00\x04\x00", "tag 4 after tag 5"),
-        (b"\x01\x05\x7f", "tag 5 ends behind the message"),
+        (b"\x01\x05\x7f", "tag 5 ends after the end of the message"),
         (b"\xff\xff\xff\xff\x0f", "the message ends"),
         (b"\xff\xff\xff\xff\xff\x0f", "varint of at most 32 bits"),
     ],

@@ -53,7 +53,10 @@ def test_api_versions_of_the_future_still_has_a_header():
         (b"\0\0\0\3\0\0\0\1\xff\xfe", "client_id at byte 8: length -2"),
         (b"\0\0\0\3\0\0\0\1\0\1\xff", "client_id at byte 10: expected UTF-8"),
         (b"\0\0\0\x09\0\0\0\1\0\0", "tags at byte 10: the message ends"),
-        (b"\0\0\0\x09\0\0\0\1\0\0\x01\x00\x7f", "tags at byte 10: tag 0 ends behind the message"),
+        (
+            b"\0\0\0\x09\0\0\0\1\0\0\x01\x00\x7f",
+            "tags at byte 10: tag 0 ends after the end of the message",
+        ),
         (b"\0\0\0\x09\0\0\0\1\0\0" + b"\xff" * 6, "tags at byte 10: expected a varint"),
     ],
 )

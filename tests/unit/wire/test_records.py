@@ -106,7 +106,7 @@ def test_control_batches_are_passed_over_and_can_be_read_on_their_own():
 def test_flipped_bit_is_found_when_the_checksum_is_asked_for():
     batch = encode_batch(RECORDS)
     batch[-2] ^= 1
-    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not hold"):
+    with pytest.raises(CorruptMessage, match="batch at offset 0: the checksum does not match"):
         decode_records(batch, check_crc=True)
 
 

@@ -135,5 +135,5 @@ def test_any_records_keep_their_times(
 
 def test_records_that_are_cut_off_are_corrupt() -> None:
     batch = placed()[:-3]
-    with pytest.raises(CorruptMessage, match="not whole"):
+    with pytest.raises(CorruptMessage, match="incomplete record"):
         thinned(batch, parse_header(batch), [False, False, False, True], delete_horizon_ms=None)

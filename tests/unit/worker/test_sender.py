@@ -248,7 +248,7 @@ def test_application_sends_through_one_outbox_at_a_time() -> None:
         async with app.connected(Outbox(), StillClock()), app.connected(Outbox(), StillClock()):
             pass
 
-    with pytest.raises(RuntimeError, match="App 'orders-service' is running or sending already"):
+    with pytest.raises(RuntimeError, match="App 'orders-service' is already running or sending"):
         asyncio.run(twice())
     assert app.outlet.outbox is None
 

@@ -154,7 +154,7 @@ class Catalog:
         """Return the event that creates a topic, after its name and settings are checked."""
         check_topic_name(name)
         if name in self._topics:
-            raise TopicAlreadyExists(f"topic {name!r} exists already")
+            raise TopicAlreadyExists(f"topic {name!r} already exists")
         twin = next((t for t in self._topics if _metric_name(t) == _metric_name(name)), None)
         if twin is not None:
             raise InvalidTopic(f"topic {name!r} differs from {twin!r} only in '.' and '_'")

@@ -41,13 +41,15 @@ class CoordinatorLog:
 
     def append(self, partition: int, records: Sequence[KeyAndValue]) -> Ticket:
         """Append records as one batch, so that after a crash all of them exist or none."""
-        assert records, "an empty batch is not a batch"
+        assert records, "expected a batch with records, found an empty one"
         now_ms = self._clock.wall_ms()
         batch = encode_batch(SimpleRecord(key, value, now_ms) for key, value in records)
         log_ = self._log_of(partition)
         last = self._last.get(partition)
         # After another append `was_cut` could not detect the lost one.
-        assert last is None or last.end_offset == log_.end_offset, f"{log_} was cut, unnoticed"
+        assert last is None or last.end_offset == log_.end_offset, (
+            f"{log_} was truncated, which was not detected"
+        )
         ticket = log_.append(batch, now_ms=now_ms)
         self._last[partition] = ticket
         return ticket

@@ -60,14 +60,15 @@ def check_identity(catalog: Catalog, directory: LogDirectory) -> bool:
     if folders:
         raise _refusal(
             directory,
-            f"{CATALOG_FILE} is missing or has lost its beginning, but there are "
+            f"{CATALOG_FILE} is missing or its first events are missing, but there are "
             f"{len(folders)} partition folders ({_some(folders)})",
         )
     if properties is not None:
         raise _refusal(
             directory,
-            f"{CATALOG_FILE} is missing or has lost its beginning, but {META_PROPERTIES_FILE} "
-            f"says that the directory belongs to cluster {properties.cluster_id}",
+            f"{CATALOG_FILE} is missing or its first events are missing, but "
+            f"{META_PROPERTIES_FILE} says that the directory belongs to cluster "
+            f"{properties.cluster_id}",
         )
     return True
 
@@ -97,7 +98,7 @@ def check_folders(catalog: Catalog, directory: LogDirectory) -> None:
     if unknown:
         raise _refusal(
             directory,
-            f"{len(unknown)} folders belong to no partition that {CATALOG_FILE} knows "
+            f"{len(unknown)} folders belong to partitions that are not in {CATALOG_FILE} "
             f"({_some(unknown)}); the catalog may be an older copy, or damaged",
         )
 
@@ -134,9 +135,9 @@ def check_internal_folders(catalog: Catalog, directory: LogDirectory) -> None:
         topic, folder = missing[0]
         raise KafkaStorageError(
             f"data directory {directory.path}: {len(missing)} folders of internal topics are "
-            f"missing ({folder} of {topic.name}), which had the offsets or the delivery state of "
-            "groups. The broker does not start, and nothing was changed. Put them back from a "
-            "copy; to start without what they had, remove "
+            f"missing ({folder} of {topic.name}), which contained the offsets or the delivery "
+            "state of groups. The broker does not start, and nothing was changed. Restore them "
+            "from a copy; to start without this data, remove "
             f"{directory.path}/{RECOVERY_POINTS_FILE}"
         )
 
@@ -180,8 +181,8 @@ def _meta_properties(directory: LogDirectory) -> MetaProperties | None:
 def _refusal(directory: LogDirectory, problem: str) -> KafkaStorageError:
     return KafkaStorageError(
         f"data directory {directory.path}: {problem}. The broker does not start, and nothing was "
-        "changed. Put back what is missing from a copy, or see what can be repaired: "
-        f"sharegroup data check --data {directory.path}"
+        "changed. Restore what is missing from a copy, or check what can be repaired: sharegroup "
+        f"data check --data {directory.path}"
     )
 
 

@@ -97,8 +97,7 @@ class FinalizedFeatures:
         """Raise UnsupportedVersion if the API belongs to a feature that is switched off."""
         if api_key in SHARE_APIS and not self.share_groups:
             raise UnsupportedVersion(
-                "share groups are switched off: share.version is 0; an upgrade to 1 or 2 switches "
-                "them on"
+                "share groups are disabled: share.version is 0; upgrade it to 1 or 2 to enable them"
             )
 
     def changed(self, updates: tuple[Update, ...]) -> Event:
@@ -134,6 +133,6 @@ def _check(update: Update, current: int) -> None:
     elif update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         problem = "a higher level is not a downgrade"
     elif update.name == METADATA_VERSION and update.level != current:
-        problem = "the metadata of this broker has one format"
+        problem = "this broker has only one metadata format"
     if problem:
         raise InvalidUpdateVersion(f"{asked}: {problem}")

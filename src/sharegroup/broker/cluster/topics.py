@@ -331,7 +331,7 @@ class Topics:
         """Delete a topic and its records; its id is never used again."""
         async with self._changing:
             if self.catalog.by_id(topic.topic_id) is None:
-                raise UnknownTopicOrPartition(f"topic {topic.name!r} is gone already")
+                raise UnknownTopicOrPartition(f"topic {topic.name!r} does not exist any more")
             await self._happen({"event": "topic_deleted", "id": topic.topic_id.hex})
         log.info("event=topic_deleted topic=%s", topic.name)
         self._settings.pop(topic.name, None)

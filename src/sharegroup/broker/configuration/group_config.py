@@ -26,53 +26,73 @@ class ShareGroupConfig:
     """The broker's settings for share groups, used if a group does not set its own."""
 
     session_timeout_ms: int = key(
-        "group.share.session.timeout.ms", 45_000, "A silent member is removed after this.", low=1
+        "group.share.session.timeout.ms",
+        45_000,
+        "Time without a heartbeat after which a member is removed; group default.",
+        low=1,
     )
     session_timeout_ms_min: int = key(
-        "group.share.min.session.timeout.ms", 45_000, "The least a group may set.", low=1
+        "group.share.min.session.timeout.ms", 45_000, "Minimum session timeout of a group.", low=1
     )
     session_timeout_ms_max: int = key(
-        "group.share.max.session.timeout.ms", 60_000, "The most a group may set.", low=1
+        "group.share.max.session.timeout.ms", 60_000, "Maximum session timeout of a group.", low=1
     )
     heartbeat_interval_ms: int = key(
-        "group.share.heartbeat.interval.ms", 5_000, "How often members report.", low=1
+        "group.share.heartbeat.interval.ms", 5_000, "Heartbeat interval; group default.", low=1
     )
     heartbeat_interval_ms_min: int = key(
-        "group.share.min.heartbeat.interval.ms", 5_000, "The least a group may set.", low=1
+        "group.share.min.heartbeat.interval.ms",
+        5_000,
+        "Minimum heartbeat interval of a group.",
+        low=1,
     )
     heartbeat_interval_ms_max: int = key(
-        "group.share.max.heartbeat.interval.ms", 15_000, "The most a group may set.", low=1
+        "group.share.max.heartbeat.interval.ms",
+        15_000,
+        "Maximum heartbeat interval of a group.",
+        low=1,
     )
-    members_max: int = key("group.share.max.size", 200, "Members of a group.", low=1, high=1_000)
+    members_max: int = key(
+        "group.share.max.size", 200, "Maximum number of members of a group.", low=1, high=1_000
+    )
     assignors: tuple[str, ...] = key(
         "group.share.assignors",
         ("simple",),
-        "The assignor that divides partitions among members; there is only one.",
+        "Assignor that assigns partitions to members; `simple` is the only one.",
         choices=("simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"),
         low=1,
         high=1,
         fixed=True,
     )
     assignment_interval_ms: int = key(
-        "group.share.assignment.interval.ms", 1_000, "The least time between assignments.", low=0
+        "group.share.assignment.interval.ms",
+        1_000,
+        "Minimum time between two assignments; group default.",
+        low=0,
     )
     assignment_interval_ms_min: int = key(
-        "group.share.min.assignment.interval.ms", 0, "The least a group may set.", low=0
+        "group.share.min.assignment.interval.ms",
+        0,
+        "Minimum assignment interval of a group.",
+        low=0,
     )
     assignment_interval_ms_max: int = key(
-        "group.share.max.assignment.interval.ms", 15_000, "The most a group may set.", low=0
+        "group.share.max.assignment.interval.ms",
+        15_000,
+        "Maximum assignment interval of a group.",
+        low=0,
     )
     assignor_offload: bool = key(
         "group.share.assignor.offload.enable",
         True,
-        "An assignment takes milliseconds and is made at once.",
+        "The broker computes an assignment immediately; this takes milliseconds.",
         internal=True,
         effect=False,
     )
     initialize_retry_ms: int = key(
         "group.share.initialize.retry.interval.ms",
         30_000,
-        "Share state is initialised in the same step that a group subscribes in.",
+        "Share state is initialized in the same step in which a group subscribes.",
         low=1,
         internal=True,
         effect=False,
@@ -80,116 +100,125 @@ class ShareGroupConfig:
     delivery_count_max: int = key(
         "group.share.delivery.count.limit",
         5,
-        "A record is archived after this many deliveries.",
+        "Number of deliveries after which a record is archived; group default.",
         low=2,
         high=10,
     )
     delivery_count_max_min: int = key(
-        "group.share.min.delivery.count.limit", 2, "The least a group may set.", low=2, high=5
+        "group.share.min.delivery.count.limit",
+        2,
+        "Minimum delivery count limit that a group may set.",
+        low=2,
+        high=5,
     )
     delivery_count_max_max: int = key(
-        "group.share.max.delivery.count.limit", 10, "The most a group may set.", low=5, high=25
+        "group.share.max.delivery.count.limit",
+        10,
+        "Maximum delivery count limit that a group may set.",
+        low=5,
+        high=25,
     )
     lock_ms: int = key(
         "group.share.record.lock.duration.ms",
         30_000,
-        "How long a delivered record is locked.",
+        "Duration of the lock of a delivered record; group default.",
         low=1_000,
         high=3_600_000,
     )
     lock_ms_min: int = key(
         "group.share.min.record.lock.duration.ms",
         15_000,
-        "The least a group may set.",
+        "Minimum lock duration that a group may set.",
         low=1_000,
         high=30_000,
     )
     lock_ms_max: int = key(
         "group.share.max.record.lock.duration.ms",
         60_000,
-        "The most a group may set.",
+        "Maximum lock duration that a group may set.",
         low=30_000,
         high=3_600_000,
     )
     in_flight_max: int = key(
         "group.share.partition.max.record.locks",
         2_000,
-        "Records of one share partition that may be locked or wait for redelivery.",
+        "Maximum number of records of a share partition that are locked or wait for redelivery; "
+        "default for groups.",
         low=100,
         high=1_000_000,
     )
     in_flight_max_min: int = key(
         "group.share.min.partition.max.record.locks",
         100,
-        "The least a group may set.",
+        "Minimum number of record locks that a group may set.",
         low=100,
         high=2_000,
     )
     in_flight_max_max: int = key(
         "group.share.max.partition.max.record.locks",
         1_000_000,
-        "The most a group may set (Kafka: 4,000).",
+        "Maximum number of record locks that a group may set (Kafka: 4,000).",
         low=2_000,
         high=1_000_000,
     )
     runs_max: int = key(
         "sharegroup.share.partition.runs.max",
         20_000,
-        "Changes of delivery state that one share partition holds; at the limit it takes no "
-        "new records until some settle.",
+        "Maximum number of runs (neighbouring offsets in the same delivery state) of a share "
+        "partition; at the limit, it delivers no new records until some are settled.",
         low=100,
         high=1_000_000,
     )
     sessions_max: int = key(
         "group.share.max.share.sessions",
         2_000,
-        "Share sessions of this broker; at least `group.share.max.size`.",
+        "Maximum number of share sessions of this broker; must be at least `group.share.max.size`.",
         low=1,
         fixed=True,
     )
     member_topics_max: int = key(
         "sharegroup.share.member.topics.max",
         share_group_sizes.TOPIC_NAMES_MAX,
-        "Topics that one member of a share group may subscribe to.",
+        "Maximum number of topics that a member of a share group may subscribe to.",
         low=1,
     )
     groups_bytes_max: int = key(
         "sharegroup.share.groups.bytes.max",
         share_group_sizes.ALL_BYTES_MAX,
-        "Memory for the ids, members and topic names of all share groups.",
+        "Maximum memory for the ids, members and topic names of all share groups.",
         kind=ConfigType.LONG,
         low=0,
     )
     share_partitions_max: int = key(
         "sharegroup.share.partitions.max",
         share_group_sizes.ALL_PARTITIONS_MAX,
-        "Share partitions of all groups.",
+        "Maximum number of share partitions of all groups.",
         low=1,
     )
     session_partitions_max: int = key(
         "sharegroup.share.session.partitions.max",
         share_session.ALL_PARTITIONS_MAX,
-        "Partitions of all share sessions, counted once per session.",
+        "Maximum number of partitions in all share sessions, counted once per session.",
         low=1,
         fixed=True,
     )
     remote_wait_ms: int = key(
         "remote.fetch.max.wait.ms",
         500,
-        "All of a log is on this disk.",
+        "Every log is completely on the local disk.",
         low=1,
         effect=False,
     )
     purge_interval: int = key(
         "share.fetch.purgatory.purge.interval.requests",
         1_000,
-        "A long poll that has ended is forgotten at once.",
+        "A long poll is removed as soon as it has ended.",
         effect=False,
     )
     persister: str = key(
         "group.share.persister.class.name",
         DEFAULT_PERSISTER,
-        "Where share state is kept: its topic, or (`NoOpStatePersister`) nowhere.",
+        "Class that stores share state; `NoOpStatePersister` stores nothing.",
         choices=(DEFAULT_PERSISTER, NO_OP_PERSISTER, ""),
         internal=True,
         fixed=True,
@@ -197,7 +226,7 @@ class ShareGroupConfig:
     dead_letter_writer: str = key(
         "group.share.dlq.manager.class.name",
         DEFAULT_DEAD_LETTERS,
-        "Whether this broker writes dead letters; with `NoOpShareGroupDLQManager` it does not.",
+        "Class that writes dead letters; `NoOpShareGroupDLQManager` writes none.",
         choices=(DEFAULT_DEAD_LETTERS, NO_OP_DEAD_LETTERS, ""),
         internal=True,
         fixed=True,
@@ -205,12 +234,12 @@ class ShareGroupConfig:
     dead_letter_auto_create: bool = key(
         "errors.deadletterqueue.auto.create.topics.enable",
         False,
-        "Create a group's dead letter topic when it is first needed (KIP-1191).",
+        "Create the dead-letter topic of a group when it is first needed (KIP-1191).",
     )
     dead_letter_prefix: str = key(
         "errors.deadletterqueue.topic.name.prefix",
         "dlq.",
-        "The prefix that the name of a dead-letter topic must have; empty: any name.",
+        "Prefix that the name of a dead-letter topic must have; empty: any name.",
     )
 
 
@@ -254,49 +283,50 @@ class GroupConfig:
     session_timeout_ms: int | None = key(
         "share.session.timeout.ms",
         None,
-        "A silent member is removed after this.",
+        "Time without a heartbeat after which a member of this group is removed.",
         low=1,
         synonym="group.share.session.timeout.ms",
     )
     heartbeat_interval_ms: int | None = key(
         "share.heartbeat.interval.ms",
         None,
-        "How often members report.",
+        "Interval between heartbeats of the members of this group.",
         low=1,
         synonym="group.share.heartbeat.interval.ms",
     )
     lock_ms: int | None = key(
         "share.record.lock.duration.ms",
         None,
-        "How long a delivered record is locked.",
+        "Duration of the lock of a record that is delivered to this group.",
         low=1_000,
         synonym="group.share.record.lock.duration.ms",
     )
     delivery_count_max: int | None = key(
         "share.delivery.count.limit",
         None,
-        "A record is archived after this many deliveries.",
+        "Number of deliveries to this group after which a record is archived.",
         low=2,
         synonym="group.share.delivery.count.limit",
     )
     in_flight_max: int | None = key(
         "share.partition.max.record.locks",
         None,
-        "Records that may be locked or wait for redelivery.",
+        "Maximum number of records of a share partition of this group that are locked or wait for "
+        "redelivery.",
         low=100,
         synonym="group.share.partition.max.record.locks",
     )
     assignment_interval_ms: int | None = key(
         "share.assignment.interval.ms",
         None,
-        "The least time between assignments.",
+        "Minimum time between two assignments of this group.",
         low=0,
         synonym="group.share.assignment.interval.ms",
     )
     assignor_offload: bool | None = key(
         "share.assignor.offload.enable",
         None,
-        "An assignment takes milliseconds and is made at once.",
+        "The broker computes an assignment of this group immediately; this takes milliseconds.",
         synonym="group.share.assignor.offload.enable",
         internal=True,
         effect=False,
@@ -304,28 +334,30 @@ class GroupConfig:
     renewal: bool = key(
         "share.renew.acknowledge.enable",
         True,
-        "Whether members may renew their locks (KIP-1222).",
+        "Whether members of this group may renew their locks (KIP-1222).",
     )
     auto_offset_reset: str = key(
         "share.auto.offset.reset",
         "latest",
-        "Where a new group starts: latest, earliest or by_duration:PnDTnHnMn.nS.",
+        "Position at which a new group starts: latest, earliest or by_duration:PnDTnHnMn.nS.",
     )
     isolation_level: str = key(
         "share.isolation.level",
         "read_uncommitted",
-        "Whether records of transactions that are open or aborted are delivered, too.",
+        "Whether records of open and aborted transactions are delivered (`read_uncommitted`).",
         choices=("read_uncommitted", "read_committed"),
     )
     dead_letter_topic: str = key(
         "errors.deadletterqueue.topic.name",
         "",
-        "The topic for records that could not be processed; empty: they are only archived.",
+        "Topic for records that could not be processed; empty: the records are archived without a "
+        "dead letter.",
     )
     dead_letter_copy: bool = key(
         "errors.deadletterqueue.copy.record.enable",
         False,
-        "Whether a dead letter has the record's key, value and headers, or only says where it is.",
+        "Whether a dead letter contains the key, value and headers of the record, or only its "
+        "topic, partition and offset.",
     )
 
 
@@ -336,43 +368,58 @@ class ConsumerGroupConfig:
     protocols: tuple[str, ...] = key(
         "group.coordinator.rebalance.protocols",
         ("classic", "consumer", "streams"),
-        "Consumer groups have the classic protocol; `share.version` switches share groups.",
+        "Consumer groups use the classic protocol; the feature `share.version` enables share "
+        "groups.",
         choices=("classic", "consumer", "streams", "share"),
         low=1,
         effect=False,
         fixed=True,
     )
     session_timeout_ms_min: int = key(
-        "group.min.session.timeout.ms", 6_000, "The least session timeout of a member.", low=0
+        "group.min.session.timeout.ms",
+        6_000,
+        "Minimum session timeout of a member of a consumer group.",
+        low=0,
     )
-    session_timeout_ms_max: int = key("group.max.session.timeout.ms", 1_800_000, "The most.", low=0)
-    members_max: int = key("group.max.size", 1_000, "Members of a consumer group.", low=1)
+    session_timeout_ms_max: int = key(
+        "group.max.session.timeout.ms",
+        1_800_000,
+        "Maximum session timeout of a member of a consumer group.",
+        low=0,
+    )
+    members_max: int = key(
+        "group.max.size", 1_000, "Maximum number of members of a consumer group.", low=1
+    )
     rebalance_delay_ms: int = key(
         "group.initial.rebalance.delay.ms",
         0,
-        "How long a new group waits for more members before its first assignment.",
+        "Time for which a new group waits for more members before its first assignment.",
         low=0,
     )
     offset_metadata_bytes_max: int = key(
-        "offset.metadata.max.bytes", 4_096, "The longest metadata of a committed offset.", low=0
+        "offset.metadata.max.bytes",
+        4_096,
+        "Maximum size of the metadata of a committed offset.",
+        low=0,
     )
     offsets_bytes_max: int = key(
         "sharegroup.committed.offsets.bytes.max",
         consumer_group_offsets.ALL_BYTES_MAX,
-        "The memory of the committed offsets of all consumer groups; one may take half.",
+        "Maximum memory for the committed offsets of all consumer groups; one group may use half "
+        "of it.",
         kind=ConfigType.LONG,
         low=1,
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes",
         10_080,
-        "How long the offsets of a group without members are kept.",
+        "Time for which the offsets of a group without members are kept.",
         low=1,
     )
     offsets_check_ms: int = key(
         "offsets.retention.check.interval.ms",
         600_000,
-        "How often the broker looks for committed offsets that are no longer kept.",
+        "Interval between checks for expired committed offsets.",
         kind=ConfigType.LONG,
         low=1,
     )
@@ -385,30 +432,34 @@ class CoordinatorConfig:
     state_partitions: int = key(
         "share.coordinator.state.topic.num.partitions",
         50,
-        "Partitions of `__share_group_state`, fixed when it is created.",
+        "Number of partitions of `__share_group_state`; fixed when the topic is created.",
         low=1,
     )
     state_segment_bytes: int = key(
-        "share.coordinator.state.topic.segment.bytes", 104_857_600, "Its segment size.", low=1_024
+        "share.coordinator.state.topic.segment.bytes",
+        104_857_600,
+        "Segment size of `__share_group_state`.",
+        low=1_024,
     )
     updates_per_snapshot: int = key(
         "share.coordinator.snapshot.update.records.per.snapshot",
         500,
-        "Updates of one share partition between two snapshots.",
+        "Number of updates of a share partition between two snapshots.",
         low=0,
         high=500,
     )
     prune_interval_ms: int = key(
         "share.coordinator.state.topic.prune.interval.ms",
         300_000,
-        "How often records that are not needed any more are deleted from `__share_group_state`.",
+        "Interval at which records that are no longer needed are deleted from "
+        "`__share_group_state`.",
         low=1,
         internal=True,
     )
     cold_snapshot_ms: int = key(
         "share.coordinator.cold.partition.snapshot.interval.ms",
         300_000,
-        "A share partition without a write for this long gets a new snapshot, so that older "
+        "Time without a write after which a share partition gets a new snapshot, so that older "
         "records can be deleted.",
         low=1,
         internal=True,
@@ -416,7 +467,7 @@ class CoordinatorConfig:
     state_replicas: int = key(
         "share.coordinator.state.topic.replication.factor",
         3,
-        "One node has one replica.",
+        "There is one broker, so a partition has one replica.",
         kind=ConfigType.SHORT,
         low=1,
         effect=False,
@@ -424,7 +475,7 @@ class CoordinatorConfig:
     state_insync_replicas: int = key(
         "share.coordinator.state.topic.min.isr",
         2,
-        "One node has one replica.",
+        "There is one broker, so a partition has one replica.",
         kind=ConfigType.SHORT,
         low=1,
         effect=False,
@@ -438,26 +489,26 @@ class CoordinatorConfig:
         effect=False,
     )
     state_threads: int = key(
-        "share.coordinator.threads", 1, "There is one event loop.", low=1, effect=False
+        "share.coordinator.threads", 1, "The broker has one event loop.", low=1, effect=False
     )
     state_write_timeout_ms: int = key(
         "share.coordinator.write.timeout.ms",
         5_000,
-        "A write is answered when the disk has it, or has failed.",
+        "A write is answered when it is durable or has failed.",
         low=1,
         effect=False,
     )
     state_load_bytes: int = key(
         "share.coordinator.load.buffer.size",
         5_242_880,
-        "Share state is loaded in pieces of the broker's own size.",
+        "The broker chooses the size of the chunks in which share state is loaded.",
         low=1,
         effect=False,
     )
     state_linger_ms: int = key(
         "share.coordinator.append.linger.ms",
         -1,
-        "Writes share a flush as they come; none waits for others.",
+        "Writes that arrive during a sync share the next one; no write waits for others.",
         low=-1,
         effect=False,
     )
@@ -471,9 +522,12 @@ class CoordinatorConfig:
     offsets_partitions: int = key(
         "offsets.topic.num.partitions",
         50,
-        "Partitions of `__consumer_offsets`, fixed when it is created.",
+        "Number of partitions of `__consumer_offsets`; fixed when the topic is created.",
         low=1,
     )
     offsets_segment_bytes: int = key(
-        "offsets.topic.segment.bytes", 104_857_600, "Its segment size.", low=1_024
+        "offsets.topic.segment.bytes",
+        104_857_600,
+        "Segment size of `__consumer_offsets`.",
+        low=1_024,
     )

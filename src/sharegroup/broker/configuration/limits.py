@@ -30,22 +30,22 @@ CONNECTIONS: tuple[Limit, ...] = (
     Limit(
         setting="max.connections",
         unit="connections",
-        bounds="connections at a time",
-        answer="the connection takes the place of an idle one, or is closed at once",
+        bounds="open connections",
+        answer="the connection replaces an idle one, or is closed immediately",
         metric="sharegroup_connections_refused_total",
     ),
     Limit(
         setting="max.connections.per.ip",
         unit="connections",
-        bounds="connections of one address at a time",
-        answer="the connection is closed at once",
+        bounds="open connections from one address",
+        answer="the connection is closed immediately",
         metric="sharegroup_connections_refused_total",
     ),
     Limit(
         setting="broker.admission:IDLE_EVICTION_MS",
         unit="ms",
-        bounds="time without a request until a new connection may take the place",
-        answer="the connection is closed if there is no other place",
+        bounds="time without a request after which a new connection may replace a connection",
+        answer="the new connection is closed if it cannot replace another one",
         metric="sharegroup_connections_evicted_total",
     ),
     Limit(
@@ -57,14 +57,15 @@ CONNECTIONS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.frame.progress.timeout.ms",
         unit="ms",
-        bounds="time until a request is complete or an answer is taken",
+        bounds="time until a request is complete or a response is read",
         answer="the connection is closed",
     ),
     Limit(
         setting="broker.metrics.endpoint:CONNECTIONS_MAX",
         unit="connections",
         bounds="connections of the metrics endpoint",
-        answer="the oldest connection without a whole request is closed, else the new one",
+        answer="the oldest connection without a complete request is closed; if there is none, the "
+        "new one",
     ),
     Limit(
         setting="broker.metrics.endpoint:REQUEST_SECONDS_MAX",
@@ -75,7 +76,7 @@ CONNECTIONS: tuple[Limit, ...] = (
     Limit(
         setting="broker.metrics.endpoint:STALL_SECONDS_MAX",
         unit="s",
-        bounds="time for which nothing of a metrics answer is taken",
+        bounds="time for which a client reads nothing of a metrics response",
         answer="the connection is closed",
     ),
     Limit(
@@ -97,7 +98,7 @@ REQUESTS: tuple[Limit, ...] = (
     Limit(
         setting="queued.max.request.bytes",
         unit="bytes",
-        bounds="requests being received, or waiting for their answers, of all connections",
+        bounds="requests of all connections that are being received or wait for their responses",
         answer="the connection is not read; connections without progress are closed",
         metric="sharegroup_budget_used_bytes",
         memory_each=1,
@@ -105,22 +106,22 @@ REQUESTS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.answers.max.bytes",
         unit="bytes",
-        bounds="answers that are not sent yet, of all connections",
-        answer="fetches wait and lock nothing; connections that take nothing are closed",
+        bounds="responses of all connections that are not sent yet",
+        answer="fetches wait and lock nothing; connections that read nothing are closed",
         metric="sharegroup_budget_used_bytes",
         memory_each=1,
     ),
     Limit(
         setting="sharegroup.connection.answer.max.bytes",
         unit="bytes",
-        bounds="answers of one connection that are not sent yet",
+        bounds="responses of one connection that are not sent yet",
         answer="further requests of the connection wait",
     ),
     Limit(
         setting="sharegroup.connection.requests.max",
         unit="requests",
-        bounds="requests of one connection without an answer",
-        answer="the connection is not read until answers are taken",
+        bounds="requests of one connection without a response",
+        answer="the connection is not read until responses are read",
     ),
     Limit(
         setting="broker.dispatch:ELEMENTS_MAX",
@@ -132,13 +133,13 @@ REQUESTS: tuple[Limit, ...] = (
     Limit(
         setting="broker.slices:SLICE_MS",
         unit="ms",
-        bounds="work for long requests in one turn of the event loop",
+        bounds="work for long requests in one iteration of the event loop",
         answer="the request is answered later",
     ),
     Limit(
         setting="broker.slices:RESTS",
         unit="slices",
-        bounds="the rest of long requests after a slice, while requests of others are answered",
+        bounds="pause of long requests after a slice, in which other requests are answered",
         answer="the request is answered later",
     ),
     Limit(
@@ -150,26 +151,26 @@ REQUESTS: tuple[Limit, ...] = (
     Limit(
         setting="broker.slices:WORKING_MAX",
         unit="requests",
-        bounds="long requests that are worked on at a time",
+        bounds="long requests that are processed at a time",
         answer="the request is answered later",
     ),
     Limit(
         setting="errors:TEXT_BYTES_MAX",
         unit="bytes",
-        bounds="the text of an error",
-        answer="the text is cut",
+        bounds="text of an error",
+        answer="the text is truncated",
     ),
     Limit(
         setting="fetch.max.bytes",
         unit="bytes",
-        bounds="records of one fetch answer",
-        answer="the answer has fewer records",
+        bounds="records of one fetch response",
+        answer="the response has fewer records",
     ),
     Limit(
         setting="broker.waiting:WAIT_MS_MAX",
         unit="ms",
         bounds="time for which a share fetch waits",
-        answer="the answer comes then",
+        answer="the response is sent at this time",
     ),
     Limit(
         setting="broker.handlers.describe_configs:RESOURCES_MAX",
@@ -201,7 +202,8 @@ RECORDS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.decompressed.max.bytes",
         unit="bytes",
-        bounds="records that are decompressed at a time, and that one ListOffsets request decodes",
+        bounds="records that are decompressed at a time, and records that one ListOffsets request "
+        "decodes",
         answer="the batch counts as unreadable; ListOffsets: REQUEST_TIMED_OUT for the rest",
         metric="sharegroup_record_jobs_total",
         memory_each=1,
@@ -209,39 +211,39 @@ RECORDS: tuple[Limit, ...] = (
     Limit(
         setting="broker.share.batch_checks:LARGE_BATCH_RECORDS",
         unit="records",
-        bounds="records of a batch that share groups are handed before the broker has read it",
-        answer="if the batch cannot be read, its offsets are archived at once",
+        bounds="records of a batch that is delivered to share groups before the broker has read it",
+        answer="if the batch cannot be read, its offsets are archived immediately",
         metric="sharegroup_unreadable_batches_total",
     ),
     Limit(
         setting="broker.share.batch_checks:THIN_BATCH_RECORDS",
         unit="records",
-        bounds="the same for a batch with fewer bytes than records",
-        answer="if the batch cannot be read, its offsets are archived at once",
+        bounds="the same limit for a batch with fewer bytes than records",
+        answer="if the batch cannot be read, its offsets are archived immediately",
         metric="sharegroup_unreadable_batches_total",
     ),
     Limit(
         setting="storage.log.compaction:BATCH_RECORDS_MAX",
         unit="records",
         bounds="records of a batch that compaction decodes",
-        answer="the batch stays as it is",
+        answer="the batch is not compacted",
     ),
     Limit(
         setting="broker.share.dead_letter_records:ORIGINAL_RECORDS_MAX",
         unit="records",
-        bounds="records of a batch of which one is copied to a dead-letter queue",
+        bounds="records of a batch from which one record is copied to a dead-letter topic",
         answer="the dead letter has no copy of its record",
     ),
     Limit(
         setting="broker.share.dead_letter_records:ORIGINAL_HEADERS_MAX",
         unit="headers",
-        bounds="headers of a record that is copied to a dead-letter queue",
+        bounds="headers of a record that is copied to a dead-letter topic",
         answer="the dead letter has no copy of its record",
     ),
     Limit(
         setting="broker.key_checks:WAITING_BYTES_MAX",
         unit="bytes",
-        bounds="large batches for compacted topics that wait until their keys are checked",
+        bounds="large batches for compacted topics that wait for the check of their keys",
         answer="REQUEST_TIMED_OUT",
         metric="sharegroup_record_jobs_waiting",
         memory_each=1,
@@ -249,13 +251,13 @@ RECORDS: tuple[Limit, ...] = (
     Limit(
         setting="log.message.timestamp.before.max.ms",
         unit="ms",
-        bounds="the time by which a record's timestamp lies before the broker's",
+        bounds="time by which a record's timestamp is before the broker's time",
         answer="INVALID_TIMESTAMP",
     ),
     Limit(
         setting="log.message.timestamp.after.max.ms",
         unit="ms",
-        bounds="the time by which a record's timestamp lies after the broker's",
+        bounds="time by which a record's timestamp is after the broker's time",
         answer="INVALID_TIMESTAMP",
     ),
     Limit(
@@ -276,35 +278,35 @@ FILES: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.set.aside.max.bytes",
         unit="bytes",
-        bounds="bytes on disk that recovery set aside before it cut a log",
-        answer="nothing: what was set aside first is removed, with a warning",
+        bounds="bytes on disk that recovery moved to `set-aside` before it truncated a log",
+        answer="no error: the oldest entries are removed, with a warning",
     ),
     Limit(
         setting="storage.disk.stored_file:OPEN_FILES_MAX",
         unit="files",
         bounds="open files of all logs that have no write waiting for a sync",
-        answer="nothing: the file used least recently is closed",
+        answer="no error: the least recently used file is closed",
         metric="sharegroup_open_files",
     ),
     Limit(
         setting="storage.disk.stored_file:OPEN_FILES_CEILING",
         unit="files",
-        bounds="open files of all logs, at most an eighth of the process's descriptors",
-        answer="nothing: files are synced and closed",
+        bounds="open files of all logs; at most one eighth of the file descriptors of the process",
+        answer="no error: files are synced and closed",
         metric="sharegroup_open_files_max",
     ),
     Limit(
         setting="broker.descriptors:DESCRIPTORS_RESERVE",
         unit="descriptors",
-        bounds="descriptors that neither connections nor logs use",
-        answer="nothing",
+        bounds="file descriptors that neither connections nor logs use",
+        answer="no error",
         metric="process_open_fds",
     ),
     Limit(
         setting="storage.disk.files:SPARE_DESCRIPTORS",
         unit="descriptors",
-        bounds="descriptors that storage keeps for the moment when the process has none left",
-        answer="nothing",
+        bounds="file descriptors that storage reserves for the case that the process has none left",
+        answer="no error",
         metric="sharegroup_descriptor_shortages_total",
     ),
 )
@@ -313,35 +315,35 @@ METRICS: tuple[Limit, ...] = (
     Limit(
         setting="broker.metrics.values:SHARE_PARTITIONS_MAX",
         unit="share partitions",
-        bounds="share partitions with series of their own",
-        answer="nothing: sums still include the others",
+        bounds="share partitions with their own series",
+        answer="no error: sums still include the others",
         metric="sharegroup_metrics_left_out",
     ),
     Limit(
         setting="broker.metrics.values:GROUPS_MAX",
         unit="groups",
-        bounds="groups with series of their own",
-        answer="nothing: sums still include the others",
+        bounds="groups with their own series",
+        answer="no error: sums still include the others",
         metric="sharegroup_metrics_left_out",
     ),
     Limit(
         setting="broker.share.dead_letters:GROUPS_COUNTED_MAX",
         unit="groups",
         bounds="groups whose dead letters are counted, also after their deletion",
-        answer="nothing: the oldest count begins anew",
+        answer="no error: the oldest count restarts",
     ),
     Limit(
         setting="broker.metrics.values:TOPICS_MAX",
         unit="topics",
-        bounds="topics with series of their own",
-        answer="nothing: sums still include the others",
+        bounds="topics with their own series",
+        answer="no error: sums still include the others",
         metric="sharegroup_metrics_left_out",
     ),
 )
 
 SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
     ("Connections", CONNECTIONS),
-    ("Requests and answers", REQUESTS),
+    ("Requests and responses", REQUESTS),
     ("Records", RECORDS),
     ("Sessions", SESSIONS),
     ("Groups", GROUPS),
@@ -352,10 +354,10 @@ SUBJECTS: tuple[tuple[str, tuple[Limit, ...]], ...] = (
 
 LIMITS: tuple[Limit, ...] = tuple(limit for _, limits in SUBJECTS for limit in limits)
 
-_RANGE = "bounds what administrators may set for one group"
+_RANGE = "limits the values that a group may set"
 
 NO_LIMITS: dict[str, str] = {
-    "max.connections.per.ip.overrides": "`max.connections.per.ip` for some addresses",
+    "max.connections.per.ip.overrides": "sets `max.connections.per.ip` for specific addresses",
     "group.max.session.timeout.ms": _RANGE,
     "group.share.delivery.count.limit": "decides when a record is archived",
     "group.share.max.assignment.interval.ms": _RANGE,

@@ -19,44 +19,56 @@ class LogConfig:
     """The broker's defaults for topics, and the intervals of the jobs that clean logs."""
 
     segment_bytes: int = key(
-        "log.segment.bytes", 1_073_741_824, "A segment file rolls at this size.", low=1_024
+        "log.segment.bytes",
+        1_073_741_824,
+        "Size at which a segment file is rolled; default for topics.",
+        low=1_024,
     )
     segment_ms: int | None = key(
         "log.roll.ms",
         None,
-        "A segment file rolls when its first record is this old; unset: `log.roll.hours`.",
+        "Age of the first record at which a segment file is rolled; default for topics. If unset, "
+        "`log.roll.hours` is used.",
         kind=ConfigType.LONG,
         low=1,
         fallbacks=(("log.roll.hours", _HOUR_MS),),
     )
-    segment_hours: int = key("log.roll.hours", 168, "The same in hours.", low=1)
+    segment_hours: int = key(
+        "log.roll.hours",
+        168,
+        "Age in hours at which a segment file is rolled, if `log.roll.ms` is unset.",
+        low=1,
+    )
     message_bytes_max: int = key(
-        "message.max.bytes", 1_048_588, "The largest record batch in bytes.", low=0
+        "message.max.bytes", 1_048_588, "Maximum size of a record batch; default for topics.", low=0
     )
     timestamp_type: str = key(
         "log.message.timestamp.type",
         "CreateTime",
-        "Whether the timestamp of a record is set by its producer or by the broker.",
+        "Whether the producer or the broker sets record timestamps; default for topics.",
         choices=("CreateTime", "LogAppendTime"),
     )
     timestamp_before_ms_max: int = key(
         "log.message.timestamp.before.max.ms",
         LONG_MAX,
-        "How far a record's timestamp may lie before the broker's time.",
+        "Maximum time by which a record's timestamp may be before the broker's time; default for "
+        "topics.",
         kind=ConfigType.LONG,
         low=0,
     )
     timestamp_after_ms_max: int = key(
         "log.message.timestamp.after.max.ms",
         _HOUR_MS,
-        "How far a record's timestamp may lie after the broker's time.",
+        "Maximum time by which a record's timestamp may be after the broker's time; default for "
+        "topics.",
         kind=ConfigType.LONG,
         low=0,
     )
     retention_ms: int | None = key(
         "log.retention.ms",
         None,
-        "How long records are kept; -1 for ever; unset: `log.retention.minutes`.",
+        "Time for which records are kept; -1: forever; default for topics. If unset, "
+        "`log.retention.minutes` is used.",
         kind=ConfigType.LONG,
         low=-1,
         fallbacks=(("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
@@ -64,22 +76,22 @@ class LogConfig:
     retention_minutes: int | None = key(
         "log.retention.minutes",
         None,
-        "The same in minutes; unset: `log.retention.hours`.",
+        "Retention time in minutes. If unset, `log.retention.hours` is used.",
         low=-1,
         fallbacks=(("log.retention.hours", 60),),
     )
-    retention_hours: int = key("log.retention.hours", 168, "The same in hours.", low=-1)
+    retention_hours: int = key("log.retention.hours", 168, "Retention time in hours.", low=-1)
     retention_bytes: int = key(
         "log.retention.bytes",
         -1,
-        "How many bytes a partition keeps; -1 no limit.",
+        "Number of bytes that a partition keeps; -1: no limit; default for topics.",
         kind=ConfigType.LONG,
         low=-1,
     )
     retention_check_ms: int = key(
         "log.retention.check.interval.ms",
         300_000,
-        "How often logs are checked for segments that retention can delete.",
+        "Interval between checks for segments that retention can delete.",
         kind=ConfigType.LONG,
         low=1,
         fixed=True,
@@ -87,51 +99,51 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = key(
         "log.cleanup.policy",
         ("delete",),
-        "What happens to old records: `delete` drops them, `compact` keeps the last of each key.",
+        "Cleanup of old records: `delete` removes them, `compact` keeps the last record of each "
+        "key; default for topics.",
         choices=("delete", "compact"),
     )
-    cleaner: bool = key(
-        "log.cleaner.enable", True, "Whether topics are compacted at all.", fixed=True
-    )
+    cleaner: bool = key("log.cleaner.enable", True, "Whether the broker compacts logs.", fixed=True)
     cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
         15_000,
-        "How long the cleaner pauses when there was nothing to clean.",
+        "Time for which the cleaner pauses if there was nothing to clean.",
         kind=ConfigType.LONG,
         low=0,
     )
     cleaner_dedupe_bytes: int = key(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
-        "The memory for the keys of one pass; a log with more keys takes several.",
+        "Memory for the keys of one compaction pass; a log with more keys needs several passes.",
         kind=ConfigType.LONG,
         low=1,
     )
     dirty_ratio_min: float = key(
         "log.cleaner.min.cleanable.ratio",
         0.5,
-        "The part of a log that must be new since the last pass before the next one.",
+        "Minimum dirty ratio (fraction of the log that is new since the last compaction) at which "
+        "a log is compacted; default for topics.",
         low=0,
         high=1,
     )
     delete_retention_ms: int = key(
         "log.cleaner.delete.retention.ms",
         86_400_000,
-        "How long a compacted log still shows that a key was deleted.",
+        "How long tombstones are kept; default for topics.",
         kind=ConfigType.LONG,
         low=0,
     )
     compaction_lag_ms_min: int = key(
         "log.cleaner.min.compaction.lag.ms",
         0,
-        "Younger records are not compacted away.",
+        "Age below which records are not compacted; default for topics.",
         kind=ConfigType.LONG,
         low=0,
     )
     compaction_lag_ms_max: int = key(
         "log.cleaner.max.compaction.lag.ms",
         LONG_MAX,
-        "Older records are compacted whatever the ratio.",
+        "Age after which records are compacted regardless of the dirty ratio; default for topics.",
         kind=ConfigType.LONG,
         low=1,
     )
@@ -159,30 +171,39 @@ class TopicConfig:
     """A topic's own settings; None means that the broker's value is used."""
 
     segment_bytes: int | None = key(
-        "segment.bytes", None, "Segment size.", low=1_024, synonym="log.segment.bytes"
+        "segment.bytes",
+        None,
+        "Size at which a segment file of this topic is rolled.",
+        low=1_024,
+        synonym="log.segment.bytes",
     )
     segment_ms: int | None = key(
         "segment.ms",
         None,
-        "The age at which a segment file rolls.",
+        "Age of the first record at which a segment file of this topic is rolled.",
         kind=ConfigType.LONG,
         low=1,
         synonym="log.roll.ms",
     )
     message_bytes_max: int | None = key(
-        "max.message.bytes", None, "The largest record batch.", low=0, synonym="message.max.bytes"
+        "max.message.bytes",
+        None,
+        "Maximum size of a record batch of this topic.",
+        low=0,
+        synonym="message.max.bytes",
     )
     timestamp_type: str | None = key(
         "message.timestamp.type",
         None,
-        "Whether the timestamp of a record is set by its producer or by the broker.",
+        "Whether the producer or the broker sets the record timestamps of this topic.",
         choices=("CreateTime", "LogAppendTime"),
         synonym="log.message.timestamp.type",
     )
     timestamp_before_ms_max: int | None = key(
         "message.timestamp.before.max.ms",
         None,
-        "How far a record's timestamp may lie before the broker's time.",
+        "Maximum time by which the timestamp of a record of this topic may be before the broker's "
+        "time.",
         kind=ConfigType.LONG,
         low=0,
         synonym="log.message.timestamp.before.max.ms",
@@ -190,7 +211,8 @@ class TopicConfig:
     timestamp_after_ms_max: int | None = key(
         "message.timestamp.after.max.ms",
         None,
-        "How far a record's timestamp may lie after the broker's time.",
+        "Maximum time by which the timestamp of a record of this topic may be after the broker's "
+        "time.",
         kind=ConfigType.LONG,
         low=0,
         synonym="log.message.timestamp.after.max.ms",
@@ -198,7 +220,7 @@ class TopicConfig:
     retention_ms: int | None = key(
         "retention.ms",
         None,
-        "How long records are kept; -1 for ever.",
+        "Time for which records of this topic are kept; -1: forever.",
         kind=ConfigType.LONG,
         low=-1,
         synonym="log.retention.ms",
@@ -206,7 +228,7 @@ class TopicConfig:
     retention_bytes: int | None = key(
         "retention.bytes",
         None,
-        "How many bytes a partition keeps; -1 no limit.",
+        "Number of bytes that a partition of this topic keeps; -1: no limit.",
         kind=ConfigType.LONG,
         low=-1,
         synonym="log.retention.bytes",
@@ -214,14 +236,14 @@ class TopicConfig:
     cleanup_policy: tuple[str, ...] | None = key(
         "cleanup.policy",
         None,
-        "What happens to old records: `delete`, `compact`, both, or (empty) nothing.",
+        "Cleanup of old records of this topic: `delete`, `compact`, both, or none (empty).",
         choices=("delete", "compact"),
         synonym="log.cleanup.policy",
     )
     delete_retention_ms: int | None = key(
         "delete.retention.ms",
         None,
-        "How long a compacted log still shows that a key was deleted.",
+        "How long tombstones of this topic are kept.",
         kind=ConfigType.LONG,
         low=0,
         synonym="log.cleaner.delete.retention.ms",
@@ -229,7 +251,8 @@ class TopicConfig:
     dirty_ratio_min: float | None = key(
         "min.cleanable.dirty.ratio",
         None,
-        "The part of the log that must be new before it is compacted again.",
+        "Minimum dirty ratio (fraction of the log that is new since the last compaction) at which "
+        "this topic is compacted.",
         low=0,
         high=1,
         synonym="log.cleaner.min.cleanable.ratio",
@@ -237,7 +260,7 @@ class TopicConfig:
     compaction_lag_ms_min: int | None = key(
         "min.compaction.lag.ms",
         None,
-        "Younger records are not compacted away.",
+        "Age below which records of this topic are not compacted.",
         kind=ConfigType.LONG,
         low=0,
         synonym="log.cleaner.min.compaction.lag.ms",
@@ -245,7 +268,7 @@ class TopicConfig:
     compaction_lag_ms_max: int | None = key(
         "max.compaction.lag.ms",
         None,
-        "Older records are compacted whatever the ratio.",
+        "Age after which records of this topic are compacted regardless of the dirty ratio.",
         kind=ConfigType.LONG,
         low=1,
         synonym="log.cleaner.max.compaction.lag.ms",
@@ -253,32 +276,37 @@ class TopicConfig:
     dead_letters: bool = key(
         "errors.deadletterqueue.group.enable",
         False,
-        "Whether share groups may send their dead letters to this topic (KIP-1191).",
+        "Whether share groups may write dead letters to this topic (KIP-1191).",
     )
     compression_type: str = key(
         "compression.type",
         "producer",
-        "Batches are kept as their producer made them.",
+        "Batches are stored with the compression of their producer.",
         choices=("producer",),
         effect=False,
     )
     min_insync_replicas: int = key(
-        "min.insync.replicas", 1, "One node has one replica.", low=1, high=1, effect=False
+        "min.insync.replicas",
+        1,
+        "There is one broker, so a partition has one replica.",
+        low=1,
+        high=1,
+        effect=False,
     )
     segment_index_bytes: int = key(
-        "segment.index.bytes", 10_485_760, "Indexes grow as they need.", low=4, effect=False
+        "segment.index.bytes", 10_485_760, "Indexes grow as needed.", low=4, effect=False
     )
     index_interval_bytes: int = key(
         "index.interval.bytes",
         4_096,
-        "The broker decides how dense an index is.",
+        "The broker chooses the density of an index.",
         low=0,
         effect=False,
     )
     segment_jitter_ms: int = key(
         "segment.jitter.ms",
         0,
-        "Segments of one disk need not roll at different times.",
+        "Segments of one disk do not need to be rolled at different times.",
         kind=ConfigType.LONG,
         low=0,
         effect=False,
@@ -286,14 +314,14 @@ class TopicConfig:
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms",
         60_000,
-        "A deleted segment goes when nobody reads it.",
+        "A deleted segment is removed as soon as it is not being read.",
         kind=ConfigType.LONG,
         low=0,
         effect=False,
     )
     preallocate: bool = key("preallocate", False, "Files grow as they are written.", effect=False)
     unclean_election: bool = key(
-        "unclean.leader.election.enable", False, "A single node elects no leader.", effect=False
+        "unclean.leader.election.enable", False, "A single broker elects no leader.", effect=False
     )
     flush_messages: int = key(
         "flush.messages",

@@ -106,7 +106,7 @@ def capped(group: GroupConfig, broker: ShareGroupConfig) -> tuple[GroupConfig, d
         if value is not None and not low <= value <= high:
             capped_values[entry.name] = min(max(value, low), high)
             messages[entry.metadata["name"]] = (
-                f"{value} is outside of {low} to {high}; {capped_values[entry.name]} holds"
+                f"{value} is outside of {low} to {high}; {capped_values[entry.name]} is used"
             )
     return replace(group, **capped_values), messages
 
@@ -128,7 +128,8 @@ def check_length(name: str, value: str) -> None:
     """Raise InvalidConfig for a value that is too long to be kept."""
     if len(value) > VALUE_CHARACTERS_MAX:
         raise InvalidConfig(
-            f"{name[:100]}: a value may have {VALUE_CHARACTERS_MAX} characters, not {len(value)}"
+            f"{name[:100]}: a value may have at most {VALUE_CHARACTERS_MAX} characters, not "
+            f"{len(value)}"
         )
 
 
@@ -137,7 +138,8 @@ def check_topic(settings: Mapping[str, str]) -> None:
     count = sum(map(len, settings.values()))
     if count > TOPIC_CHARACTERS_MAX:
         raise InvalidConfig(
-            f"all values of one topic may have {TOPIC_CHARACTERS_MAX} characters, not {count}"
+            f"all values of one topic may have at most {TOPIC_CHARACTERS_MAX} characters, not "
+            f"{count}"
         )
 
 

@@ -10,16 +10,16 @@ SESSIONS: tuple[Limit, ...] = (
     Limit(
         setting="max.incremental.fetch.session.cache.slots",
         unit="sessions",
-        bounds="fetch sessions at a time",
-        answer="an answer without a session (session id 0), unless another connection has more "
-        "than an equal share: one of its sessions is closed",
+        bounds="fetch sessions",
+        answer="a response without a session (session id 0). If another connection has more than "
+        "an equal share of the sessions, one of its sessions is closed instead",
         metric="kafka_server_fetch_sessions",
     ),
     Limit(
         setting="sharegroup.fetch.session.partitions.max",
         unit="partitions",
         bounds="partitions of all fetch sessions",
-        answer="an answer without a session (session id 0); a session that grows: "
+        answer="a response without a session (session id 0); for a session that grows: "
         "FETCH_SESSION_ID_NOT_FOUND",
         metric="kafka_server_fetch_session_partitions",
         memory_each=fetch_session.PARTITION_BYTES,
@@ -33,9 +33,9 @@ SESSIONS: tuple[Limit, ...] = (
     Limit(
         setting="group.share.max.share.sessions",
         unit="sessions",
-        bounds="share sessions at a time",
-        answer="SHARE_SESSION_LIMIT_REACHED, unless another connection has more than an equal "
-        "share: one of its sessions is closed",
+        bounds="share sessions",
+        answer="SHARE_SESSION_LIMIT_REACHED. If another connection has more than an equal share "
+        "of the sessions, one of its sessions is closed instead",
         metric="kafka_server_share_sessions",
     ),
     Limit(
@@ -67,8 +67,8 @@ GROUPS: tuple[Limit, ...] = (
     Limit(
         setting="core.share_group.sizes:GROUP_ROOM_BYTES",
         unit="bytes",
-        bounds="the least size that counts for a share group in the total above",
-        answer="nothing: a group may grow to this size even if the total is full",
+        bounds="minimum size that counts for a share group in the total above",
+        answer="no error: a group may grow to this size even if the total is reached",
     ),
     Limit(
         setting="core.share_group.sizes:GROUP_BYTES_MAX",
@@ -79,13 +79,13 @@ GROUPS: tuple[Limit, ...] = (
     Limit(
         setting="core.share_group.sizes:GROUP_ID_CHARACTERS_MAX",
         unit="characters",
-        bounds="the id of a new group",
+        bounds="id of a new group",
         answer="INVALID_GROUP_ID",
     ),
     Limit(
         setting="core.share_group.heartbeat:MEMBER_ID_CHARACTERS_MAX",
         unit="characters",
-        bounds="the id of a member of a share group",
+        bounds="id of a member of a share group",
         answer="INVALID_REQUEST",
     ),
     Limit(
@@ -110,15 +110,15 @@ GROUPS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.share.partition.runs.max",
         unit="runs",
-        bounds="changes of delivery state of one share partition",
-        answer="no new records until some settle",
+        bounds="runs of one share partition (neighbouring offsets in the same delivery state)",
+        answer="no new records until some are settled",
         metric="sharegroup_share_partition_full",
     ),
     Limit(
         setting="group.share.partition.max.record.locks",
         unit="records",
         bounds="locked records of one share partition",
-        answer="no new records until some settle",
+        answer="no new records until some are settled",
         metric="kafka_server_share_partition_in_flight_messages",
     ),
     Limit(
@@ -143,8 +143,8 @@ GROUPS: tuple[Limit, ...] = (
     Limit(
         setting="core.consumer_group.member:LABEL_CHARACTERS_MAX",
         unit="characters",
-        bounds="the instance id and the protocol type of a member of a consumer group",
-        answer="INVALID_REQUEST; of a longer client id the beginning is kept",
+        bounds="instance id and protocol type of a member of a consumer group",
+        answer="INVALID_REQUEST; a longer client id is truncated",
     ),
     Limit(
         setting="core.consumer_group.sizes:GROUPS_MAX",
@@ -157,27 +157,27 @@ GROUPS: tuple[Limit, ...] = (
         setting="sharegroup.committed.offsets.bytes.max",
         unit="bytes",
         bounds="committed offsets of all consumer groups, with their metadata",
-        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit takes no more memory than before",
+        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit needs no more memory than before",
         metric="sharegroup_committed_offsets_bytes",
         memory_each=1,
     ),
     Limit(
         setting="core.consumer_group.offsets:GROUP_PART",
         unit="parts",
-        bounds="committed offsets of one consumer group: the limit of all groups, divided "
-        "by this number",
-        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit takes no more memory than before",
+        bounds="committed offsets of one consumer group: the limit for all groups, divided by "
+        "this number",
+        answer="INVALID_COMMIT_OFFSET_SIZE, unless the commit needs no more memory than before",
     ),
     Limit(
         setting="core.consumer_group.sizes:PENDING_MAX",
         unit="members",
         bounds="member ids of consumer groups that were issued and not yet used to join",
-        answer="nothing: the member joins at once, without a second request",
+        answer="no error: the member joins immediately, without a second request",
     ),
     Limit(
         setting="offset.metadata.max.bytes",
         unit="bytes",
-        bounds="the metadata of one committed offset",
+        bounds="metadata of one committed offset",
         answer="OFFSET_METADATA_TOO_LARGE",
     ),
 )
@@ -186,7 +186,7 @@ TOPICS: tuple[Limit, ...] = (
     Limit(
         setting="sharegroup.group.settings.bytes.max",
         unit="bytes",
-        bounds="settings of all groups, existing or not",
+        bounds="settings of all groups, including groups that do not exist",
         answer="POLICY_VIOLATION",
         metric="sharegroup_group_settings_bytes",
         memory_each=1,
@@ -194,20 +194,21 @@ TOPICS: tuple[Limit, ...] = (
     Limit(
         setting="broker.configuration.setting_changes:VALUE_CHARACTERS_MAX",
         unit="characters",
-        bounds="one value of a setting",
+        bounds="value of one setting",
         answer="INVALID_CONFIG",
     ),
     Limit(
         setting="broker.configuration.setting_changes:TOPIC_CHARACTERS_MAX",
         unit="characters",
-        bounds="all values of the settings of one topic",
+        bounds="values of all settings of one topic",
         answer="INVALID_CONFIG",
     ),
     Limit(
         setting="sharegroup.producers.max",
         unit="producers",
-        bounds="idempotent producers of all partitions, counted once for each partition",
-        answer="nothing: those that were silent for longest are forgotten",
+        bounds="idempotent producers of all partitions, counted once per partition",
+        answer="no error: the state of the producers that have not written for the longest time "
+        "is removed",
         metric="sharegroup_producers",
         memory_each=producer_room.PRODUCER_BYTES,
     ),

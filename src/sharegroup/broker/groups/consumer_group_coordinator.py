@@ -191,7 +191,7 @@ class ConsumerGroupCoordinator:
             group_id, member_id, instance_id=instance_id, generation=generation, now=self._now()
         )
         if must_join:
-            raise RebalanceInProgress(f"group {group_id!r} rebalances: join again")
+            raise RebalanceInProgress(f"group {group_id!r} is rebalancing: join again")
 
     def leave(
         self, group_id: GroupId, leaving: tuple[LeavingMember, ...]

@@ -28,6 +28,7 @@ TRANSACTIONS = "transactions"
 """The feature's name in the broker's log."""
 
 NO_TRANSACTIONS = (
-    "this broker does not serve transactions; remove transactional.id from the producer's settings"
+    "this broker does not support transactions; remove transactional.id from the producer's "
+    "settings"
 )
 """The error text for a request with a transactional id."""

@@ -26,7 +26,7 @@ def handle(
 ) -> NoReturn:
     parts.unserved.refused(FEATURE, client_id=context.client_id, name=request.group_id)
     raise UnsupportedVersion(
-        f"group {request.group_id!r}: this broker does not serve the consumer group protocol of "
+        f"group {request.group_id!r}: this broker does not support the consumer group protocol of "
         "KIP-848; set group.protocol=classic in the consumer"
     )
 

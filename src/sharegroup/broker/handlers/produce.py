@@ -144,7 +144,7 @@ def _check_request(request: ProduceRequest) -> None:
         raise InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {request.acks}")
     if request.transactional_id is not None:
         raise InvalidRequest(
-            f"transactional id {request.transactional_id!r}: transactions are not served"
+            f"transactional id {request.transactional_id!r}: transactions are not supported"
         )
 
 
@@ -207,7 +207,7 @@ def _check(batch: Writable | None, settings: LogSettings, where: str, now_ms: in
         raise InvalidRecord(f"{where}: expected one record batch, found {len(headers)}")
     header = headers[0]
     if header.is_transactional:
-        raise InvalidRecord(f"{where}: transactions are not served")
+        raise InvalidRecord(f"{where}: transactions are not supported")
     if not settings.append_time:
         # Only the timestamps in the header are checked, not those of each record.
         first, largest = header.first_timestamp, header.max_timestamp

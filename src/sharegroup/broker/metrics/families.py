@@ -45,35 +45,36 @@ _REQUEST = ("request",)
 REQUESTS: tuple[Family, ...] = (
     REQUEST_SECONDS := Family(
         "kafka_network_request_seconds", MetricType.HISTOGRAM, "seconds",
-        "Time from the whole request to its answer, a long poll's wait included; the count is "
-        "the number of requests.",
+        "Time from the complete request to its response, including the wait of a long poll; the "
+        "count is the number of requests.",
         _REQUEST, ("RequestsPerSec", "TotalTimeMs"),
     ),
     REQUEST_LOCAL := Family(
         "kafka_network_request_local_seconds_total", MetricType.COUNTER, "seconds",
-        "Time for which requests kept the event loop's thread until they were decided.",
+        "Time for which requests used the event loop's thread until their response was determined.",
         _REQUEST, ("LocalTimeMs",),
     ),
     REQUEST_HOLDS := Family(
         "sharegroup_request_holds_total", MetricType.COUNTER, "requests",
-        "Requests that kept the event loop for more than 50 ms without a pause.", _REQUEST,
+        "Requests that blocked the event loop for more than 50 ms.", _REQUEST,
     ),
     REQUEST_LONGEST_HOLD := Family(
         "sharegroup_request_longest_hold_seconds", MetricType.GAUGE, "seconds",
-        "The longest of these times since the start; 0 if there was none.", _REQUEST,
+        "The longest time since the start for which such a request blocked the event loop; 0 if "
+        "none did.", _REQUEST,
     ),
     REQUEST_ERRORS := Family(
         "kafka_network_request_errors_total", MetricType.COUNTER, "requests",
-        "Requests refused as a whole, by the error's name.",
+        "Requests that failed completely, by the name of the error.",
         ("request", "error"), ("ErrorsPerSec",),
     ),
     REQUEST_BYTES := Family(
         "kafka_network_request_bytes_total", MetricType.COUNTER, "bytes",
-        "Bytes of the requests.", _REQUEST, ("RequestBytes",),
+        "Bytes of requests.", _REQUEST, ("RequestBytes",),
     ),
     RESPONSE_BYTES := Family(
         "kafka_network_response_bytes_total", MetricType.COUNTER, "bytes",
-        "Bytes of the answers.", _REQUEST, ("ResponseBytes",),
+        "Bytes of responses.", _REQUEST, ("ResponseBytes",),
     ),
 )  # fmt: skip
 
@@ -90,7 +91,7 @@ TOPICS: tuple[Family, ...] = (
     ),
     ACKNOWLEDGEMENTS := Family(
         "kafka_server_share_acknowledgement_requests_total", MetricType.COUNTER, "requests",
-        "Requests that acknowledge records of the topic, share fetches that do it too.",
+        "Requests that acknowledge records of the topic, including share fetches.",
         _TOPIC, ("TotalShareAcknowledgementRequestsPerSec",),
     ),
     ACKNOWLEDGEMENTS_FAILED := Family(
@@ -100,19 +101,20 @@ TOPICS: tuple[Family, ...] = (
     ),
     TOPIC_LOG_BYTES := Family(
         "sharegroup_topic_log_bytes", MetricType.GAUGE, "bytes",
-        "Bytes of the segments of all its partitions.", _TOPIC,
+        "Bytes of the segments of all partitions of the topic.", _TOPIC,
     ),
     TOPIC_LOG_OFFSETS := Family(
         "sharegroup_topic_log_offsets", MetricType.GAUGE, "offsets",
-        "Offsets between start and high watermark of all its partitions.", _TOPIC,
+        "Offsets between the start offset and the high watermark of all partitions of the topic.",
+        _TOPIC,
     ),
 )  # fmt: skip
 
 SHARE_GROUPS: tuple[Family, ...] = (
     RECORD_ACKNOWLEDGEMENTS := Family(
         "kafka_server_share_group_record_acknowledgements_total", MetricType.COUNTER, "records",
-        "Records acknowledged, once that is durable. Gap counts offsets without a record; Kafka "
-        "does not count those.",
+        "Records whose acknowledgement is durable. The type gap counts offsets without a record, "
+        "which Kafka does not count.",
         ("ack_type",), ("RecordAcknowledgementsPerSec",),
     ),
     PARTITION_LOAD := Family(
@@ -122,12 +124,13 @@ SHARE_GROUPS: tuple[Family, ...] = (
     ),
     FETCH_RATIO := Family(
         "kafka_server_share_group_fetch_ratio", MetricType.HISTOGRAM, "ratio",
-        "Of the partitions of a share fetch that brought records, those that had some.",
+        "Fraction of the partitions of a share fetch that returned records; fetches without "
+        "records are not counted.",
         _GROUP, ("RequestTopicPartitionsFetchRatio",),
     ),
     ACQUIRE_SECONDS := Family(
         "kafka_server_share_group_acquire_seconds", MetricType.HISTOGRAM, "seconds",
-        "Time from a share fetch to its records being locked, waiting for records included.",
+        "Time from a share fetch until its records are locked, including the wait for records.",
         _GROUP, ("TopicPartitionsAcquireTimeMs",),
     ),
     DEAD_LETTERS := Family(
@@ -136,7 +139,7 @@ SHARE_GROUPS: tuple[Family, ...] = (
     ),
     DEAD_LETTER_WRITES := Family(
         "kafka_server_share_group_dead_letter_queue_produce_requests_total", MetricType.COUNTER,
-        "batches", "Batches of dead letters handed to the queue's log.",
+        "batches", "Batches of dead letters written to the log of the dead-letter topic.",
         _GROUP, ("DeadLetterQueueTotalProduceRequestsPerSec",),
     ),
     DEAD_LETTER_FAILURES := Family(
@@ -146,7 +149,7 @@ SHARE_GROUPS: tuple[Family, ...] = (
     ),
     DEAD_LETTERS_NOT_COPIED := Family(
         "sharegroup_dead_letters_not_copied_total", MetricType.COUNTER, "records",
-        "Dead letters without their record, although the group copies records.", _GROUP,
+        "Dead letters without a copy of their record, although the group copies records.", _GROUP,
     ),
     DEAD_LETTERS_GIVEN_UP := Family(
         "sharegroup_dead_letters_given_up_total", MetricType.COUNTER, "records",
@@ -155,25 +158,25 @@ SHARE_GROUPS: tuple[Family, ...] = (
     ),
     DEAD_LETTERS_WAITING := Family(
         "sharegroup_dead_letters_waiting", MetricType.GAUGE, "records",
-        "Records that wait for their dead letter, in the share partitions in memory.",
+        "Records of the share partitions in memory that wait for their dead letter.",
     ),
     DEAD_LETTER_PARTITIONS := Family(
         "sharegroup_dead_letter_share_partitions", MetricType.GAUGE, "share partitions",
-        "Share partitions with dead letters to write (pending), and those of them whose dead "
-        "letters cannot be written now and are retried (stalled).", ("state",),
+        "Share partitions with dead letters to write (pending), and the number of these whose "
+        "dead letters cannot be written at present and are retried (stalled).", ("state",),
     ),
     SHARE_PARTITIONS_LOADED := Family(
         "sharegroup_share_partitions", MetricType.GAUGE, "share partitions",
-        "Share partitions in memory (loaded), and those of them that are at their limit of runs "
-        "and take no new records until some are settled (full).", ("state",),
+        "Share partitions in memory (loaded), and the number of these that are at their limit of "
+        "runs and deliver no new records until some are settled (full).", ("state",),
     ),
     LOCKS_TIMED_OUT := Family(
         "sharegroup_acquisition_lock_timeouts_total", MetricType.COUNTER, "records",
-        "Records whose lock ended before they were settled, in all share partitions.",
+        "Records of all share partitions whose lock expired before they were settled.",
     ),
     LOCK_LATENESS := Family(
         "sharegroup_lock_expiry_lateness_seconds", MetricType.HISTOGRAM, "seconds",
-        "Time from the first lock deadline until the ended locks of a share partition were "
+        "Time from the first lock deadline until the expired locks of a share partition were "
         "released.",
     ),
 )  # fmt: skip
@@ -181,34 +184,35 @@ SHARE_GROUPS: tuple[Family, ...] = (
 EACH_SHARE_PARTITION: tuple[Family, ...] = (
     LOCK_TIMEOUTS := Family(
         "kafka_server_share_partition_acquisition_lock_timeouts_total", MetricType.COUNTER,
-        "records", "Records whose lock ended before they were settled.",
+        "records", "Records whose lock expired before they were settled.",
         _SHARE_PARTITION, ("AcquisitionLockTimeoutPerSec",),
     ),
     IN_FLIGHT := Family(
         "kafka_server_share_partition_in_flight_messages", MetricType.GAUGE, "offsets",
-        "Offsets between start and end offset of the share partition.",
+        "Offsets between the start offset and the end offset of the share partition.",
         _SHARE_PARTITION, ("InFlightMessageCount",),
     ),
     IN_FLIGHT_RUNS := Family(
         "kafka_server_share_partition_in_flight_batches", MetricType.GAUGE, "runs",
-        "Runs of neighbouring offsets in one state; their number determines the memory in use.",
+        "Runs of neighbouring offsets in the same delivery state; their number determines the "
+        "memory use.",
         _SHARE_PARTITION, ("InFlightBatchCount",),
     ),
     BATCH_MESSAGES := Family(
         "kafka_server_share_partition_batch_messages", MetricType.SUMMARY, "offsets",
-        "Offsets of each range that was handed to a member.",
+        "Offsets of each range that was delivered to a member.",
         _SHARE_PARTITION, ("InFlightBatchMessageCount",),
     ),
     FETCH_LOCK := Family(
         "kafka_server_share_partition_fetch_lock_seconds", MetricType.SUMMARY, "seconds",
-        "Time for which one fetch had the share partition for itself. The rate of its sum is "
-        "Kafka's ratio of time.",
+        "Time for which one fetch had exclusive use of the share partition. The rate of the sum "
+        "is Kafka's ratio of time.",
         _SHARE_PARTITION, ("FetchLockTimeMs", "FetchLockRatio"),
     ),
     RECORDS := Family(
         "sharegroup_share_partition_records", MetricType.GAUGE, "offsets",
         "Offsets in flight that are not settled: available again or not yet delivered "
-        "(available), with a member (acquired), waiting for their dead letter (archiving).",
+        "(available), locked by a member (acquired), or waiting for their dead letter (archiving).",
         (*_SHARE_PARTITION, "state"),
     ),
     LAG := Family(
@@ -217,7 +221,8 @@ EACH_SHARE_PARTITION: tuple[Family, ...] = (
     ),
     FULL := Family(
         "sharegroup_share_partition_full", MetricType.GAUGE, "0 or 1",
-        "Whether it is at its limit of runs and takes no new records until some are settled.",
+        "1 if the share partition is at its limit of runs and delivers no new records until some "
+        "are settled.",
         _SHARE_PARTITION,
     ),
 )  # fmt: skip
@@ -226,7 +231,7 @@ EACH_SHARE_PARTITION: tuple[Family, ...] = (
 SESSIONS: tuple[Family, ...] = (
     SESSION_EVICTIONS := Family(
         "kafka_server_share_session_evictions_total", MetricType.COUNTER, "sessions",
-        "Share sessions that ended because their connection did, or because another needed room.",
+        "Share sessions that were closed with their connection, or to make room for others.",
         (), ("ShareSessionEvictionsPerSec",),
     ),
     SESSION_PARTITIONS := Family(
@@ -241,7 +246,7 @@ SESSIONS: tuple[Family, ...] = (
     SESSIONS_REFUSED := Family(
         "sharegroup_sessions_refused_total", MetricType.COUNTER, "sessions",
         "Sessions that were not opened, or did not grow, because of a limit; protocol: share, or "
-        "fetch for ordinary consumers.", ("protocol",),
+        "fetch for consumers without a share group.", ("protocol",),
     ),
     FETCH_SESSIONS_OPEN := Family(
         "kafka_server_fetch_sessions", MetricType.GAUGE, "sessions",
@@ -263,28 +268,29 @@ SESSIONS: tuple[Family, ...] = (
     ),
     DELAYED_WATCHES := Family(
         "kafka_server_delayed_share_fetch_watches", MetricType.GAUGE, "keys",
-        "What those wait for: each partition and share partition, counted for each request.",
+        "Partitions and share partitions for which these share fetches wait, counted once per "
+        "request.",
         (), ("PurgatorySize",),
     ),
     DELAYED_EXPIRED := Family(
         "kafka_server_delayed_share_fetches_expired_total", MetricType.COUNTER, "requests",
-        "Share fetches that waited and got no records.", (), ("ExpiresPerSec",),
+        "Share fetches that waited and returned no records.", (), ("ExpiresPerSec",),
     ),
     WAITING := Family(
         "sharegroup_waiting_requests", MetricType.GAUGE, "requests",
-        "Requests of all kinds that wait for something to happen.",
+        "Requests of all kinds that wait for an event.",
     ),
 )  # fmt: skip
 
 COORDINATORS: tuple[Family, ...] = (
     GROUPS := Family(
         "kafka_group_coordinator_groups", MetricType.GAUGE, "groups",
-        "Groups by protocol: share, or classic for ordinary consumer groups.",
+        "Groups by protocol: share, or classic for consumer groups.",
         ("protocol",), ("group-count",),
     ),
     GROUP_STATES := Family(
         "kafka_group_coordinator_share_groups", MetricType.GAUGE, "groups",
-        "Share groups by state: Empty or Stable; a dead one is gone.",
+        "Share groups by state: Empty or Stable. A deleted group is not counted.",
         ("state",), ("share-group-count",),
     ),
     SHARE_GROUP_BYTES := Family(
@@ -301,20 +307,20 @@ COORDINATORS: tuple[Family, ...] = (
     ),
     SHARE_PARTITIONS_INITIALIZED := Family(
         "sharegroup_share_partitions_initialized", MetricType.GAUGE, "share partitions",
-        "Share partitions that have a state, of all groups, in memory or not.",
+        "Share partitions of all groups that have a state, in memory or not.",
     ),
     CONSUMER_GROUP_STATES := Family(
         "kafka_group_coordinator_classic_groups", MetricType.GAUGE, "groups",
-        "Ordinary consumer groups by state.", ("state",), ("classic-group-count",),
+        "Consumer groups by state.", ("state",), ("classic-group-count",),
     ),
     REBALANCES := Family(
         "kafka_group_coordinator_share_group_rebalances_total", MetricType.COUNTER, "rebalances",
-        "How often the epoch of some share group went up.",
+        "Increases of the group epoch, over all share groups.",
         (), ("share-group-rebalance-rate", "share-group-rebalance-count"),
     ),
     STATE_LOAD := Family(
         "kafka_share_coordinator_load_seconds", MetricType.GAUGE, "seconds",
-        "Time to read the whole state topic at start.",
+        "Time to read the complete state topic at start.",
         (), ("partition-load-time-max", "partition-load-time-avg"),
     ),
     STATE_WRITES := Family(
@@ -323,18 +329,18 @@ COORDINATORS: tuple[Family, ...] = (
     ),
     STATE_WRITE_SECONDS := Family(
         "kafka_share_coordinator_write_seconds", MetricType.HISTOGRAM, "seconds",
-        "Time from an acknowledgement's decision to its being durable.",
+        "Time from the decision about an acknowledgement until it is durable.",
         (), ("write-latency-avg", "write-latency-max", "batch-flush-time-ms", "batch-flush-rate"),
     ),
     STATE_PARTITIONS := Family(
         "kafka_share_coordinator_partitions", MetricType.GAUGE, "partitions",
-        "Partitions of the state topic: with a log (active), or whose log takes no writes now "
-        "(failed); none is ever loading while the broker serves.",
+        "Partitions of the state topic with a log (active), and partitions whose log accepts no "
+        "writes at present (failed). No partition is loading while the broker serves requests.",
         ("state",), ("num-partitions",),
     ),
     LAST_PRUNED := Family(
         "kafka_share_coordinator_last_pruned_offset", MetricType.GAUGE, "offset",
-        "The offset up to which a partition of the state topic was last pruned.",
+        "Offset up to which a partition of the state topic was last pruned.",
         ("topic", "partition"), ("last-pruned-offset",),
     ),
 )  # fmt: skip
@@ -342,17 +348,17 @@ COORDINATORS: tuple[Family, ...] = (
 PROCESS: tuple[Family, ...] = (
     LOOP_LAG := Family(
         "sharegroup_loop_lag_seconds", MetricType.HISTOGRAM, "seconds",
-        "By how much the event loop was late for a call ten times a second: everything waits "
-        "so long now and then.",
+        "Delay of a call that the event loop runs ten times a second; every request may be "
+        "delayed by this time.",
         (), ("event-queue-time-ms", "thread-idle-ratio-min", "thread-idle-ratio-avg"),
     ),
     SYNCS := Family(
         "sharegroup_sync_seconds", MetricType.SUMMARY, "seconds",
-        "Rounds of syncs to disk; each makes durable what was written since the last.",
+        "Rounds of syncs to disk; each round makes all writes since the previous one durable.",
     ),
     LOG_BYTES := Family(
         "sharegroup_log_bytes", MetricType.GAUGE, "bytes",
-        "Bytes of the segments of all topics, internal ones included.",
+        "Bytes of the segments of all topics, including internal topics.",
     ),
     CONNECTIONS := Family(
         "sharegroup_connections", MetricType.GAUGE, "connections",
@@ -364,49 +370,51 @@ PROCESS: tuple[Family, ...] = (
     ),
     CONNECTIONS_REFUSED := Family(
         "sharegroup_connections_refused_total", MetricType.COUNTER, "connections",
-        "Connections closed at once, because max.connections, or max.connections.per.ip of their "
-        "address, were open.",
+        "Connections that were closed immediately because max.connections, or "
+        "max.connections.per.ip of their address, was reached.",
     ),
     CONNECTIONS_EVICTED := Family(
         "sharegroup_connections_evicted_total", MetricType.COUNTER, "connections",
-        "Idle connections that were closed for a new one, because max.connections were open.",
+        "Idle connections that were replaced by a new one because max.connections was reached.",
     ),
     BUDGET_USED := Family(
         "sharegroup_budget_used_bytes", MetricType.GAUGE, "bytes",
-        "Bytes that connections hold: of requests that are being received or wait for their "
-        "answers, and of answers that are not sent yet.", ("budget",),
+        "Bytes that connections hold: requests that are being received or wait for their "
+        "responses, and responses that are not sent yet.", ("budget",),
     ),
     BUDGET_LIMIT := Family(
         "sharegroup_budget_limit_bytes", MetricType.GAUGE, "bytes",
-        "The limit of these bytes: queued.max.request.bytes and sharegroup.answers.max.bytes.",
+        "Limits of sharegroup_budget_used_bytes: queued.max.request.bytes and "
+        "sharegroup.answers.max.bytes.",
         ("budget",),
     ),
     BUDGET_WAITS := Family(
         "sharegroup_budget_waits_total", MetricType.COUNTER, "waits",
-        "How often a connection or a fetch had to wait for room in a budget.", ("budget",),
+        "Waits of connections and fetches for room in a budget.", ("budget",),
     ),
     BUDGET_EVICTIONS := Family(
         "sharegroup_budget_evictions_total", MetricType.COUNTER, "connections",
-        "Connections that were closed because they made no progress while others needed room.",
+        "Connections that were closed because they made no progress while others needed room in a "
+        "budget.",
         ("budget",),
     ),
     BAD_REQUESTS := Family(
         "sharegroup_bad_requests_total", MetricType.COUNTER, "requests",
-        "Requests that broke the protocol and ended their connection.",
+        "Requests that violated the protocol, which closed their connection.",
     ),
     UNREADABLE_BATCHES := Family(
         "sharegroup_unreadable_batches_total", MetricType.COUNTER, "batches",
-        "Large batches whose offsets share groups passed over, because they cannot be read; once "
-        "for each group.",
+        "Large batches that cannot be read, so that share groups skipped their offsets; counted "
+        "once per group.",
     ),
     RECORD_JOBS := Family(
         "sharegroup_record_jobs_total", MetricType.COUNTER, "batches",
-        "Large batches that were decompressed or walked, for lookups by timestamp, for the keys "
+        "Large batches that were decompressed or parsed: for lookups by timestamp, for the keys "
         "of compacted topics and for share groups.",
     ),
     RECORD_JOBS_WAITING := Family(
         "sharegroup_record_jobs_waiting", MetricType.GAUGE, "batches",
-        "Large batches that wait for their turn to be decompressed or walked.",
+        "Large batches that wait to be decompressed or parsed.",
     ),
     CPU := Family(
         "process_cpu_seconds_total", MetricType.COUNTER, "seconds",
@@ -414,42 +422,44 @@ PROCESS: tuple[Family, ...] = (
     ),
     DESCRIPTORS := Family(
         "process_open_fds", MetricType.GAUGE, "descriptors",
-        "Descriptors that the process has open.",
+        "File descriptors that the process has open.",
     ),
     DESCRIPTORS_MAX := Family(
-        "process_max_fds", MetricType.GAUGE, "descriptors", "The soft limit of them.",
+        "process_max_fds", MetricType.GAUGE, "descriptors", "Soft limit of open file descriptors.",
     ),
     PRODUCERS := Family(
         "sharegroup_producers", MetricType.GAUGE, "producers",
-        "Idempotent producers that are remembered, counted once for each partition.",
+        "Idempotent producers whose state the broker keeps, counted once per partition.",
     ),
     PRODUCERS_FORGOTTEN := Family(
         "sharegroup_producers_forgotten_total", MetricType.COUNTER, "producers",
-        "Those that were forgotten because there were too many.",
+        "Idempotent producers whose state was removed because of the limit "
+        "sharegroup.producers.max.",
     ),
     SET_ASIDE_BYTES := Family(
         "sharegroup_set_aside_bytes", MetricType.GAUGE, "bytes",
-        "What recovery and repair put into `set-aside`, measured every minute.",
+        "Bytes that recovery and repair moved to `set-aside`, measured every minute.",
     ),
     DIRECTORY_LOST := Family(
         "sharegroup_data_directory_lost", MetricType.GAUGE, "",
-        "1 if the data directory was deleted, moved or replaced: nothing is confirmed any more.",
+        "1 if the data directory was deleted, moved or replaced; the broker confirms no more "
+        "writes.",
     ),
     OPEN_FILES := Family(
         "sharegroup_open_files", MetricType.GAUGE, "files", "Open files of the logs and journals.",
     ),
     OPEN_FILES_MAX := Family(
         "sharegroup_open_files_max", MetricType.GAUGE, "files",
-        "The limit of them, except for those in a round of syncs.",
+        "Limit of open files, without the files of a running round of syncs.",
     ),
     DESCRIPTOR_SHORTAGES := Family(
         "sharegroup_descriptor_shortages_total", MetricType.COUNTER, "attempts",
-        "Files that could not be opened before others were closed.",
+        "Attempts to open a file that failed until other files were closed.",
     ),
     LEFT_OUT := Family(
         "sharegroup_metrics_left_out", MetricType.GAUGE, "series' owners",
-        "Share partitions, groups and topics beyond the limits, which have no series of their "
-        "own in this answer.", ("of",),
+        "Share partitions, groups and topics beyond the limits, which have no series of their own "
+        "in this response.", ("of",),
     ),
 )  # fmt: skip
 
@@ -459,11 +469,11 @@ FAMILIES = (
 """All metrics, in the order of the output."""
 
 NOT_HERE = {
-    "event-queue-size": "there is no queue: a request is decided when it comes",
-    "event-processing-time-ms": "it is in the local time of the requests",
-    "event-purgatory-time-ms": "it is in `kafka_share_coordinator_write_seconds`",
+    "event-queue-size": "there is no queue: a request is processed when it arrives",
+    "event-processing-time-ms": "included in `kafka_network_request_local_seconds_total`",
+    "event-purgatory-time-ms": "included in `kafka_share_coordinator_write_seconds`",
     "batch-linger-time-ms": "no linger: writes that arrive during a sync share the next one",
-    "batch-buffer-cache-size-bytes": "batches are encoded when they are written; none is kept",
+    "batch-buffer-cache-size-bytes": "batches are encoded when they are written; no buffer is kept",
     "batch-buffer-cache-discard-count": "the same",
 }
 """Kafka's metrics of share groups that have no meaning here, with the reason."""

@@ -147,7 +147,7 @@ def _has_records(live: LiveSharePartition, first: int, end: int, bytes_max: int)
     limit = record_count_max(header)
     if header.record_count > limit:
         raise CorruptMessage(
-            f"the batch claims {header.record_count} records and may hold {limit} at most"
+            f"the batch claims {header.record_count} records, but can contain at most {limit}"
         )
     body = yield from body_of(batch, header, bytes_max=bytes_max)
     yield from check_records(body, header)

@@ -77,7 +77,7 @@ RECORD_OVERHEAD_BYTES = 36
 
 HEADER_OVERHEAD_BYTES = 10
 
-NO_RECORD = "there is no record at this offset any more"
+NO_RECORD = "the record at this offset no longer exists"
 
 Range = tuple[int, int]
 
@@ -114,7 +114,7 @@ class Originals:
         assert self._header is not None, "places are those of a batch"
         try:
             if (headers := header_count(self._body, place)) > ORIGINAL_HEADERS_MAX:
-                return f"it has {headers} headers, and {ORIGINAL_HEADERS_MAX} are copied at most"
+                return f"it has {headers} headers, and at most {ORIGINAL_HEADERS_MAX} are copied"
             content = self._body[place[0] : place[1]]
             return single_record(self._batch, self._header, content)
         except CorruptMessage as error:

@@ -50,19 +50,19 @@ class DeadLetterTopics:
             topic = await self._make(key, name)
         if not topic.config.dead_letters:
             raise InvalidConfig(
-                f"group {key.group_id!r}: topic {name!r} takes no dead letters; set "
+                f"group {key.group_id!r}: topic {name!r} does not accept dead letters; set "
                 "errors.deadletterqueue.group.enable=true on it"
             )
         if self._topics.settings(topic).compaction is not None:
             raise InvalidConfig(
-                f"group {key.group_id!r}: topic {name!r} cannot take dead letters while it is "
-                "compacted, because that keeps one dead letter of each key; set "
+                f"group {key.group_id!r}: topic {name!r} cannot accept dead letters while it is "
+                "compacted, because compaction keeps only one dead letter of each key; set "
                 "cleanup.policy=delete on it"
             )
         if topic.topic_id == key.topic_id:
             raise InvalidConfig(
-                f"group {key.group_id!r}: topic {name!r} cannot take the dead letters of its own "
-                "records: the group would get them again for ever; name another "
+                f"group {key.group_id!r}: topic {name!r} cannot accept the dead letters of its own "
+                "records: the group would receive them again forever; set another "
                 "errors.deadletterqueue.topic.name"
             )
         return topic

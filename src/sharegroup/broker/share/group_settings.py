@@ -49,7 +49,12 @@ class GroupSettings:
             if _is_kept(group_id):
                 self._own[group_id] = settings
             for name, warning in warnings.items():
-                log.warning("event=group_setting_capped group=%r %s: %s", group_id, name, warning)
+                log.warning(
+                    "event=group_setting_capped group=%r setting=%s reason=%r",
+                    group_id,
+                    name,
+                    warning,
+                )
         return settings
 
     def limits(self, group_id: GroupId) -> SharePartitionLimits:

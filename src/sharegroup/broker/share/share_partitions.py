@@ -344,7 +344,7 @@ class SharePartitions:
         if lost_count:
             log.warning(
                 "event=dead_letters_lost %s records=%d log_start=%d reason='the log deleted the "
-                "records while their dead letters waited'",
+                "records while they waited for their dead letters'",
                 live,
                 lost_count,
                 live.log.start_offset,

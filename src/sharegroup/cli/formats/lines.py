@@ -82,7 +82,7 @@ class LineForm:
         try:
             return name.decode(), content
         except UnicodeDecodeError as error:
-            raise RecordFormatError(f"a header's name is no UTF-8: {error}") from error
+            raise RecordFormatError(f"a header's name is not UTF-8: {error}") from error
 
     def _or_null(self, content: bytes | None) -> bytes | None:
         return None if content == self.null_marker else content

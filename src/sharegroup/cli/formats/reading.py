@@ -101,7 +101,7 @@ def json_record(line: bytes) -> NewRecord:
     try:
         document = json.loads(line, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise RecordFormatError(f"no JSON: {error}") from error
+        raise RecordFormatError(f"not JSON: {error}") from error
     if not isinstance(document, dict):
         raise RecordFormatError(f"expected a JSON object, found {_kind(document)}")
     headers = document.get("headers", ())
@@ -175,7 +175,7 @@ class TemplateReader:
         yield from self._records(at_end=False)
         if len(self._rest) > RECORD_BYTES_MAX:
             raise RecordFormatError(
-                f"record {self._count + 1}: no end after {RECORD_BYTES_MAX} bytes"
+                f"record {self._count + 1}: longer than {RECORD_BYTES_MAX} bytes"
             )
 
     def finish(self) -> Iterator[NewRecord]:
@@ -185,7 +185,9 @@ class TemplateReader:
             self._rest += b"\n"  # The last line of a file may lack its newline.
             yield from self._records(at_end=True)
         if self._rest:
-            raise RecordFormatError(f"record {self._count + 1}: the input ends in the middle of it")
+            raise RecordFormatError(
+                f"record {self._count + 1}: the input ends before the end of the record"
+            )
 
     def _records(self, *, at_end: bool) -> Iterator[NewRecord]:
         position = 0
@@ -223,23 +225,23 @@ def _check_ends(template: Template, *, at_end: bool) -> None:
             sized += piece.name
         elif piece.name == HEADERS:
             if "H" not in sized:
-                raise FormatError("%h can be read only after their number: %H")
+                raise FormatError("%h can only be read after the number of headers, %H")
             _check_ends(piece.inner, at_end=False)
             if not any(isinstance(part, Verb) and part.name == "k" for part in piece.inner):
-                raise FormatError("%h needs the header's name, %k, to be read")
+                raise FormatError("to read %h, its format must contain %k, the name of the header")
         elif piece.name in BYTES:
             if piece.name.upper() not in sized and isinstance(following, Verb):
                 raise FormatError(
-                    f"%{piece.name} needs its length before it, %{piece.name.upper()}, "
-                    "or text behind it"
+                    f"%{piece.name} needs its length before it, %{piece.name.upper()}, or text "
+                    "after it"
                 )
             if piece.name.upper() not in sized and following is None and not at_end:
                 raise FormatError(
-                    f"%{piece.name} needs text behind it, up to the '}}', or its length before it"
+                    f"%{piece.name} needs text after it, up to the '}}', or its length before it"
                 )
         elif piece.name not in "pd" or piece.modifier not in ("", "hex", *SIZES):
             braces = f"{{{piece.modifier}}}" if piece.modifier else ""
-            raise FormatError(f"%{piece.name}{braces} can be written and not read")
+            raise FormatError(f"%{piece.name}{braces} can be written, but not read")
 
 
 class _MoreNeeded(Exception):
@@ -359,7 +361,7 @@ class _Attempt:
             try:
                 headers.append(((parts.get("k") or b"").decode(), parts.get("v")))
             except UnicodeDecodeError as error:
-                raise RecordFormatError(f"a header's name is no UTF-8: {error}") from error
+                raise RecordFormatError(f"a header's name is not UTF-8: {error}") from error
         return headers
 
 

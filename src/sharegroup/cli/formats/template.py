@@ -70,7 +70,7 @@ def parse_template(text: str) -> Template:
     """Parse the text of a ``--format``; FormatError if it is invalid."""
     pieces, end = _pieces(text, 0, allowed=VERBS)
     if end < len(text):
-        raise FormatError(_at(text, end, "a '}' that closes nothing; write %} for the character"))
+        raise FormatError(_at(text, end, "a '}' without a '{'; write %} for the character"))
     return pieces
 
 
@@ -112,7 +112,7 @@ def _verb(text: str, start: int, *, allowed: str) -> tuple[Verb, int]:
     name = text[start + 1 : start + 2]
     if not name or name not in allowed:
         known_verbs = " ".join(f"%{verb_name}" for verb_name in allowed)
-        raise FormatError(_at(text, start, f"%{name} is none of {known_verbs}"))
+        raise FormatError(_at(text, start, f"%{name} is not one of {known_verbs}"))
     position = start + 2
     if text[position : position + 1] != "{":
         if name == HEADERS:
@@ -124,7 +124,7 @@ def _verb(text: str, start: int, *, allowed: str) -> tuple[Verb, int]:
     else:
         end = text.find("}", position)
     if text[end : end + 1] != "}" or end < 0:
-        raise FormatError(_at(text, position, "a '{' that is not closed"))
+        raise FormatError(_at(text, position, "a '{' without a '}'"))
     modifier = "" if name == HEADERS else text[position + 1 : end]
     _check_modifier(text, start, name, modifier)
     return Verb(name, modifier, inner), end + 1

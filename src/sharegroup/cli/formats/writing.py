@@ -164,7 +164,7 @@ def _content(get: Callable[[Any], bytes | None], modifier: str, null: bytes, row
     try:
         return json_bytes(content.decode())
     except ValueError as error:
-        raise RecordFormatError(f"no text in UTF-8: {error}") from error
+        raise RecordFormatError(f"not UTF-8 text: {error}") from error
 
 
 def compact_json(content: bytes) -> bytes:
@@ -172,12 +172,12 @@ def compact_json(content: bytes) -> bytes:
     try:
         return json_bytes(json.loads(content, parse_constant=refuse_constant))
     except (ValueError, RecursionError) as error:
-        raise RecordFormatError(f"no JSON document: {error}") from error
+        raise RecordFormatError(f"not a JSON document: {error}") from error
 
 
 def refuse_constant(name: str) -> None:
     """Refuse NaN and Infinity in `json.loads`, because JSON does not have them."""
-    raise ValueError(f"{name} is Python's, not JSON's")
+    raise ValueError(f"{name} is not allowed in JSON")
 
 
 def _number(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
@@ -199,7 +199,7 @@ def _time(get: Callable[[Any], int], modifier: str, row: Any) -> bytes:
             return rfc3339(get(row)).encode()
         return _moment(get(row)).strftime(modifier).encode()
     except OverflowError as error:
-        raise RecordFormatError(f"{get(row)} ms since 1970 are no date") from error
+        raise RecordFormatError(f"{get(row)} ms since 1970 is not a valid date") from error
 
 
 def with_escaped_names(write: RowWriter) -> RowWriter:

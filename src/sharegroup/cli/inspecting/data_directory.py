@@ -86,13 +86,16 @@ def topic_names(directory: Path, *, warn: Callable[[str], None]) -> Mapping[str,
     data = path.read_bytes()
     payloads, end = whole_payloads(data)
     if end < len(data):
-        warn(f"{CATALOG_FILE} is damaged or torn at byte {end}: newer topics have no name here")
+        warn(
+            f"{CATALOG_FILE} is damaged or incomplete at byte {end}: the names of newer topics are "
+            "not known"
+        )
     catalog = Catalog()
     for payload in payloads:
         try:
             catalog.replay(decode_event(payload))
         except (KafkaError, KeyError, ValueError) as error:
-            warn(f"{CATALOG_FILE}: {error!r}: newer topics have no name here")
+            warn(f"{CATALOG_FILE}: {error!r}: the names of newer topics are not known")
             break
     return {topic_id_text(topic.topic_id): topic.name for topic in catalog.topics()}
 

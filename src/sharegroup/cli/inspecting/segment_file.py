@@ -85,23 +85,23 @@ class SegmentFile:
         """Return the records of a batch; CorruptMessage if their encoding is invalid."""
         data = os.pread(self._fd, batch.header.size, batch.position)
         if len(data) < batch.header.size:
-            raise CorruptMessage(f"{self._path.name} was cut while it was read")
+            raise CorruptMessage(f"{self._path.name} was truncated while it was read")
         return batch_records(data, 0, batch.header)
 
     def _batch_at(self, position: int, offset: int) -> FoundBatch | str:
         """Return the batch at ``position``, or the reason why there is none."""
         bytes_left = self.size - position
         if bytes_left < HEADER_BYTES:
-            return f"{bytes_left} bytes are less than a header"
+            return f"{bytes_left} bytes are left, which is less than a batch header"
         header = parse_header(os.pread(self._fd, HEADER_BYTES, position))
         if header.magic != MAGIC or header.length < LENGTH_MIN or header.last_offset_delta < 0:
             return "no batch header"
         if header.base_offset < offset:
-            return f"base offset {header.base_offset} where {offset} or more was expected"
+            return f"expected base offset {offset} or more, found {header.base_offset}"
         if header.size > bytes_left:
-            return f"a batch of {header.size} bytes, {bytes_left} are there"
+            return f"expected a batch of {header.size} bytes, found {bytes_left} bytes"
         if not self._checksum_holds(position, header):
-            return "the checksum does not hold"
+            return "the checksum does not match"
         return FoundBatch(position, header)
 
     def _checksum_holds(self, position: int, header: BatchHeader) -> bool:

@@ -161,8 +161,8 @@ def damage_text(segment: Segment, damage: Damage) -> str:
     )
     if state_of(segment, damage) == "torn":
         return (
-            f"{location}; the last {damage.end - damage.position} bytes are being written, or a "
-            "crash tore them and the broker's next start cuts them off"
+            f"{location}; the last {damage.end - damage.position} bytes are being written, or are "
+            "incomplete because of a crash; then the next start of the broker removes them"
         )
     if damage.reaches_end:
         return f"{location}; nothing readable follows in this segment: restore it from a copy"

@@ -45,7 +45,7 @@ def values_from_file(path: Path, *, delimiter: bytes, seed: int) -> ValueOf:
     """
     values = [value for value in path.read_bytes().split(delimiter) if value]
     if not values:
-        raise ValueError(f"{path} has no value in it")
+        raise ValueError(f"{path} contains no values")
     random.Random(seed).shuffle(values)  # noqa: S311
     return _round_and_round(values)
 

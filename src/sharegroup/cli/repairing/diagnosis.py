@@ -123,7 +123,7 @@ def _of_folder(state: DirectoryState, folder: FoundFolder) -> Iterator[Finding]:
     if not state.is_known(folder) and folder.has_files and not state.is_foreign:
         name = metadata.topic_name if metadata is not None else "unknown"
         if state.catalog.cluster_id:
-            problem = f"the catalog does not know this partition of topic {name!r}"
+            problem = f"the catalog does not contain this partition of topic {name!r}"
             yield Finding(folder.name, problem, REFUSES, "adds it to the catalog")
         elif metadata is None:
             problem = "the name of its topic is not known"

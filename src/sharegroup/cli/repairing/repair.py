@@ -107,14 +107,14 @@ class Repair:
         inside = os.path.join(self._root, SET_ASIDE_FOLDER) + os.sep
         if not folder.startswith(inside) or partition_of(name) is None:
             raise InvalidRequest(
-                f"{path} is no partition folder below {inside}: name one that was moved there"
+                f"{path} is not a partition folder below {inside}: give one that was moved there"
             )
         if not self._files.exists(folder):
             raise InvalidRequest(f"{path} does not exist")
         if self._files.exists(f"{self._root}/{name}"):
             raise InvalidRequest(
                 f"{self._root}/{name} exists: its offsets are in use. Print the records with "
-                f"sharegroup logs {path} --records, and produce those that you miss"
+                f"sharegroup logs {path} --records, and produce the missing ones again"
             )
         return RepairStep(
             name, f"is moved back from {folder}", lambda: self._move_back(folder, name)

@@ -280,7 +280,7 @@ async def ask_coordinator(
             raise
         group_answers = answers(response)
         if group_answers is not None and not group_answers:
-            raise UnknownServerError(f"group {group_id!r}: the broker's answer is empty")
+            raise UnknownServerError(f"group {group_id!r}: the broker's response is empty")
         for answer in group_answers or ():
             if answer.error_code in LOOK_AGAIN:
                 cluster.forget_coordinator(group_id)

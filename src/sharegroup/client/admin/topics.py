@@ -75,7 +75,7 @@ def several(names: Iterable[str]) -> tuple[str, ...]:
     Python would iterate over the characters of the string.
     """
     if isinstance(names, str | bytes):
-        raise TypeError(f"expected a list of names, got one: {names!r}")
+        raise TypeError(f"expected a list of names, got a single name: {names!r}")
     return tuple(names)
 
 
@@ -89,7 +89,7 @@ def by_item(
     return {
         item: answered[item]
         if item in answered
-        else UnknownServerError(f"{kind} {item!r}: the broker's answer says nothing about it")
+        else UnknownServerError(f"{kind} {item!r}: the broker's response does not contain it")
         for item in asked
     }
 

@@ -151,14 +151,16 @@ async def _requests(
 def _request(position: FetchPosition, topic: Topic | KafkaError | None) -> _Request | KafkaError:
     """Return the request for a position, or why the metadata does not allow one."""
     if not isinstance(topic, Topic):
-        return topic or UnknownTopicOrPartition(f"{position}: the broker is silent on the topic")
+        return topic or UnknownTopicOrPartition(
+            f"{position}: the broker's response does not contain the topic"
+        )
     name, partition = position.where
     if topic.topic_id is None:
-        return UnsupportedVersion(f"topic {name!r}: the broker is too old to have topic ids")
+        return UnsupportedVersion(f"topic {name!r}: the broker does not support topic ids")
     if position.topic_id not in (None, topic.topic_id):
         return OtherTopicId(
-            f"{position}: expected topic id {position.topic_id}, found {topic.topic_id}: the "
-            "topic was deleted and made again"
+            f"{position}: expected topic id {position.topic_id}, found {topic.topic_id}: the topic "
+            "was deleted and created again"
         )
     if not 0 <= partition < len(topic.leaders):
         return UnknownTopicOrPartition(
@@ -195,7 +197,7 @@ async def _ask(
                 outcomes[position] = _outcome(cluster, connection, position, answer)
     for position in pending.values():
         outcomes[position] = LeaderNotAvailable(
-            f"{position}: the response of broker {connection.peer} lacks this partition"
+            f"{position}: the response of broker {connection.peer} does not contain this partition"
         )
     return outcomes
 
@@ -251,7 +253,7 @@ def _outcome(
 def _refusal(
     cluster: Cluster, connection: Connection, position: FetchPosition, code: int
 ) -> KafkaError:
-    hint = "; the log of the broker has the reason" if code == UnknownServerError.code else ""
+    hint = "; see the log of the broker" if code == UnknownServerError.code else ""
     return refused(
         code,
         f"{position}: broker {connection.peer}: {meaning(code)}{hint}",

@@ -111,7 +111,9 @@ class AssignedPartitions:
         except KafkaError as error:
             # `Cluster` has logged an unreachable broker already.
             level = logging.DEBUG if isinstance(error, NetworkException) else logging.INFO
-            log.log(level, "metadata.failed group=%s error=%r", self._membership.group_id, error)
+            log.log(
+                level, "event=metadata.failed group=%s error=%r", self._membership.group_id, error
+            )
         finally:
             self._asking = False
         # Pause after success too: the cluster may not have elected the leader yet.

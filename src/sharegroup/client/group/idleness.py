@@ -86,7 +86,7 @@ class Idleness:
         """Check whether the member is idle; log the start and the end of an idle period."""
         fetched, self._fetched = self._fetched, False
         if fetched and self._told_seconds:
-            log.info("member.resumed %s idle_seconds=%.0f", self._name(), self._told_seconds)
+            log.info("event=member.resumed %s idle_seconds=%.0f", self._name(), self._told_seconds)
             self._told_seconds = 0.0
         if fetched or not self._wants():
             self._since, self.seconds = None, 0.0
@@ -98,7 +98,7 @@ class Idleness:
             return
         if not self._told_seconds:
             details = (self._name(), self.seconds, self._knowledge())
-            log.warning("member.idle %s idle_seconds=%.0f %s", *details)
+            log.warning("event=member.idle %s idle_seconds=%.0f %s", *details)
         self._told_seconds = self.seconds
         if not self._membership.assignment and now >= self._repeat_at:
             self._membership.unanswered()
@@ -113,16 +113,16 @@ class Idleness:
         if self._heartbeats.last_error is not None:
             errors.append(f"coordinator: {self._heartbeats.last_error!r}")
         if membership.assignment:
-            advice = "no fetch succeeded: look at the errors and the partitions' leaders"
+            advice = "no fetch succeeded: check the errors and the leaders of the partitions"
         else:
             advice = (
-                "no partition is assigned: look whether the topics exist; after the death of a "
-                "broker a coordinator may need group.share.initialize.retry.interval.ms, 30 s"
+                "no partition is assigned: check that the topics exist; after the failure of a "
+                "broker, a coordinator may need group.share.initialize.retry.interval.ms, 30 s"
             )
         return (
             f"topics={','.join(membership.subscription)} "
             f"coordinator={self._cluster.known_coordinator(membership.group_id)} "
             f"epoch={membership.epoch} assigned={len(membership.assignment)} "
-            f"without_leader={self._assigned.leaderless_count()} "
-            f"errors=[{'; '.join(errors)}] ({advice})"
+            f"without_leader={self._assigned.leaderless_count()} errors=[{'; '.join(errors)}] "
+            f"action={advice!r}"
         )

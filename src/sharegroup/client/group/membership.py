@@ -322,9 +322,13 @@ class Heartbeats:
         if self._silent_since is None:
             self._silent_since = now
         if now - self._silent_since < SILENCE_SECONDS or self._silence_told:
-            log.debug("heartbeat.failed group=%s error=%s", group_id, error)
+            log.debug("event=heartbeat.failed group=%s error=%s", group_id, error)
         else:
-            log.warning("heartbeat.failed group=%s error=%s (trying on)", group_id, error)
+            log.warning(
+                "event=heartbeat.failed group=%s error=%s action='the heartbeat is retried'",
+                group_id,
+                error,
+            )
             self._silence_told = True
 
     def _report(self, reaction: Reaction, error: KafkaError) -> None:

@@ -316,8 +316,10 @@ class Cluster:
                         last = error
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
-            why = last or "the first attempt had not ended"
-            raise RequestTimedOut(f"{subject}: gave up after {limit_ms} ms; last: {why}") from last
+            why = last or "the first attempt has not ended"
+            raise RequestTimedOut(
+                f"{subject}: gave up after {limit_ms} ms; last error: {why}"
+            ) from last
 
     # Topics.
 
@@ -378,7 +380,7 @@ class Cluster:
             if isinstance(described, Topic):
                 return described
             raise described or UnknownTopicOrPartition(
-                f"topic {name!r}: the broker is silent on it"
+                f"topic {name!r}: the broker's response does not contain it"
             )
 
         return await self.retrying(
@@ -501,7 +503,7 @@ class Cluster:
             self._nodes[answer.node_id] = (answer.host, answer.port)
             self._coordinators[group_id] = answer.node_id
             return int(answer.node_id)
-        raise CoordinatorNotAvailable(f"group {group_id!r}: FindCoordinator answered nothing")
+        raise CoordinatorNotAvailable(f"group {group_id!r}: the FindCoordinator response is empty")
 
     def known_coordinator(self, group_id: str) -> int | None:
         """Return the coordinator's node id without a request; None if it is unknown."""

@@ -135,14 +135,14 @@ class Connection(asyncio.Protocol):
         served = self._versions.get(key)
         if served is None:
             raise UnsupportedVersion(
-                f"broker {self.peer} does not serve {api.name} (api key {key}); "
-                f"needed is version {api.oldest} to {api.newest}"
+                f"broker {self.peer} does not support {api.name} (api key {key}); version "
+                f"{api.oldest} to {api.newest} is needed"
             )
         version = min(api.newest, served.newest)
         if version < max(api.oldest, served.oldest):
             raise UnsupportedVersion(
-                f"broker {self.peer} serves {api.name} versions {served.oldest} to "
-                f"{served.newest}; this client speaks {api.oldest} to {api.newest}"
+                f"broker {self.peer} supports {api.name} versions {served.oldest} to "
+                f"{served.newest}; this client supports {api.oldest} to {api.newest}"
             )
         return version
 
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
                 return await self.send(message)
         except TimeoutError:
             name = api_of(message.__api_key__).name
-            error = NoAnswer(f"broker {self.peer}: no answer to {name} in {limit_ms} ms")
+            error = NoAnswer(f"broker {self.peer}: no response to {name} within {limit_ms} ms")
             self.fail(error)
             raise error from None
 
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         """Write a request now; the future gets the answer in the request's version."""
         # A login on an open connection takes no slot, because requests with slots may wait for
         # the login.
-        assert len(self._waiting) <= IN_FLIGHT_MAX, f"{self.peer}: too many requests under way"
+        assert len(self._waiting) <= IN_FLIGHT_MAX, f"{self.peer}: too many requests in flight"
         correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._write(correlation_id, message, during_login=during_login)
         self._correlation_id = correlation_id
@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
         """Accept answers up to ``response_bytes_max``, because the peer is verified now."""
         if self._frames.buffered_bytes:
             count = self._frames.buffered_bytes
-            raise NetworkException(f"broker {self.peer}: {count} bytes that nobody asked for")
+            raise NetworkException(f"broker {self.peer}: {count} unexpected bytes")
         self._frames = Frames(self._config.response_bytes_max, RESPONSE_BYTES_MIN)
 
     def _log_in_later(self, lifetime_ms: int) -> None:
@@ -310,7 +310,7 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             name = api_of(message.__api_key__).name
             raise NetworkException(
-                f"broker {self.peer}: {name}: no answer in {limit_ms} ms"
+                f"broker {self.peer}: {name}: no response within {limit_ms} ms"
             ) from None
 
     # Callbacks of the transport.
@@ -331,10 +331,8 @@ class Connection(asyncio.Protocol):
         protocol = self._config.security_protocol
         if self._config.uses_sasl or self._answers > 1:
             return ""
-        certificate = ", and does it accept the client's certificate" * self._config.uses_tls
-        return (
-            f"; with security_protocol={protocol} is that what this listener speaks{certificate}?"
-        )
+        certificate = " and accepts the client certificate" * self._config.uses_tls
+        return f"; check that the listener uses security_protocol={protocol}{certificate}"
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -354,7 +352,7 @@ class Connection(asyncio.Protocol):
                 self._answered(frame)
         except FrameError as error:
             tls = not self._answers and chunk.startswith(_TLS_ALERT)
-            hint = " (this is TLS: try security_protocol=SSL)" if tls else ""
+            hint = " (the listener uses TLS: try security_protocol=SSL)" if tls else ""
             self.fail(DecodeError(f"{error}{hint}"))
         except DecodeError as error:
             self.fail(error)
@@ -363,7 +361,7 @@ class Connection(asyncio.Protocol):
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise DecodeError(f"an answer to request {correlation_id}, which was never sent")
+            raise DecodeError(f"a response to request {correlation_id}, which was never sent")
         try:
             answer = self._decoded(frame, waiting)
         except DecodeError:
@@ -418,7 +416,7 @@ def _certificate_hint(error: Exception) -> str:
     reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     if "ALERT" in reason and any(words in reason for words in CERTIFICATE_ALERTS):
         return (
-            "; does the broker ask for a client certificate, or refuse this one? see ssl_certfile"
+            "; the broker may require a client certificate, or reject this one: check ssl_certfile"
         )
     return ""
 
@@ -451,7 +449,7 @@ async def open_connection(
     except TimeoutError:
         connection.close()
         raise RequestTimedOut(
-            f"broker {connection.peer}: no connection in {config.connect_timeout_ms} ms"
+            f"broker {connection.peer}: no connection within {config.connect_timeout_ms} ms"
         ) from None
     except (OSError, OverflowError, ValueError) as error:
         # Not only network errors: metadata may name impossible ports and hosts.

@@ -139,7 +139,7 @@ def _read_response(
 ) -> dict[TopicPartition, Result | KafkaError]:
     """Return a result for each requested partition; answers about other partitions are dropped."""
     results: dict[TopicPartition, Result | KafkaError] = {
-        where: UnknownServerError(f"partition {where!r}: the broker's answer says nothing about it")
+        where: UnknownServerError(f"partition {where!r}: the broker's response does not contain it")
         for where in asked
     }
     for topic in response.topics:

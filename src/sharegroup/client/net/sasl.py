@@ -53,9 +53,9 @@ def warn_of_plaintext(config: ClientConfig, address: tuple[str, int]) -> bool:
     if config.security_protocol != "SASL_PLAINTEXT" or not sends_secret or _is_loopback(address[0]):
         return False
     log.warning(
-        "event=credentials_unencrypted broker=%r mechanism=%s "
-        "action='set security_protocol=SASL_SSL, or a SCRAM sasl_mechanism: anybody on the way to "
-        "the broker can read the %s'",
+        "event=credentials_unencrypted broker=%r mechanism=%s action='set "
+        "security_protocol=SASL_SSL, or a SCRAM sasl_mechanism: anyone on the network path to the "
+        "broker can read the %s'",
         f"{address[0]}:{address[1]}",
         config.sasl_mechanism,
         "password" if config.sasl_mechanism == "PLAIN" else "token",
@@ -102,7 +102,7 @@ async def log_in(ask: Ask, config: ClientConfig) -> int:
             # Answers of brokers before KIP-368 have no lifetime, which gives 0.
             return int(response.session_lifetime / MILLISECOND)
         message = reply
-    raise SaslAuthenticationFailed(f"SASL {name}: no end after {ROUNDS_MAX} rounds")
+    raise SaslAuthenticationFailed(f"SASL {name}: not complete after {ROUNDS_MAX} rounds")
 
 
 def _mechanism(config: ClientConfig) -> Mechanism:
@@ -132,7 +132,7 @@ class Plain:
         """Accept an empty challenge as the end; raise SaslAuthenticationFailed for any other."""
         if challenge:
             raise SaslAuthenticationFailed(
-                f"PLAIN: expected an empty answer from the server, came {len(challenge)} bytes"
+                f"PLAIN: expected an empty response from the server, got {len(challenge)} bytes"
             )
         return None
 

@@ -90,7 +90,7 @@ class ScramExchange:
             parts = []
         if [part[:2] for part in parts[: len(names)]] != [f"{name}=" for name in names]:
             expected = ",".join(f"{name}=..." for name in names)
-            raise self._failed(f"expected {expected} from the server, came {_quoted(message)}")
+            raise self._failed(f"expected {expected} from the server, got {_quoted(message)}")
         return {name: part[2:] for name, part in zip(names, parts, strict=False)}
 
     def _decoded(self, text: str) -> bytes:
@@ -99,7 +99,7 @@ class ScramExchange:
         except (binascii.Error, ValueError):
             decoded = b""
         if not decoded:
-            raise self._failed(f"expected base64 from the server, came {_quoted(text.encode())}")
+            raise self._failed(f"expected base64 from the server, got {_quoted(text.encode())}")
         return decoded
 
     def _iterations(self, text: str) -> int:

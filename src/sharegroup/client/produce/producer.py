@@ -200,7 +200,7 @@ class Producer:
         size = _size(key, value, headers)
         if size > self._config.request_bytes_max:
             raise MessageTooLarge(
-                f"topic {topic!r}: a record of {size} bytes; request_bytes_max is "
+                f"topic {topic!r}: the record has {size} bytes; request_bytes_max is "
                 f"{self._config.request_bytes_max}"
             )
         known_topic = self._cluster.last_known_topic(topic)
@@ -364,7 +364,7 @@ class Producer:
                     await self._space.wait()
         except TimeoutError:
             raise RequestTimedOut(
-                f"no room for {size} bytes in {limit_ms} ms: {self._buffered_bytes} of "
+                f"no room for {size} bytes within {limit_ms} ms: {self._buffered_bytes} of "
                 f"buffer_bytes={self._config.buffer_bytes} are in use"
             ) from None
 

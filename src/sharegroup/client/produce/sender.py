@@ -258,7 +258,7 @@ class Sender:
         error = answered.error
         if isinstance(error, NUMBERING_ERRORS) and queue.is_written(batch):
             # The batch is written, but older than the batches in which a broker finds duplicates.
-            log.info("producer.written where=%s sequence=%s", batch.where, batch.sequence)
+            log.info("event=producer.written where=%s sequence=%s", batch.where, batch.sequence)
             error = None
         if error is None or isinstance(error, DuplicateSequenceNumber):
             queue.acknowledge(batch)
@@ -268,7 +268,9 @@ class Sender:
         batch.error = error
         if isinstance(error, NUMBERING_ERRORS) and self._config.idempotent:
             if queue.is_oldest(batch):
-                log.info("producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence)
+                log.info(
+                    "event=producer.new_epoch where=%s sequence=%s", batch.where, batch.sequence
+                )
                 queue.restart_numbers()
             self._retry(queue, batch)
         elif error.retriable:
@@ -286,7 +288,7 @@ class Sender:
         self._metrics.record_retry.add(len(batch.records))
         self._pause(queue)
         self._active[queue.where] = queue
-        log.debug("producer.retry where=%s error=%r", batch.where, batch.error)
+        log.debug("event=producer.retry where=%s error=%r", batch.where, batch.error)
 
     def _end(self, batch: Batch, outcome: Written | KafkaError) -> None:
         self._finished(batch)
@@ -370,8 +372,8 @@ class Sender:
         if min(identity) < 0:
             # In a batch -1 means that it has no sequence.
             raise UnknownServerError(
-                f"InitProducerId answered producer id {identity.producer_id}, "
-                f"epoch {identity.epoch}; expected 0 or more"
+                f"InitProducerId returned producer id {identity.producer_id}, epoch "
+                f"{identity.epoch}; expected 0 or more"
             )
         return identity
 
@@ -385,7 +387,7 @@ class Sender:
             topics = {where.topic for where in self._active}
             await self._cluster.refresh(topics | self._cluster.to_ask_again())
         except KafkaError as error:
-            log.info("metadata.failed error=%r", error)
+            log.info("event=metadata.failed error=%r", error)
         finally:
             self._asking = False
         for queue in self._active.values():
@@ -399,5 +401,5 @@ class Sender:
 
 
 def _unanswered(batch: Batch) -> Answered:
-    text = f"the answer says nothing about topic {batch.where.topic!r} partition "
+    text = f"the broker's response does not contain topic {batch.where.topic!r} partition "
     return Answered(UNKNOWN_POSITION, NetworkException(f"{text}{batch.where.partition}"))

@@ -245,7 +245,9 @@ def config_from(kind: type[Config], options: Mapping[str, Any]) -> Config:
             _check_type(name, value, known_options[name])
             continue
         if name in kind.elsewhere:
-            raise InvalidConfig(f"{name} is no option of this client; use {kind.elsewhere[name]}")
+            raise InvalidConfig(
+                f"{name} is not an option of this client; use {kind.elsewhere[name]}"
+            )
         similar_names = difflib.get_close_matches(name, known_options, n=1)
         hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
         raise InvalidConfig(f"unknown option {name}{hint}")

@@ -145,13 +145,13 @@ class ShareConsumerConfig(ClientConfig):
             return
         if self.has_window:
             raise InvalidConfig(
-                "in_flight_max and in_flight_bytes need share_acknowledgement_mode='explicit': "
-                "in implicit mode every poll settles what the one before returned"
+                "in_flight_max and in_flight_bytes need share_acknowledgement_mode='explicit': in "
+                "implicit mode every poll settles the records of the previous poll"
             )
         if self.on_deserialization_error is OnDeserializationError.RAW:
             raise InvalidConfig(
-                "on_deserialization_error='raw' needs share_acknowledgement_mode='explicit': "
-                "in implicit mode the next poll would accept what could not be read"
+                "on_deserialization_error='raw' needs share_acknowledgement_mode='explicit': in "
+                "implicit mode the next poll would accept records that could not be read"
             )
 
     @property

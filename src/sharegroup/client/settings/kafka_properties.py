@@ -82,7 +82,7 @@ def client_options(properties: Mapping[str, str], kind: type[ClientConfig]) -> d
     options: dict[str, Any] = {}
     for name, text in properties.items():
         if not knows_property(name, kind):
-            raise InvalidConfig(f"{name} is no property of this client{nearest(name, kind)}")
+            raise InvalidConfig(f"{name} is not a property of this client{nearest(name, kind)}")
         if name == JAAS:
             options |= _credentials(text)
         elif name == TOKEN_URL:

@@ -78,8 +78,9 @@ class AcknowledgementResults:
         for (topic, partition), error in failures.items():
             if error is not None:
                 log.warning(
-                    "acknowledgement.failed group=%s member=%s topic=%s partition=%s error=%r "
-                    "(set a callback to hear of each, with its offsets)",
+                    "event=acknowledgement.failed group=%s member=%s topic=%s partition=%s "
+                    "error=%r action='set an acknowledgement callback to receive each failure "
+                    "with its offsets'",
                     self._group_id,
                     self._member_id,
                     topic,

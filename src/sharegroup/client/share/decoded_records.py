@@ -216,7 +216,7 @@ def _delivered(
         except DeserializationError as error:
             if config.on_deserialization_error is OnDeserializationError.REJECT:
                 held.settle_unseen(lock, record.offset, record.offset + 1, AcknowledgeType.REJECT)
-                log.warning("record.rejected group=%s error=%s", config.group_id, error)
+                log.warning("event=record.rejected group=%s error=%s", config.group_id, error)
                 continue
             yield DecodedRecords(lock, records, error)
             records = []

@@ -289,7 +289,10 @@ class HeldRecords:
             yield Settled(self, tuple(runs), self._locks, self.lost, unseen=unseen)
         if self._stale:
             stale, self._stale = self._stale, []
-            text = f"{self._where(stale[0].first)}: its lock ended, and it was delivered here again"
+            text = (
+                f"{self._where(stale[0].first)}: its lock ended, and it was delivered to this "
+                "consumer again"
+            )
             yield Settled(self, tuple(stale), (), self.lost or InvalidRecordState(text))
 
     def take_renewals(self) -> Iterator[Settled]:

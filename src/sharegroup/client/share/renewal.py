@@ -40,8 +40,8 @@ def say_let_go(group_id: str, locks: Iterable[AcquisitionLock], age_max_ms: int)
     for (topic, partition), let_go in groupby(by_partition, lambda lock: lock.held.topic_partition):
         ranges = [f"{lock.first}-{lock.end - 1}" for lock in let_go]
         log.warning(
-            "renewal.ended group=%s topic=%s partition=%s offsets=%s renew_age_max_ms=%s "
-            "(their locks end now; whoever settles these records will find them redelivered)",
+            "event=renewal.ended group=%s topic=%s partition=%s offsets=%s renew_age_max_ms=%s "
+            "action='the locks are no longer renewed, and the records will be delivered again'",
             group_id,
             topic,
             partition,

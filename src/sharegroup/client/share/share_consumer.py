@@ -194,8 +194,8 @@ class ShareConsumer:
         except (TimeoutError, KafkaError) as error:
             failure = error
             log.warning(
-                "consumer.close_incomplete group=%s member=%s error=%r "
-                "(locks and membership end by their timeouts)",
+                "event=consumer.close_incomplete group=%s member=%s error=%r action='the locks "
+                "and the membership end after their timeouts'",
                 self.group_id,
                 self._member_id,
                 error,
@@ -286,7 +286,7 @@ class ShareConsumer:
 
         config, member = self._config, self._member
         if config.key_deserializer is not None or config.value_deserializer is not None:
-            raise IllegalStateError("poll_arrow hands out bytes: deserializers don't apply")
+            raise IllegalStateError("poll_arrow returns bytes: deserializers are not applied")
         limit = ARROW_FACTOR * config.max_poll_records if max_records is None else max_records
 
         def take(room: int) -> record_batches.HandedOut | None:
@@ -408,7 +408,7 @@ class ShareConsumer:
                     await pending.done.wait()
         except TimeoutError:
             raise RequestTimedOut(
-                f"group {self.group_id!r}: acknowledgements without an answer for {limit} s"
+                f"group {self.group_id!r}: no response to acknowledgements within {limit} s"
             ) from None
         self._results.run_callback()
         return self._results.for_commit(
@@ -454,7 +454,7 @@ class ShareConsumer:
 
     async def _begin_poll(self) -> None:
         if self._polling:
-            raise IllegalStateError("poll runs already in another task")
+            raise IllegalStateError("poll is already running in another task")
         if not self._member.group.membership.subscription:
             raise IllegalStateError(
                 f"consumer of group {self.group_id!r} is not subscribed to any topics; call "
@@ -525,8 +525,8 @@ class ShareConsumer:
                 if table.open_count:
                     raise IllegalStateError(
                         f"{table.open_count} records of topic {table.topic!r} partition "
-                        f"{table.partition} are not acknowledged; explicit mode needs that before "
-                        "the next poll (in_flight_max=... allows for records in flight)"
+                        f"{table.partition} are not acknowledged; in explicit mode, acknowledge "
+                        "them before the next poll, or set in_flight_max to keep records in flight"
                     )
 
     def _accept_open(self) -> None:

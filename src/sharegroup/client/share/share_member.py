@@ -247,7 +247,7 @@ class ShareMember:
     def poll_began(self) -> None:
         """Note that a poll began, and join the group again if the member had left unpolled."""
         if not self.group.membership.active:
-            log.info("consumer.rejoining group=%s member=%s", *self.session_member)
+            log.info("event=consumer.rejoining group=%s member=%s", *self.session_member)
             self.group.membership.active = True
             self.group.heartbeats.wake()
         now = time.monotonic()
@@ -296,7 +296,7 @@ class ShareMember:
         if outcome.lost:
             dropped = self.inbox.drop(outcome.lost)
             if dropped:
-                log.info("inbox.dropped group=%s records=%s", self.config.group_id, dropped)
+                log.info("event=inbox.dropped group=%s records=%s", self.config.group_id, dropped)
         self.inbox.add(outcome.parcels)
         if self.group.membership.quiet and outcome.parcels:
             self.release_waiting()
@@ -307,7 +307,7 @@ class ShareMember:
         self.group.assigned.outdate_leaders(node.node_id, outcome.outdated)
         for error in outcome.failures:
             group_id = self.config.group_id
-            log.info("fetch.failed group=%s node=%s error=%r", group_id, node.node_id, error)
+            log.info("event=fetch.failed group=%s node=%s error=%r", group_id, node.node_id, error)
             if not may_pass(error) and self.failure is None:
                 self.failure = error
             self.group.idleness.failed(node.node_id, error)
@@ -361,7 +361,7 @@ class ShareMember:
     def _take_in_refused_renewals(self, outcome: RequestOutcome) -> None:
         for unit, error in outcome.not_renewed:
             log.warning(
-                "renewal.failed group=%s topic=%s partition=%s error=%r",
+                "event=renewal.failed group=%s topic=%s partition=%s error=%r",
                 self.config.group_id,
                 *unit.held.topic_partition,
                 error,
@@ -372,8 +372,8 @@ class ShareMember:
                 # Renewal can never succeed here: report that once and continue without it.
                 self.renews = False
                 self.failure = self.failure or type(error)(
-                    f"auto_renew is off from now on: {error} (the group config "
-                    "share.renew.acknowledge.enable allows renewal, Apache Kafka has it since 4.2)"
+                    f"auto_renew is now disabled: {error} (renewal needs the group config "
+                    "share.renew.acknowledge.enable=true, and Apache Kafka 4.2 or newer)"
                 )
             elif refusal_of(error) is Refusal.LOCK_ENDED:
                 for lock, _ in unit.renewals or ():
@@ -396,9 +396,10 @@ class ShareMember:
 
     async def _leave_unpolled(self) -> None:
         log.warning(
-            "consumer.left group=%s member=%s: poll was not called for max_poll_interval_ms=%s; "
-            "its records go to others, and it joins again with the next poll "
-            "(work faster, take fewer records a poll, or raise max_poll_interval_ms)",
+            "event=consumer.left group=%s member=%s max_poll_interval_ms=%s reason='poll was not "
+            "called for max_poll_interval_ms' action='other members get its records, and the next "
+            "poll joins again; process records faster, take fewer records per poll, or increase "
+            "max_poll_interval_ms'",
             *self.session_member,
             self.config.max_poll_interval_ms,
         )
@@ -406,6 +407,6 @@ class ShareMember:
         try:
             await self.leave()
         except KafkaError as error:
-            log.info("consumer.leave_failed group=%s error=%r", self.config.group_id, error)
+            log.info("event=consumer.leave_failed group=%s error=%r", self.config.group_id, error)
         finally:
             self.group.heartbeats.wake()  # If `poll` was called meanwhile, join again at once.

@@ -201,8 +201,8 @@ class ShareNode:
 
     def abandon(self) -> list[AcknowledgementResult]:
         """Report the unfinished acknowledgements as failed, or as unknown if they were sent."""
-        in_doubt = NetworkException(f"{self._session.name}: stopped before the answer came")
-        unsent = ShareSessionNotFound(f"{self._session.name}: stopped before this was sent")
+        in_doubt = NetworkException(f"{self._session.name}: stopped before the response arrived")
+        unsent = ShareSessionNotFound(f"{self._session.name}: stopped before the request was sent")
         sent, self._sending = self._sending, []
         self.pending_results()
         waiting = [*self._again, *self._renewals]

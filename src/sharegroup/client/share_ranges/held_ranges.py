@@ -191,7 +191,7 @@ class HeldRanges:
             self.lock_ms = answer.lock_ms
         if answer.lost is not None and self._held:
             log.warning(
-                "locks.lost offsets=%d reason=%r (they are delivered again)",
+                "event=locks.lost offsets=%d reason=%r action='the records are delivered again'",
                 sum(offsets.count for offsets in self._held.values()),
                 answer.lost,
             )
@@ -202,7 +202,8 @@ class HeldRanges:
         """Drop all held offsets of a partition that this broker does not lead any more."""
         if key in self._held:
             log.warning(
-                "locks.lost key=%s offsets=%d reason=%r (they are delivered again)",
+                "event=locks.lost key=%s offsets=%d reason=%r action='the records are delivered "
+                "again'",
                 key,
                 self._held[key].count,
                 error,
@@ -247,7 +248,7 @@ class HeldRanges:
             elif refusal_of(error) is Refusal.LOCK_ENDED and sent_offsets.count > 1:
                 refused = await self._halved(key, sent[key])
             if refused:
-                text = "acknowledgement.refused key=%s offsets=%d error=%r"
+                text = "event=acknowledgement.refused key=%s offsets=%d error=%r"
                 log.info(text, key, refused.count, error)
             confirmed[key] = sent_offsets - refused
             self._drop(key, sent_offsets)
@@ -313,7 +314,7 @@ class HeldRanges:
                 if self._on_moved is not None:
                     self._on_moved(key)
             case Refusal.NOT_NOW:
-                log.info("renewal.failed key=%s error=%r", key, error)
+                log.info("event=renewal.failed key=%s error=%r", key, error)
             case Refusal.LOCK_ENDED if not (self._renewal_refused or forbids_renewal(error)):
                 await self._drop_ended(key, error)
             case _:
@@ -323,7 +324,7 @@ class HeldRanges:
         runs = tuple(_runs(self._held[key], AcknowledgeType.RENEW))
         ended = await self._halved(key, runs, renew=True)
         if ended and ended != offsets_of(runs):
-            log.warning("locks.ended key=%s offsets=%d", key, ended.count)
+            log.warning("event=locks.ended key=%s offsets=%d", key, ended.count)
             self._drop(key, ended)
         else:
             # No lock can be renewed, perhaps because the group does not allow it.  The locks may
@@ -334,8 +335,8 @@ class HeldRanges:
         if not self._renewal_refused:
             self._renewal_refused = True
             log.warning(
-                "locks.not_renewed key=%s error=%r (a batch must be done within the lock's "
-                "%s ms; see the group config share.renew.acknowledge.enable)",
+                "event=locks.not_renewed key=%s error=%r lock_ms=%s action='finish each batch "
+                "within lock_ms, or set the group config share.renew.acknowledge.enable=true'",
                 key,
                 error,
                 self.lock_ms,
@@ -356,7 +357,7 @@ def _gaps_of(partition: FetchedPartition, acquired: OffsetSet) -> OffsetSet:
                 end = batches_end
     except CorruptMessage as error:
         # The reader of the records finds the same damage and reports it in detail.
-        log.warning("records.unreadable key=%s error=%r", partition.key, error)
+        log.warning("event=records.unreadable key=%s error=%r", partition.key, error)
     present.append((first, end))
     # A batch with an impossible end has no offset; it hides no record of another batch.
     ranges = (offset_range for offset_range in present if offset_range[0] < offset_range[1])

@@ -154,7 +154,7 @@ class ShareRanges:
                     *closing, self._group.heartbeats.leave(), return_exceptions=True
                 )
                 for error in (result for result in results if isinstance(result, Exception)):
-                    log.info("ranges.close_incomplete member=%s error=%r", self.member, error)
+                    log.info("event=ranges.close_incomplete member=%s error=%r", self.member, error)
         finally:
             self._cluster.close()
             if self._runner is not None:
@@ -266,7 +266,11 @@ class ShareRanges:
             return
         if not may_pass(failure):
             raise failure
-        log.warning("membership.lost member=%s error=%r (joining again)", self.member, failure)
+        log.warning(
+            "event=membership.lost member=%s error=%r action='the member joins again'",
+            self.member,
+            failure,
+        )
         self._group.membership.reset()
         self._tasks.create_task(self._group.heartbeats.run())
 
@@ -313,7 +317,7 @@ class ShareRanges:
     async def _pause(self, failure: KafkaError, deadline: float) -> None:
         if not may_pass(failure):
             raise failure
-        log.info("acquire.failed member=%s error=%r", self.member, failure)
+        log.info("event=acquire.failed member=%s error=%r", self.member, failure)
         pause_seconds = min(self._cluster.backoff().next_ms() / 1000, deadline - time.monotonic())
         await asyncio.sleep(max(0.0, pause_seconds))
 

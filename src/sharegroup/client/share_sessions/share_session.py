@@ -161,7 +161,9 @@ class ShareSession:
         async with self._turn:
             self._notice_loss(acks, answer)
             if not self._session.is_open:
-                not_sent = ShareSessionNotFound(f"{self.name} was not open: this was never sent")
+                not_sent = ShareSessionNotFound(
+                    f"{self.name} was not open: the request was not sent"
+                )
                 answer.results |= {key: not_sent for key in acks if key not in answer.results}
                 acks = {}
             try:
@@ -193,7 +195,9 @@ class ShareSession:
         async with self._turn:
             self._notice_loss(acks, answer)
             if not self._session.is_open:
-                not_sent = ShareSessionNotFound(f"{self.name} is not open: this was never sent")
+                not_sent = ShareSessionNotFound(
+                    f"{self.name} is not open: the request was not sent"
+                )
                 answer.results |= {key: not_sent for key in acks if key not in answer.results}
                 return answer
             if not (acks or close):
@@ -234,7 +238,7 @@ class ShareSession:
     def _notice_loss(self, acks: RunsByPartition, answer: SessionAnswer) -> None:
         """Mark the session as lost if its connection was closed since the last request."""
         if self._session.is_open and self._is_cut():
-            text = f"{self.name} ended with its connection, before this was sent"
+            text = f"{self.name} ended with its connection, before the request was sent"
             answer.lost = ShareSessionNotFound(text)
             answer.results |= dict.fromkeys(acks, answer.lost)
             self._session.lose()
@@ -311,8 +315,8 @@ class ShareSession:
         error = self._refusal(key, partition.error_code, partition.error_message)
         if not _can_be(acquired):
             error = CorruptMessage(
-                f"{self.name} partition {key}: expected acquired ranges that ascend, of up to "
-                f"{ACQUIRED_OFFSETS_MAX} offsets together, came {acquired[:5]}"
+                f"{self.name} partition {key}: expected acquired ranges in ascending order, of up "
+                f"to {ACQUIRED_OFFSETS_MAX} offsets in total, got {acquired[:5]}"
             )
             acquired = ()
         if not acquired and error is None:
@@ -335,7 +339,7 @@ class ShareSession:
 
     def _fill_in(self, left_out: set[TopicIdPartition], answer: SessionAnswer) -> None:
         for key in left_out:
-            text = f"{self.name}: the answer says nothing about partition {key}"
+            text = f"{self.name}: the broker's response does not contain partition {key}"
             answer.results[key] = InvalidRecordState(text)
 
     def _refusal(self, key: TopicIdPartition, code: int, message: str | None) -> KafkaError | None:
@@ -353,8 +357,8 @@ def _check_acquire_mode(connection: Connection, limits: FetchLimits) -> None:
         if version < RENEW_VERSION:
             raise UnsupportedVersion(
                 f"broker {connection.peer}: share_acquire_mode={limits.acquire_mode.value!r} needs "
-                f"ShareFetch version {RENEW_VERSION}, it serves up to {version} "
-                "(Apache Kafka has it since 4.2)"
+                f"ShareFetch version {RENEW_VERSION}, but the broker supports up to {version} (use "
+                "Apache Kafka 4.2 or newer)"
             )
 
 
@@ -364,7 +368,7 @@ def _renewal_refused(connection: Connection) -> UnsupportedVersion | None:
         return None
     return UnsupportedVersion(
         f"broker {connection.peer}: renewing a lock needs ShareAcknowledge version "
-        f"{RENEW_VERSION}, it serves up to {version} (Apache Kafka has it since 4.2)"
+        f"{RENEW_VERSION}, but the broker supports up to {version} (use Apache Kafka 4.2 or newer)"
     )
 
 

@@ -57,4 +57,4 @@ class Answers:
 
 
 def _asked_again(member: ConsumerGroupMember) -> RebalanceInProgress:
-    return RebalanceInProgress(f"member {member.member_id!r} has asked again since")
+    return RebalanceInProgress(f"member {member.member_id!r} has sent a newer request")

@@ -278,7 +278,7 @@ class ConsumerGroup:
 
     def _prepare(self, now: Now, limits: ConsumerGroupLimits) -> None:
         if self.state is State.COMPLETING_REBALANCE:
-            error = RebalanceInProgress(f"group {self.group_id!r}: another rebalance has begun")
+            error = RebalanceInProgress(f"group {self.group_id!r}: another rebalance has started")
             for member in self.members:
                 self.members.assign(member, b"")
                 if member.syncing is not None:
@@ -355,7 +355,7 @@ class ConsumerGroup:
         self._check_generation(request.generation)
         check_same(request, protocol_type=self.protocol_type, protocol=self.protocol)
         if self.state is State.PREPARING_REBALANCE:
-            raise RebalanceInProgress(f"group {self.group_id!r} rebalances: join again")
+            raise RebalanceInProgress(f"group {self.group_id!r} is rebalancing: join again")
         member = self.members[request.member_id]
         assigns = (
             self.state is State.COMPLETING_REBALANCE and self.members.leader == member.member_id

@@ -80,7 +80,8 @@ def check_names(named: str, names: Sequence[TopicName] | None, limits: SizeLimit
         return
     if len(names) > limits.topic_names_max:
         raise InvalidRequest(
-            f"{named}: a member may subscribe to {limits.topic_names_max} topics, not {len(names)}"
+            f"{named}: a member may subscribe to at most {limits.topic_names_max} topics, not "
+            f"{len(names)}"
         )
     for name in names:
         if not _TOPIC_NAME.fullmatch(name):

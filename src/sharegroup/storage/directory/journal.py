@@ -225,8 +225,8 @@ class Journal:
             for durable, _, _ in _frames(data, start):
                 if size < durable <= start:
                     raise KafkaStorageError(
-                        f"{self._file.path} is damaged at byte {size}: {durable} bytes of it "
-                        "were durable; restore the file from a copy, or see what can be repaired: "
+                        f"{self._file.path} is damaged at byte {size}: {durable} bytes of it were "
+                        "durable; restore the file from a copy, or check what can be repaired: "
                         f"sharegroup data check --data {self._root}"
                     )
                 break
@@ -238,8 +238,8 @@ class Journal:
             self._cut_tail()
         except OSError as error:
             log.warning(
-                "event=tail_kept file=%s position=%d error=%r action='make room on the disk: until "
-                "then no topic or setting can be changed'",
+                "event=tail_kept file=%s position=%d error=%r action='free space on the disk: "
+                "until then no topic or setting can be changed'",
                 self._name, self._size, str(error),
             )  # fmt: skip
 

@@ -387,7 +387,7 @@ class LogDirectory:
             folder = folder_name(opened.key)
             if folder in folders:
                 log.critical("event=folder_lost folder=%s action=%r", folder, WHAT_TO_DO)
-                opened.lose(f"the folder {folder} or its newest segment is gone")
+                opened.lose(f"the folder {folder} or its newest segment no longer exists")
 
     async def close(self) -> None:
         """Make everything durable, write the mark of a clean shutdown, and unlock the directory."""

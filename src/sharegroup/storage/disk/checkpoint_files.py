@@ -112,7 +112,7 @@ def _checked(data: bytes) -> str:
     if not separator:
         return data.decode("ascii")
     if checksum != f"{crc32c.crc32c(content):08x}\n".encode("ascii"):
-        raise ValueError("the checksum does not hold")
+        raise ValueError("the checksum does not match")
     return content.decode("ascii")
 
 

@@ -29,7 +29,7 @@ class FoldersLostError(OSError):
 
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = frozenset(folders)
-        super().__init__(f"folders are gone: {', '.join(sorted(self.folders))}")
+        super().__init__(f"folders no longer exist: {', '.join(sorted(self.folders))}")
 
 
 class DirectoryWatch:
@@ -52,6 +52,6 @@ class DirectoryWatch:
         for path, expected in self._identities.items():
             identity = self._files.identity(path)
             if identity is None:
-                raise DirectoryLostError(f"{path} is gone")
+                raise DirectoryLostError(f"{path} no longer exists")
             if identity != expected:
-                raise DirectoryLostError(f"{path} is another file than the one in use")
+                raise DirectoryLostError(f"{path} is not the file that is in use")

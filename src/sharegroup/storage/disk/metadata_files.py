@@ -157,7 +157,7 @@ def kept_metadata(files: Files, folder: str, metadata: PartitionMetadata) -> Met
             raise KafkaStorageError(
                 f"{path} names topic {topic_name!r} with the id {topic_id_text(topic_id)}, not "
                 f"{topic_id_text(metadata.topic_id)}: the folder of another partition was put in "
-                "its place; put the right one back"
+                "its place; restore the right one"
             )
     write_partition_metadata(files, folder, content)
     return Metadata(content, is_new=True)
@@ -172,5 +172,5 @@ def _checked_lines(data: bytes, prefix: str) -> list[str]:
     """Return the lines before the checksum. ValueError if the checksum does not match."""
     content, separator, checksum = data.rpartition(prefix.encode("ascii"))
     if not separator or checksum != f"{crc32c.crc32c(content):08x}\n".encode("ascii"):
-        raise ValueError(f"the checksum of {len(data)} bytes does not hold")
+        raise ValueError(f"the checksum of {len(data)} bytes does not match")
     return content.decode().splitlines()

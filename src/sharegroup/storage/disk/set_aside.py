@@ -108,7 +108,7 @@ class SetAside:
             entry = self._entries[why] = self._new_entry(why)
         self._make_room(size)
         path = f"{self._root}/{SET_ASIDE_FOLDER}/{entry}/{name}"
-        assert not self._files.exists(path), f"{path} was set aside already"
+        assert not self._files.exists(path), f"{path} was already set aside"
         self._files.make_directory(path.rpartition("/")[0])
         return path
 

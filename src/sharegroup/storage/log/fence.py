@@ -95,7 +95,7 @@ class Fence:
             return
         if not self.is_final and not self._probing and self._parts.syncer.clock() >= self._probe_at:
             self._start_probe()
-        raise KafkaStorageError(f"{self._name} takes no appends: {self._reason}")
+        raise KafkaStorageError(f"{self._name} accepts no appends: {self._reason}")
 
     def _next_probe(self) -> float:
         syncer = self._parts.syncer
@@ -115,7 +115,9 @@ class Fence:
         files, folder = self._parts.files, self._folder
         missing = next((path for path in paths if not files.exists(path)), None)
         if missing is not None:
-            raise FileNotFoundError(f"{missing} is gone: put it back, and restart the broker")
+            raise FileNotFoundError(
+                f"{missing} no longer exists: restore it, and restart the broker"
+            )
         if not paths:
             files.make_directory(folder, parents=False)
         fd = files.open(f"{folder}/{_PROBE_FILE}", create=True)

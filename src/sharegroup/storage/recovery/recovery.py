@@ -146,8 +146,8 @@ def _without_segments(folder: str, start_offset: int, recovery_point: int) -> Lo
     first = max(start_offset, recovery_point)
     if recovery_point > start_offset:
         log.warning(
-            "event=segments_missing folder=%s recovery_point=%d action='put the folder back from "
-            "a copy before new records are written: its records are missing'",
+            "event=segments_missing folder=%s recovery_point=%d action='restore the folder from a "
+            "copy before new records are written: its records are missing'",
             folder.rpartition("/")[2],
             recovery_point,
         )

@@ -56,7 +56,8 @@ class Allowance:
         if self._left <= 0:
             raise RequestTimedOut(
                 f"the lookups of this request have decoded {self.bytes_max} bytes of records, "
-                "which is the limit (sharegroup.decompressed.max.bytes); ask again for the rest"
+                "which is the limit (sharegroup.decompressed.max.bytes); send another request for "
+                "the rest"
             )
 
     def spend(self, byte_count: int) -> None:

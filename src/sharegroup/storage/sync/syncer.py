@@ -391,4 +391,4 @@ class _Round:
             except Exception as defect:  # noqa: BLE001 (raised below, when all were told)
                 raised.append(defect)
         if raised:
-            raise ExceptionGroup("a sync round could not be brought to its end", raised)
+            raise ExceptionGroup("a sync round could not be completed", raised)

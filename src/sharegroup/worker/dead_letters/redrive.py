@@ -73,8 +73,8 @@ NO_LETTER = "no-dead-letter"
 WHY_LEFT: Mapping[str, str] = {
     ALREADY: "sent back before (--again sends them once more)",
     LOOPING: "sent back as often as --max-redrives allows",
-    GONE: "without a copy of their record, which is gone from its topic",
-    NO_LETTER: "not dead letters: they name no group and no record",
+    GONE: "without a copy of their record, which no longer exists in its topic",
+    NO_LETTER: "not dead letters: they contain no group and no record",
 }
 """Reasons for which a matching letter is not sent, with their texts."""
 

@@ -16,7 +16,9 @@ RUNS_MAX = 100
 """Runs of consecutive letters reported for one target; further letters are only counted."""
 
 OTHER_TARGETS = "(other topics)"
-SEVERAL_REASONS = "several reasons; ask for these letters alone, with --group or --at"
+SEVERAL_REASONS = (
+    "several reasons; to see each reason, select these dead letters with --group or --at"
+)
 
 
 @dataclass(slots=True)

@@ -191,8 +191,9 @@ async def _visible_everywhere(
     lagging = [str(node_id) for node_id, task in asking.items() if task in late]
     if lagging:
         log.warning(
-            "event=infrastructure.lagging brokers=%s seconds=%s (these brokers do not know "
-            "the changes yet; a group may start at the latest record of partitions that they lead)",
+            "event=infrastructure.lagging brokers=%s seconds=%s reason='these brokers have not "
+            "applied the changes yet' action='a group may start at the latest record of "
+            "partitions that they lead'",
             ",".join(lagging),
             lag_seconds_max,
         )

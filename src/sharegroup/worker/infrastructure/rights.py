@@ -65,7 +65,9 @@ async def check_rights(routes: Iterable[Route], admin: AdminClient) -> None:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             await _check(tuple(routes), admin)
     except (TimeoutError, RequestTimedOut, UnsupportedVersion) as error:
-        log.warning("event=rights.unknown error=%r (no broker reported them)", error)
+        log.warning(
+            "event=rights.unknown error=%r reason='no broker reported the permissions'", error
+        )
 
 
 async def _check(routes: Sequence[Route], admin: AdminClient) -> None:
@@ -86,7 +88,8 @@ async def _check(routes: Sequence[Route], admin: AdminClient) -> None:
     if closed:
         user = admin.principal or "the user"
         raise GroupAuthorizationFailed(
-            f"a group is not open to this user ({user} needs READ on group {', '.join(closed)})"
+            f"this user is not authorized for a group ({user} needs READ on group "
+            f"{', '.join(closed)})"
         )
 
 
@@ -104,7 +107,10 @@ def refusal(missing: Rights, principal: str | None, *, or_create: bool = False) 
         f"{words} on topic {', '.join(names)}" for words, names in by_operations.items()
     )
     instead = "; or CREATE where it does not exist" if or_create else ""
-    return f"a topic is not open to this user ({principal or 'the user'} needs {rights}{instead})"
+    return (
+        f"this user is not authorized for a topic ({principal or 'the user'} needs "
+        f"{rights}{instead})"
+    )
 
 
 def _missing(

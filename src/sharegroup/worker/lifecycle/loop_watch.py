@@ -74,8 +74,8 @@ class LoopWatch:
                 continue  # This thread could not run, either: the whole process was stopped.
             told_of = beat_at
             log.warning(
-                "event=loop.blocked seconds=%.1f at=%r (nothing else runs in this process: await "
-                "there, or make the handler a plain function, which runs in a thread)",
+                "event=loop.blocked seconds=%.1f at=%r action='nothing else runs in this process: "
+                "await there, or make the handler a plain function, which runs in a thread'",
                 late,
                 place_of(sys._current_frames().get(self._loop_thread)),
             )

@@ -143,7 +143,9 @@ class Program:
             if not wish.done():
                 wish.cancel()
                 if not starting.done():
-                    self._warn_starting("waits for the cluster's answer, or for a startup hook")
+                    self._warn_starting(
+                        "waiting for a response of the cluster, or for a startup hook"
+                    )
                 continue
             early.append(wish.result())
             if early[-1] in (Wish.STOP, Wish.HURRY):
@@ -170,11 +172,13 @@ class Program:
             waited += JOINED_LOOK_SECONDS
             if waited >= STARTING_SECONDS:
                 waited = 0.0
-                self._warn_starting("waits for the coordinators of its groups")
+                self._warn_starting("waiting for the coordinators of its groups")
         self._say(self._ready_line())
 
     def _warn_starting(self, why: str) -> None:
-        log.warning("event=starting app=%s bootstrap=%s (%s)", self._app.name, self._where, why)
+        log.warning(
+            "event=starting app=%s bootstrap=%s reason=%r", self._app.name, self._where, why
+        )
 
     async def _work(self) -> int:
         worker = self._app.worker
@@ -288,7 +292,9 @@ async def _and_leave(name: str, work: Coroutine[Any, Any, int]) -> int:
     if pending:
         names = ",".join(sorted(task.get_name() for task in pending))
         log.error(
-            "event=exit_forced app=%s tasks=%s (they did not end when cancelled)", name, names
+            "event=exit_forced app=%s tasks=%s reason='the tasks did not end when cancelled'",
+            name,
+            names,
         )
         logging.shutdown()
         sys.stdout.flush()

@@ -160,7 +160,7 @@ def _own_encoder(payload: Payload) -> Encode:
     if encode is None:
 
         def refuse(_payload: Any, _topic: str) -> bytes:
-            raise TypeError("this handler can't be sent to: its Payload has no `encode`")
+            raise TypeError("payloads cannot be sent to this handler: its Payload has no `encode`")
 
         return refuse
     return lambda value, _topic: encode(value)

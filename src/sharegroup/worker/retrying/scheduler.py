@@ -154,8 +154,8 @@ class Scheduler:
         if late:
             await asyncio.wait(late)
             log.warning(
-                "event=tiers_cut_off group=%s partitions=%d: the next owner may move some "
-                "records twice",
+                "event=tiers_cut_off group=%s partitions=%d action='the next owner may move some "
+                "records twice'",
                 self._moving.group,
                 len(late),
             )
@@ -176,7 +176,7 @@ class Scheduler:
                             self._movers[partition].put(records)
             except KafkaError as error:
                 log.warning(
-                    "event=tiers_unreadable group=%s error=%s: %s",
+                    'event=tiers_unreadable group=%s error="%s: %s"',
                     self._moving.group,
                     type(error).__name__,
                     error,

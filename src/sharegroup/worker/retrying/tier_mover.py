@@ -168,7 +168,7 @@ class TierMover:
         for waiting in taken:
             self.shelf.put_back(waiting, again_ms)
         log.warning(
-            "event=tier_write_failed %s offset=%d records=%d error=%s: %s",
+            'event=tier_write_failed %s offset=%d records=%d error="%s: %s"',
             self._place(),
             taken[0].record.offset,
             len(taken),
@@ -185,7 +185,7 @@ class TierMover:
         except KafkaError as error:
             # Not retried, because the next commit includes this one.
             log.warning(
-                "event=tier_commit_failed %s offset=%d error=%s: %s",
+                'event=tier_commit_failed %s offset=%d error="%s: %s"',
                 self._place(),
                 committed.offset,
                 type(error).__name__,

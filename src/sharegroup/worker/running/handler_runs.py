@@ -97,7 +97,10 @@ class HandlerRuns:
     def give_up(self, record: TakenRecord, verdict: Verdict, seconds: float, now: float) -> None:
         """Settle the record of a handler that does not end after its interruption."""
         self.given_up += 1
-        text = f"seconds={seconds:.1f} (it did not end when cancelled; it occupies its slot)"
+        text = (
+            f"seconds={seconds:.1f} action='the handler did not end when cancelled; it still "
+            "occupies its slot'"
+        )
         self._parts.events.say(logging.ERROR, "handler.stuck", record, text)
         self._decide(record, verdict, seconds, now, may_hold=False)
 

@@ -218,15 +218,17 @@ class PendingWrites:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error(
-                "event=writing.failed error=%r (a bug in this library)", error, exc_info=error
+                "event=writing.failed error=%r action='report this bug of sharegroup'",
+                error,
+                exc_info=error,
             )
 
 
 def _say_too_large(record: TakenRecord, name: str, error: KafkaError) -> None:
     delivery = record.delivery
     log.error(
-        "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r "
-        "(the record is held; increase max.message.bytes of the topic)",
+        "event=record.unwritable of=%s topic=%s partition=%s offset=%s error=%r action='the "
+        "record is held; increase max.message.bytes of the topic'",
         name,
         delivery.topic,
         delivery.partition,

@@ -107,7 +107,9 @@ class _Child:
         except (EOFError, OSError) as error:
             self.process.join()
             raise HandlerCrashed(self._shape.name, self.process.exitcode) from error
-        assert isinstance(answer, HandlerResult), f"expected an Answer, got {type(answer).__name__}"
+        assert isinstance(answer, HandlerResult), (
+            f"expected a HandlerResult, got {type(answer).__name__}"
+        )
         return answer
 
     def end(self) -> None:

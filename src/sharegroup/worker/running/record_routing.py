@@ -93,13 +93,14 @@ class RecordRouting:
         events.tell("record.unrouted", record)
         origin = None if story.origin is None else story.origin.topic
         if origin is None or all(runner.route.retry is None for runner in self.runners):
-            text = f"of={origin} (no handler; the record goes to the dead letters)"
+            text = f"of={origin} action='no handler; the record is sent to the dead-letter topic'"
             events.say(logging.WARNING, "record.unrouted", record, text)
             first.settlement.carry_out(record, Bury(story, DeadLetterReason.UNROUTED))
             return
         due_ms = self._parts.clock.wall_ms() + round(UNROUTED_SECONDS * 1000)
         text = (
-            f"of={origin} (no handler in this process; the record is postponed for other processes)"
+            f"of={origin} action='there is no handler in this process; the record is postponed for "
+            "other processes'"
         )
         events.say(logging.WARNING, "record.unrouted", record, text)
         first.settlement.carry_out(record, Postpone(replace(story, due_ms=due_ms)))

@@ -85,7 +85,7 @@ class Watch:
         for record in lost:
             self._routing.runner_of(record).settlement.lost(record)
         if lost:
-            text = "event=locks_lost group=%s waiting=%d (they are delivered again)"
+            text = "event=locks_lost group=%s waiting=%d action='the records are delivered again'"
             log.info(text, parts.group, len(lost))
         parts.members.flush()
         if parts.room.waiters:

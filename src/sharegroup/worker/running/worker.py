@@ -217,7 +217,8 @@ class Worker:
         _, pending = await asyncio.wait({runner}, timeout=END_SECONDS)
         if pending:
             log.error(
-                "event=worker.not_ended app=%s seconds=%s (a handler did not end when cancelled)",
+                "event=worker.not_ended app=%s seconds=%s reason='a handler did not end when "
+                "cancelled'",
                 self._app.name,
                 END_SECONDS,
             )
@@ -227,7 +228,9 @@ class Worker:
             return await self._parts.group_limits(group)
         except KafkaError as error:
             log.warning(
-                "event=limits.unknown group=%s error=%r (Kafka's defaults are used)", group, error
+                "event=limits.unknown group=%s error=%r action='the defaults of Kafka are used'",
+                group,
+                error,
             )
             return ShareGroupLimits()
 

@@ -22,30 +22,35 @@ _GROUP = ("group",)
 _HANDLER = ("group", "handler")
 
 IN_FLIGHT = MetricFamily(
-    "sharegroup_worker_in_flight", "gauge", "records", "Records in handlers now.", _HANDLER
+    "sharegroup_worker_in_flight",
+    "gauge",
+    "records",
+    "Records that are being processed by a handler.",
+    _HANDLER,
 )
 HANDLED = MetricFamily(
     "sharegroup_worker_handled_total", "counter", "records",
-    "Runs that ended, by outcome: `succeeded`, `failed`, `rejected`, `released`.",
+    "Handler runs that ended, by outcome: `succeeded`, `failed`, `rejected`, `released`.",
     (*_HANDLER, "outcome"),
 )  # fmt: skip
 FAILED = MetricFamily(
     "sharegroup_worker_failed_total", "counter", "records",
-    "Runs that failed, by the class of the error.", (*_HANDLER, "error"),
+    "Handler runs that failed, by the class of the exception.", (*_HANDLER, "error"),
 )  # fmt: skip
 HANDLING = MetricFamily(
     "sharegroup_worker_handling_seconds", "histogram", "seconds",
-    "How long a run of a handler took.", _HANDLER,
+    "Duration of a handler run.", _HANDLER,
 )  # fmt: skip
 QUEUED = MetricFamily(
     "sharegroup_worker_queue_seconds", "histogram", "seconds",
-    "From the timestamp of a delivered record to the start of its run; for a record that waited "
-    "in a retry topic, from its due time.",
+    "Time from the timestamp of a record to the start of its handler run; for a record from a "
+    "retry topic, from its due time.",
     _HANDLER,
 )  # fmt: skip
 RETRIES = MetricFamily(
     "sharegroup_worker_retries_total", "counter", "records",
-    "Retries, by how they wait: `held` here, under the lock, or `postponed` to a retry topic.",
+    "Retries, by the way they wait: `held` in this process with a renewed lock, or `postponed` to "
+    "a retry topic.",
     (*_HANDLER, "how"),
 )  # fmt: skip
 DEAD_LETTERED = MetricFamily(
@@ -58,20 +63,20 @@ UNREADABLE = MetricFamily(
 )  # fmt: skip
 TIMED_OUT = MetricFamily(
     "sharegroup_worker_timed_out_total", "counter", "records",
-    "Runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
+    "Handler runs that were cancelled because they took longer than `max_handling`.", _HANDLER,
 )  # fmt: skip
 LOCKS_LOST = MetricFamily(
     "sharegroup_worker_locks_lost_total", "counter", "records",
-    "Runs that were cancelled because the record's lock had ended.", _HANDLER,
+    "Handler runs that were cancelled because the lock of the record had expired.", _HANDLER,
 )  # fmt: skip
 WAITING = MetricFamily(
     "sharegroup_worker_waiting", "gauge", "records",
-    "Records that were taken and whose handler has not begun.", _GROUP,
+    "Records that were acquired and whose handler has not started.", _GROUP,
 )  # fmt: skip
 RETRIES_WAITING = MetricFamily(
     "sharegroup_worker_retries_waiting", "gauge", "records",
     "Retries that wait: `held` in this process; in the `tiers` of the whole group, as far as the "
-    "scheduler has committed (the same in each process, asked every 15 s).",
+    "scheduler has committed (the same in each process, updated every 15 s).",
     (*_GROUP, "where"),
 )  # fmt: skip
 HELD_BYTES = MetricFamily(
@@ -88,8 +93,8 @@ JOINED = MetricFamily(
 )  # fmt: skip
 LAG = MetricFamily(
     "sharegroup_worker_lag", "gauge", "records",
-    "Records of a topic that the group has not settled, records in flight among them (the same "
-    "in each process, asked every 15 s; absent while the lag is unknown).",
+    "Records of a topic that the group has not settled, including records in flight (the same in "
+    "each process, updated every 15 s; absent while the lag is unknown).",
     (*_GROUP, "topic"),
 )  # fmt: skip
 PHASE = MetricFamily(

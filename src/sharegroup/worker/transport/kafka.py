@@ -150,7 +150,7 @@ class KafkaSource:
             return ()
         except UnreadableBatch as error:
             log.warning(
-                "event=batch.unreadable group=%s error=%r (its records were rejected)",
+                "event=batch.unreadable group=%s error=%r action='its records were rejected'",
                 self._group,
                 error,
             )
@@ -158,7 +158,11 @@ class KafkaSource:
         except KafkaError as error:
             if self._control.failure is not None:
                 raise
-            log.warning("event=take.failed group=%s error=%r (retrying)", self._group, error)
+            log.warning(
+                "event=take.failed group=%s error=%r action='the fetch is retried'",
+                self._group,
+                error,
+            )
             await asyncio.sleep(self._pause_seconds)
             return ()
 
@@ -189,7 +193,7 @@ class KafkaSource:
         offsets = result.offsets
         log.warning(
             "event=acknowledgement.failed group=%s topic=%s partition=%s offsets=%s first=%s "
-            "error=%r (they are delivered again)",
+            "error=%r action='the records are delivered again'",
             self._group,
             *result.topic_partition,
             len(offsets),
@@ -329,7 +333,7 @@ async def _configs(
         told.add(name)
         log.log(
             level,
-            'event=limits.unseen of="%s" error=%r (Kafka\'s defaults are used)',
+            "event=limits.unseen of=\"%s\" error=%r action='the defaults of Kafka are used'",
             name,
             result,
         )

@@ -191,7 +191,9 @@ class MemorySource:
         try:
             self._group.acknowledge(MemberId(self.member_id), delivery.place, ack)
         except InvalidRecordState as error:
-            log.warning("event=acknowledgement_refused group=%s: %s", self._group.name, error)
+            log.warning(
+                'event=acknowledgement_refused group=%s reason="%s"', self._group.name, error
+            )
 
     def renew(self, delivery: MemoryDelivery) -> None:
         """Renew the lock of a delivery unless it is lost."""
@@ -201,7 +203,7 @@ class MemorySource:
         try:
             self._group.acknowledge(MemberId(self.member_id), delivery.place, AcknowledgeType.RENEW)
         except InvalidRecordState as error:
-            log.warning("event=renewal_refused group=%s: %s", self._group.name, error)
+            log.warning('event=renewal_refused group=%s reason="%s"', self._group.name, error)
         else:
             delivery.deadline = self._deadline()
 

@@ -232,8 +232,8 @@ class KafkaTierLog:
         """
         if control_of(self._consumer).has_stopped_fetching():
             raise NetworkException(
-                f"the consumer of group {self._group_id!r} has stopped fetching; aiokafka's log "
-                "says why"
+                f"the consumer of group {self._group_id!r} has stopped fetching; see the log of "
+                "aiokafka"
             )
 
     async def _assigned_within(self, seconds: float) -> bool:

@@ -94,7 +94,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(TopicAuthorizationFailed) as refused:
         check(Told(told))
     assert str(refused.value) == (
-        "a topic is not open to this user (User:ann needs WRITE on topic 'billing.dead', "
+        "this user is not authorized for a topic (User:ann needs WRITE on topic 'billing.dead', "
         "'billing.retry.5s', 'billing.retry.due'; READ on topic 'orders')"
     )
 

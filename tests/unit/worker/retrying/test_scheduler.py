@@ -423,7 +423,7 @@ def test_record_that_can_never_be_written_holds_nobody_up(caplog: pytest.LogCapt
     )
     assert line == (
         "event=tier_write_failed group=g topic=g.retry.5s partition=0 offset=1 records=1 "
-        "error=MessageTooLarge: 1,048,600 bytes"
+        'error="MessageTooLarge: 1,048,600 bytes"'
     )
 
 
@@ -488,7 +488,7 @@ def test_failure_to_read_is_logged_and_the_group_joined_again(
     with caplog.at_level(logging.WARNING):
         play(scene)
     assert [record.getMessage() for record in caplog.records if "unreadable" in record.msg] == [
-        "event=tiers_unreadable group=g error=NetworkException: gone"
+        'event=tiers_unreadable group=g error="NetworkException: gone"'
     ] * 3
 
 
