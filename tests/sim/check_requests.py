@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.sim.check_logs import LogChecks
 from tests.sim.check_shares import (
-    AcknowledgeType,
+    Ack,
     GroupView,
     Hold,
     Report,
@@ -37,7 +37,7 @@ class Asked:
 
     epoch_is_right: bool = False
     session_before: SessionView | None = None
-    acks: list[tuple[Partition, AcknowledgeType]] = field(default_factory=list)
+    acks: list[tuple[Partition, Ack]] = field(default_factory=list)
     releasing: list[Hold] = field(default_factory=list)
     views: dict[Partition, ShareView] = field(default_factory=dict)
     incarnations: dict[Partition, object] = field(default_factory=dict)

@@ -20,11 +20,10 @@ from kio.schema.share_fetch.v2.request import FetchPartition as WirePartition
 from kio.static.primitive import i8
 
 from sharegroup.broker.cluster.catalog import SHARE_GROUP_STATE
-from sharegroup.broker.configuration.settings import BROKER, GROUP
 from sharegroup.broker.dispatch import dispatch
 from sharegroup.broker.handler_table import handler_of
 from sharegroup.ids import GroupId, SharePartitionKey, TopicId, TopicName, share_state_partition
-from sharegroup.protocol_enums import AcknowledgeType
+from sharegroup.protocol_enums import AcknowledgeType, ResourceType
 from sharegroup.wire.encoder import encode_request
 from sharegroup.wire.records import SimpleRecord, decode_records, encode_batch
 from tests.faults.in_process import Broker, ShareMember
@@ -85,7 +84,7 @@ def records(answer: Any) -> list[tuple[int, int, int]]:
 
 async def alter_group(broker: Broker, key: str, value: str) -> None:
     """Set one key of group g."""
-    await alter(broker, GROUP, "g", key, value)
+    await alter(broker, ResourceType.GROUP, "g", key, value)
 
 
 async def alter(broker: Broker, kind: int, name: str, key: str, value: str) -> None:
@@ -164,8 +163,8 @@ def test_fetch_for_min_bytes_goes_on_where_the_log_begins_now(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("kind", "name", "key"),
     [
-        (GROUP, "g", "share.partition.max.record.locks"),
-        (BROKER, "", "group.share.partition.max.record.locks"),
+        (ResourceType.GROUP, "g", "share.partition.max.record.locks"),
+        (ResourceType.BROKER, "", "group.share.partition.max.record.locks"),
     ],
     ids=["the group's", "everybody's"],
 )

@@ -181,7 +181,7 @@ REFUSED = [
 
 
 async def set_the_scene(broker: Broker, member: ShareMember) -> None:
-    """See the module's text."""
+    """Two topics, a member with records of both, and a group with tight limits."""
     await broker.running.parts.topics.grow(TopicName("orders"), 2)
     await produce(broker, 8)
     wanted = {"share_acquire_mode": 1, "max_records": 4}
