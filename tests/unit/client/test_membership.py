@@ -94,7 +94,7 @@ def test_after_a_lost_response_the_subscription_is_sent_again() -> None:
 
 @pytest.mark.parametrize("code", [14, 15, 16, 29])
 def test_after_an_error_the_subscription_is_sent_again(code: int) -> None:
-    """The coordinator may have applied the heartbeat; it repeats the assignment for a full request."""
+    """The coordinator may have applied the heartbeat; a full request gets the whole assignment."""
     membership = member("a")
     exchange(membership, answer())
     exchange(membership, answer(error=code))

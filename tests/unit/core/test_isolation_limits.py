@@ -84,8 +84,8 @@ def test_every_record_is_delivered_as_often_as_permitted_and_then_archived(limit
 
 
 @pytest.mark.parametrize("limit", range(3, 11))
-def test_one_bad_record_costs_no_good_one_its_delivery(limit: int) -> None:
-    """Whoever gets offset 40 fails with all of that answer; every other record is accepted."""
+def test_bad_record_does_not_archive_good_records(limit: int) -> None:
+    """A delivery with offset 40 fails completely; all records of other deliveries are accepted."""
     limits = SharePartitionLimits(lock_ms=100, delivery_count_max=limit, in_flight_max=RECORDS)
     partition = SharePartition(0)
     accepted: set[int] = set()
