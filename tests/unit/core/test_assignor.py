@@ -246,7 +246,7 @@ def test_join_moves_only_the_partitions_of_the_new_member(
 def test_each_topic_is_divided_evenly_among_its_subscribers_in_a_mixed_group(
     group: tuple,
 ) -> None:
-    """With unequal subscriptions each topic is assigned separately, in shares that differ by one."""
+    """With unequal subscriptions each topic is assigned separately: its shares differ by one."""
     wants, current, partitions = group
     if len(set(wants.values())) == 1:
         return

@@ -102,7 +102,7 @@ def test_tombstones_need_no_schema() -> None:
     assert avro(Order | None).encode(None, "orders") is None
 
 
-def test_handler_takes_it() -> None:
+def test_handler_accepts_a_registry_payload() -> None:
     async def bill(order: Order) -> None: ...
 
     routed = share_group(
@@ -158,7 +158,7 @@ def test_registry_that_is_away_is_no_fault_of_the_bytes(
         avro().decode(b"\x00\x00\x00\x00\x01\x06")
 
 
-def test_schema_that_the_registry_does_not_know_makes_unreadable(answer: list[Exception]) -> None:
+def test_unknown_schema_makes_the_payload_unreadable(answer: list[Exception]) -> None:
     answer.append(Refusal(404))
     with pytest.raises(UnreadablePayload, match="HTTP 404"):
         avro().decode(b"\x00\x00\x00\x00\x01\x06")
