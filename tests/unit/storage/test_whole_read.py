@@ -47,7 +47,7 @@ def test_every_batch_of_every_segment_is_read_once() -> None:
 
 
 @pytest.mark.usefixtures("_pieces")
-def test_what_is_not_durable_yet_is_read_too() -> None:
+def test_read_whole_includes_undurable_batches() -> None:
     async def main() -> None:
         _, log = open_log(PowerLossDisk(1))
         await log.append(batch(), now_ms=NOW_MS)
@@ -119,7 +119,7 @@ def test_a_damaged_batch_ends_the_reading_with_its_offset() -> None:
 
 
 @pytest.mark.usefixtures("_pieces")
-def test_a_file_that_became_shorter_is_damaged_where_it_ends() -> None:
+def test_truncated_file_is_corrupt_at_its_end() -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk)
