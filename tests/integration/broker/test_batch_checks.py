@@ -127,8 +127,8 @@ def test_large_sound_batch_is_delivered(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_batch_with_more_bytes_than_records_is_handed_out_unread(tmp_path: Path) -> None:
-    """Batches of so many records are common where much is produced; to read one takes 10 ms."""
+def test_batch_with_more_bytes_than_records_is_delivered_unchecked(tmp_path: Path) -> None:
+    """Batches of so many records are common under load; to read one takes 10 ms."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await append(broker, encode_batch([SimpleRecord(None, b"v", 0)] * LARGE_BATCH_RECORDS))
@@ -139,7 +139,7 @@ def test_batch_with_more_bytes_than_records_is_handed_out_unread(tmp_path: Path)
     run(scenario, tmp_path)
 
 
-def test_each_batch_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_batch_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     bytes_from = PartitionLog.bytes_from
 
@@ -164,8 +164,8 @@ def test_each_batch_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
     run(scenario, tmp_path)
 
 
-def test_group_that_was_in_the_middle_of_an_unreadable_batch_goes_on(tmp_path: Path) -> None:
-    """Its members rejected pieces of it before, under a broker that did not check."""
+def test_group_in_the_middle_of_an_unreadable_batch_continues(tmp_path: Path) -> None:
+    """Its members rejected parts of the batch before, under a broker without the check."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         checks = broker.running.parts.share_partitions.batch_checks

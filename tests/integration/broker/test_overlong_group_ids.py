@@ -64,7 +64,7 @@ async def delete_share(broker: Broker, group_id: str) -> int:
 
 
 @pytest.mark.parametrize("ask", [commit, fetch, beat, join_share_group, delete, delete_share])
-def test_it_is_refused_before_it_is_hashed(
+def test_overlong_group_id_is_refused_before_it_is_hashed(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[int] = []
@@ -87,7 +87,7 @@ def test_it_is_refused_before_it_is_hashed(
     assert code != NONE or ask is fetch, "a group without offsets is no error for this one"
 
 
-def test_the_longest_id_is_good_and_groups_that_are_there_go_on(
+def test_longest_id_is_accepted_and_existing_overlong_groups_still_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> list[int]:

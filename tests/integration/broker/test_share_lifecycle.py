@@ -64,7 +64,7 @@ async def held_by_another(broker: Broker, count: int) -> ShareMember:
     return holder
 
 
-def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
+def test_parked_fetch_is_answered_when_its_topic_is_deleted(tmp_path: Path) -> None:
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await produce(broker)
         holder = await held_by_another(broker, 1)
@@ -76,8 +76,8 @@ def test_parked_fetch_is_told_when_its_topic_is_deleted(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_partition_that_is_not_there_waits_with_the_others(tmp_path: Path) -> None:
-    """Or its group would ask all the time; alone it is told of at once."""
+def test_fetch_with_a_missing_partition_waits_for_the_others(tmp_path: Path) -> None:
+    """Otherwise the member would fetch in a loop. A fetch of it alone is answered immediately."""
 
     def both(*numbers: int) -> tuple[FetchTopic, ...]:
         named = tuple(
@@ -151,8 +151,8 @@ def test_new_partition_is_fetched_from_its_first_record(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
-def test_deleted_records_are_settled_whoever_holds_them(tmp_path: Path) -> None:
-    """Ten records, all held; the first six are deleted.  To acknowledge them is no mistake."""
+def test_deleted_records_are_settled_even_if_a_member_holds_them(tmp_path: Path) -> None:
+    """Ten records are held and the first six deleted. To acknowledge these is no error."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for _ in range(10):

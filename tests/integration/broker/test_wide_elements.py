@@ -122,7 +122,7 @@ def test_many_offsets_are_altered_in_pieces_and_deleted_with_few_writes(
     run(scenario, tmp_path)
 
 
-def test_a_group_that_cannot_be_altered_any_more_keeps_what_was_altered(
+def test_failed_alter_keeps_the_offsets_altered_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(broker: Broker) -> None:
