@@ -503,7 +503,7 @@ def test_letters_of_deleted_records_are_dropped_and_logged(
     assert "event=dead_letters_lost group='g' topic='orders' partition=0 records=2" in caplog.text
 
 
-def test_unused_share_partition_is_unloaded_except_for_waiting_letters(
+def test_letters_are_written_without_members_and_nothing_stays_loaded(
     tmp_path: Path,
 ) -> None:
     async def scenario(scene: Scene) -> None:

@@ -145,7 +145,7 @@ def test_first_half_runs_alone_without_spark(tmp_path: Path) -> None:
     assert "pipeline" not in json.loads((output / "summary.json").read_text())
 
 
-def test_more_rows_than_there_are_is_a_misuse(tmp_path: Path) -> None:
+def test_more_rows_than_exist_is_a_misuse(tmp_path: Path) -> None:
     demo = start(tmp_path, 336_777)
     printed, _ = demo.communicate(timeout=DEMO_SECONDS_MAX)
     assert demo.returncode == 2

@@ -42,7 +42,7 @@ def test_wrong_setting_is_raised_where_the_broker_is_started() -> None:
         pass
 
 
-def test_data_directory_is_kept_and_found_again(tmp_path: object) -> None:
+def test_data_directory_is_kept_for_the_next_broker(tmp_path: object) -> None:
     async def run() -> None:
         data = str(tmp_path)
         async with (
