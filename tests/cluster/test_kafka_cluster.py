@@ -52,8 +52,8 @@ def test_killed_coordinator_is_followed_by_another_broker(cluster: KafkaCluster)
     )
 
 
-def test_isolated_broker_is_out_of_sync_and_answers_clients(cluster: KafkaCluster) -> None:
-    """The others go on without it; itself it still believes in the cluster as it was."""
+def test_isolated_broker_is_out_of_sync_and_serves_clients(cluster: KafkaCluster) -> None:
+    """The others continue without it, and its own metadata still list the former cluster."""
     isolated = cluster.coordinator_of("some")
     cluster.isolate(isolated)
     others = set(cluster.nodes) - {isolated}

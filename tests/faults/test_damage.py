@@ -142,7 +142,7 @@ def test_a_flipped_byte_above_the_recovery_point_ends_the_log(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-def test_a_flipped_byte_below_the_recovery_point_costs_its_batch_alone(tmp_path: Path) -> None:
+def test_flipped_byte_below_the_recovery_point_damages_only_its_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         path = await five_batches(tmp_path, checkpoint=True)
         flip(path, batch_number=2)
@@ -157,7 +157,7 @@ def test_a_flipped_byte_below_the_recovery_point_costs_its_batch_alone(tmp_path:
     asyncio.run(scenario())
 
 
-def test_a_share_group_goes_around_a_damaged_batch(tmp_path: Path) -> None:
+def test_share_group_skips_a_damaged_batch(tmp_path: Path) -> None:
     async def scenario() -> None:
         flip(await five_batches(tmp_path, checkpoint=True), batch_number=2)
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
@@ -227,7 +227,7 @@ def on_disk(scenario: Callable[[Broker, PowerLossDisk, ShareMember], Awaitable[N
     asyncio.run(run())
 
 
-def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() -> None:
+def test_full_disk_refuses_records_and_serves_readers() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         disk.fill_up(20)
         for _ in range(3):
@@ -245,8 +245,8 @@ def test_a_full_disk_refuses_records_and_serves_readers_until_there_is_room() ->
     on_disk(scenario)
 
 
-def test_a_full_disk_refuses_acknowledgements_and_does_not_deliver_again_and_again() -> None:
-    """What cannot be settled is not handed out: work would be done over and over."""
+def test_full_disk_refuses_acknowledgements_and_stops_deliveries() -> None:
+    """Records that cannot be settled are not delivered, or their work would be repeated."""
 
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         assert await offsets(member, broker) == [0, 1, 2]
@@ -307,7 +307,7 @@ def test_a_failed_sync_of_an_acknowledgement_delivers_the_records_once_more() ->
     on_disk(scenario)
 
 
-def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
+def test_share_partition_loaded_before_a_failed_write_is_not_used_again() -> None:
     """Its last session ends while an acknowledgement is under way, and somebody comes back: what
     is loaded for them has the acknowledgement in it, and must not write once that is lost."""
 
@@ -330,7 +330,7 @@ def test_what_was_loaded_before_a_write_failed_is_used_no_more() -> None:
     on_disk(scenario)
 
 
-def test_a_late_accept_is_not_confirmed_before_what_settled_its_record_is_durable() -> None:
+def test_late_accept_is_confirmed_only_after_the_records_archiving_is_durable() -> None:
     """The lock of one member ended, another archived the record: there is nothing to write for
     the first one's accept, but the archiving may still be lost."""
 
@@ -444,7 +444,7 @@ def test_a_failed_sync_of_a_new_topic_leaves_no_topic() -> None:
     on_disk(scenario)
 
 
-def test_a_failed_sync_of_a_join_leaves_no_member_behind() -> None:
+def test_failed_sync_of_a_join_adds_no_member() -> None:
     async def scenario(broker: Broker, disk: PowerLossDisk, share_member: ShareMember) -> None:
         other = member(2)
         disk.fail_next_sync()
