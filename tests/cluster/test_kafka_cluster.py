@@ -100,7 +100,7 @@ def test_cluster_ends_with_its_process(tmp_path: Path) -> None:
 @all_of_it
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_secure_cluster_with_separate_controllers(tmp_path: Path, mechanism: str) -> None:
-    """Users log in, and may do nothing until an ACL says so."""
+    """Users log in, and may do nothing until an ACL permits it."""
     security = Security(users={"billing": "its-secret"}, mechanism=mechanism)
     with KafkaCluster(tmp_path, security=security, separate_controllers=True) as cluster:
         assert cluster.controllers == (11, 12, 13)

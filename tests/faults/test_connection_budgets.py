@@ -144,7 +144,7 @@ def test_fetches_after_a_long_poll_stay_within_the_budget(scene: Scene) -> None:
 
 
 def test_a_share_fetch_without_room_locks_nothing(scene: Scene) -> None:
-    """Records come while others hold all room: the fetch goes on waiting, and then gets them."""
+    """Records arrive while others hold all room: the fetch waits, and then gets them."""
     group, member = "g", "AAAAAAAAAAAAAAAAAAAAAA"
     parts = scene.broker.running.parts
     topic = parts.topics.catalog.topic(TopicName("full"))
@@ -213,7 +213,7 @@ def test_refused_peer_that_does_not_read_is_closed() -> None:
 
 
 def test_an_honest_peer_is_answered_before_a_flood_is_served(scene: Scene) -> None:
-    """50 peers send 2,000 requests each; the honest one comes last and does not wait for all."""
+    """50 peers send 2,000 requests each; the honest peer is last and does not wait for all."""
     flood = frame(HELLO) * 2_000
     served = scene.broker.running.parts.requests.of(18)
     with ExitStack() as stack:

@@ -176,7 +176,7 @@ def test_share_group_skips_a_damaged_batch(tmp_path: Path) -> None:
 
 
 def test_a_damaged_state_log_keeps_the_broker_from_starting(tmp_path: Path) -> None:
-    """Half of what is known of a group would deliver what was accepted; nobody may guess."""
+    """With half of a group's state the broker would deliver accepted records again."""
 
     async def scenario() -> None:
         broker = await Broker.start(None, str(tmp_path), **SETTINGS)
@@ -308,8 +308,10 @@ def test_a_failed_sync_of_an_acknowledgement_delivers_the_records_once_more() ->
 
 
 def test_share_partition_loaded_before_a_failed_write_is_not_used_again() -> None:
-    """Its last session ends while an acknowledgement is under way, and somebody comes back: what
-    is loaded for them has the acknowledgement in it, and must not write once that is lost."""
+    """Its last session ends while an acknowledgement is being written, and another member connects.
+    The share partition loaded for that member contains the acknowledgement, and must not write
+    after it is lost.
+    """
 
     async def scenario(broker: Broker, disk: PowerLossDisk, member: ShareMember) -> None:
         assert await offsets(member, broker) == [0, 1, 2]
@@ -381,9 +383,10 @@ def test_a_state_log_that_cannot_be_read_again_stops_its_groups() -> None:
 
 
 def test_a_failed_sync_of_one_state_partition_forgets_nothing_of_another() -> None:
-    """Two groups whose states lie in different partitions: one write fails and its group's state
-    is read again while the other's accept is on its way to the disk.  Every write is a snapshot
-    here, so what was forgotten in memory would be gone for good with the next one."""
+    """The states of two groups are in different partitions. One write fails, and the state of its
+    group is read again while the accept of the other is being written.  Every write is a snapshot
+    here, so state lost from memory would be lost permanently by the next one.
+    """
 
     async def scenario() -> None:
         disk = PowerLossDisk(seed=1)
@@ -488,7 +491,7 @@ def test_a_second_broker_on_the_directory_is_refused_in_one_line(tmp_path: Path)
 def test_a_broker_that_was_stopped_frees_no_lock_early_and_takes_no_late_acknowledgement(
     tmp_path: Path,
 ) -> None:
-    """The acknowledgement waits in the socket when the broker goes on after the lock's end."""
+    """The acknowledgement waits in the socket when the broker continues after the lock's end."""
     settings = {
         "group.share.record.lock.duration.ms": "1000",
         "group.share.min.record.lock.duration.ms": "1000",

@@ -189,7 +189,7 @@ def test_a_second_broker_in_the_place_of_the_first_is_left_alone(tmp_path: Path)
 def test_a_folder_that_was_deleted_is_noticed_by_the_next_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log takes nothing more, in no new folder either; the others go on."""
+    """Its log accepts no more records, in no new folder either; the others continue."""
 
     async def scenario() -> None:
         data = tmp_path / "data"

@@ -101,7 +101,7 @@ def test_records_are_acknowledged_by_offset(bootstrap: str, topic: str, group: s
 
 
 def test_two_consumers_share_one_partition(bootstrap: str, topic: str, group: str) -> None:
-    """200 batches of one record, two consumers in turn: each gets some, nobody gets one twice."""
+    """200 batches of one record, two consumers: each gets some, and no record arrives twice."""
     ready(bootstrap, topic, group, [])
     with (
         share_consumer(bootstrap, group, topic, max_poll_records=5) as first,

@@ -64,8 +64,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def test_members_share_the_partitions_and_take_over(
     bootstrap: str, topic: str, group: str, make: Make
 ) -> None:
-    """One member reads and commits; a second joins and the partitions are shared; the first leaves,
-    the second takes over, and what was committed is read by nobody again.
+    """One member reads and commits; a second joins and the partitions are shared. When the first
+    leaves, the second takes over, and committed records are not read again.
     """
     create_topic(bootstrap, topic, partitions=4)
     spread(bootstrap, topic, HUNDRED)

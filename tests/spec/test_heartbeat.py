@@ -169,7 +169,7 @@ def test_heartbeat_18_deleted_topic_leaves_the_assignment(scene: Scene) -> None:
     wait_for(lambda: member.heartbeat() and member.assigned == {(kept.id, 0)}, "one topic less")
 
 
-def test_heartbeat_19_topic_made_again_is_another_topic(scene: Scene) -> None:
+def test_heartbeat_19_recreated_topic_is_another_topic(scene: Scene) -> None:
     topic = scene.topic()
     member = scene.member(scene.group(), topic)
     scene.delete_topic(topic)

@@ -288,7 +288,7 @@ class TestConnections:
         asyncio.run(run())
 
 
-class TestKinds:
+class TestGroupTypes:
     """An id belongs to one kind of group; the answers are those of Apache Kafka 4.4."""
 
     def test_share_group_is_no_consumer_group(self) -> None:
@@ -428,7 +428,7 @@ def test_old_client_may_set_the_retention_of_its_offset() -> None:
     with_broker(scenario, offsets_retention_check_interval_ms="1000")
 
 
-class TestDisk:
+class TestDurability:
     def test_groups_and_offsets_survive_a_crash(self) -> None:
         async def run() -> None:
             disk = PowerLossDisk(1)
@@ -503,7 +503,7 @@ class TestDisk:
 
     @pytest.mark.parametrize("seed", range(12))
     def test_confirmed_commit_survives_the_loss_of_power(self, seed: int) -> None:
-        """It goes in the middle of something; what is kept is what was confirmed, or one more."""
+        """After a power cut the last confirmed commit is kept, or the one after it."""
 
         async def run() -> None:
             disk = PowerLossDisk(seed)

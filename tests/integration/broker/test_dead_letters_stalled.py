@@ -469,7 +469,7 @@ def test_waiting_letters_of_one_group_do_not_delay_another(tmp_path: Path) -> No
     played(scenario, tmp_path)
 
 
-def test_topic_that_is_deleted_midway_is_made_again(tmp_path: Path) -> None:
+def test_topic_deleted_midway_is_created_again(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.set_up()
         await scene.produce_values(20)

@@ -133,7 +133,7 @@ def test_requests_after_a_large_one_are_processed_after_it(tmp_path: Path) -> No
     run(scenario, tmp_path)
 
 
-def test_topic_that_is_deleted_while_its_metadata_waits_is_made_again(tmp_path: Path) -> None:
+def test_topic_deleted_while_its_metadata_waits_is_created_again(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         assert await broker.create_topic("short", 1) == 0
         catalog = broker.running.parts.topics.catalog

@@ -301,7 +301,7 @@ def test_produce_with_acks_0_does_not_wait(tmp_path: Path) -> None:
 def test_failure_of_a_dropped_decompression_is_not_logged() -> None:
     """The peer closed its connection while a thread still decompressed its damaged batch.
 
-    asyncio logs an exception that nobody has seen when its task is collected.
+    asyncio logs an exception that was never retrieved when its task is collected.
     """
 
     async def scenario() -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ def test_record_compacted_while_held_is_settled_by_its_member(tmp_path: Path) ->
 
 
 def test_record_missing_inside_a_batch_is_acknowledged_as_a_gap(tmp_path: Path) -> None:
-    """The broker hands out whole batches; who decodes one finds that offset 0 is not in it."""
+    """The broker returns whole batches; a client that decodes this one finds no offset 0 in it."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await write(broker, b"a", b"b", b"a")

@@ -88,8 +88,8 @@ async def joined(broker: Broker, member: ShareMember) -> None:
 def test_expiry_of_members_does_not_hide_a_lost_write() -> None:
     """A member joins with a topic that is new to the group, and the disk loses all of that.
 
-    The next to write to the group's log is the timer.  It must notice, or the group goes on
-    believing that the topic's partitions have a state.
+    The expiry timer is the next to write to the group's log.  It must notice the loss; otherwise
+    the group still records a state of the topic's partitions.
     """
 
     async def run() -> None:

@@ -107,8 +107,8 @@ def test_fetch_with_a_missing_partition_waits_for_the_others(tmp_path: Path) -> 
     run(scenario, tmp_path)
 
 
-def test_topic_made_again_is_another_topic(tmp_path: Path) -> None:
-    """The old session goes on with an error for the old id; the new records come from the start."""
+def test_recreated_topic_is_another_topic(tmp_path: Path) -> None:
+    """The old session gets an error for the old id; new records are read from the start."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await alter_group(broker, "share.auto.offset.reset", "earliest")
@@ -202,9 +202,9 @@ def test_deleting_all_records_ends_every_lock(tmp_path: Path) -> None:
 
 
 def test_holder_of_locks_from_before_a_reset_is_refused(tmp_path: Path) -> None:
-    """Nobody of the group is left but a session; the offsets are altered under it.
+    """The group has no members but a session, and its offsets are altered.
 
-    Until somebody fetches, the share partition is not loaded; then the records are not held.
+    Until the next fetch the share partition is not loaded; then the records are not held.
     """
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
@@ -266,7 +266,7 @@ def acknowledging(member: ShareMember, epoch: int) -> Any:
 
 
 def test_fetch_of_a_group_without_state_is_an_unexpected_error(tmp_path: Path) -> None:
-    """As in Kafka: who never joined never had its state initialized."""
+    """As in Kafka: the state of a group is initialized by its first join."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         topic = FetchTopic(

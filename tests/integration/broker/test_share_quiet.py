@@ -136,7 +136,7 @@ def test_fetch_at_its_deadline_examines_all_partitions(tmp_path: Path) -> None:
 
 
 def test_partitions_with_records_take_turns(tmp_path: Path) -> None:
-    """Three have a batch each for every round; what comes to an empty one waits for its turn."""
+    """Three have a batch for every round; records of an empty partition wait for its turn."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         for _ in range(3):

@@ -250,7 +250,7 @@ def test_leaders_of_lower_epochs_are_fenced() -> None:
     run(scenario)
 
 
-def test_a_state_that_is_made_again_fences_writes_of_the_one_before() -> None:
+def test_reinitialized_state_fences_writes_of_the_former_one() -> None:
     async def scenario(asked: Coordinator) -> None:
         await asked.initialize(epoch=5)
         await asked.read(leader=2)

@@ -207,7 +207,7 @@ def test_cold_share_partition_that_blocks_pruning_is_snapshotted() -> None:
 
 
 def test_snapshots_are_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a move of many, or of large ones, holds nobody up for long."""
+    """Moving many or large states therefore delays no other work for long."""
     monkeypatch.setattr(state_pruning, "SNAPSHOT_BATCH_BYTES", 2_500)
 
     async def scenario(broker: Broker, disk: PowerLossDisk) -> None:

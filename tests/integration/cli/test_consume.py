@@ -163,7 +163,7 @@ def test_unreachable_broker_is_named_with_advice() -> None:
 
 
 def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepare: Prepare) -> None:
-    """A reader takes the first bytes of a record larger than any pipe's buffer, and goes."""
+    """A reader takes the first bytes of a record larger than a pipe's buffer, and exits."""
     prepare("gone", "gone", b"x" * 500_000)
     with process(bootstrap, "gone", "gone") as child:
         assert child.stdout is not None
@@ -179,7 +179,7 @@ def test_broken_pipe_accepts_nothing_that_was_not_written(bootstrap: str, prepar
 
 
 def test_slow_reader_keeps_its_records_beyond_their_lock() -> None:
-    """Locks of one second; the reader comes back when another consumer has waited for two."""
+    """Locks last one second; the reader continues after another consumer has waited for two."""
     settings = {
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": "1000",

@@ -241,7 +241,7 @@ def test_damage_at_the_end_of_an_older_segment_is_no_torn_end(
 
 
 def test_torn_end_above_the_recovery_point_is_no_damage(copy: Written) -> None:
-    """What a crash leaves; below the recovery point the same bytes would be damage."""
+    """A crash leaves such an end; below the recovery point the same bytes would be damage."""
     path = segment(copy, 30)
     last = positions(path)[2]
     path.write_bytes(path.read_bytes()[: last + 100])

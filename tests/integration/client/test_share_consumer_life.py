@@ -259,7 +259,7 @@ def test_explicit_mode_wants_columns_settled_before_the_next_poll() -> None:
 
 
 def test_a_deleted_topic_ends_nothing() -> None:
-    """What was held of it fails; the consumer goes on with what it reads beside it."""
+    """Acknowledgements of its records fail; the consumer continues and can read another topic."""
 
     async def scenario(bench: Bench) -> None:
         async with bench.member() as member:

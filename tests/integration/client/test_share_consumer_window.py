@@ -180,7 +180,7 @@ def test_group_without_renewal_refuses_it_and_keeps_the_record() -> None:
 
 
 def test_locks_are_renewed_by_themselves_while_a_handler_works() -> None:
-    """The handler takes twice as long as a lock lasts; nobody else gets its records."""
+    """The handler takes twice as long as a lock lasts, and no other member gets its records."""
 
     async def scenario(bench: Bench) -> None:
         async with bench.member(auto_renew=True) as member, bench.member() as other:

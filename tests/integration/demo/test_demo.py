@@ -121,7 +121,7 @@ def test_no_process_is_left_behind_by(
 
 
 def test_nothing_of_spark_outlives_a_killed_demo(tmp_path: Path) -> None:
-    """Not the JVM, which nobody can bind to the demo's life, nor the Pythons that it starts."""
+    """Neither the JVM, which cannot be bound to the demo's process, nor its Python processes."""
     demo = start(tmp_path, 1_000)
     try:
         wait_until(

@@ -186,7 +186,7 @@ def test_deleted_records_are_left_out_without_fail_on_data_loss(bootstrap, caplo
     assert "records up to offset 40 are gone: the log begins at 40" in caplog.text
 
 
-def test_topic_made_again_has_lost_the_records_of_the_old_one(bootstrap):
+def test_recreated_topic_has_lost_the_records_of_the_old_one(bootstrap):
     topic, topic_id = filled_topic(bootstrap, 5)
     part = PartitionRuns(topic, topic_id, 0, (AcquiredRecords.of_range(0, 5, 1),))
     assert len(values_of(bootstrap, part)) == 5

@@ -387,10 +387,8 @@ def test_acquired_rows_on_the_drivers_machine_need_no_broker(
             broker.start()
 
 
-def test_a_topic_that_is_made_again_is_another_one(
-    query: Query, bootstrap: str, topic: str
-) -> None:
-    """The same offsets of the same name are new records; what was in doubt is forgotten."""
+def test_recreated_topic_is_another_topic(query: Query, bootstrap: str, topic: str) -> None:
+    """Equal offsets of the same name are new records; offsets in doubt are forgotten."""
     produce(bootstrap, topic, *numbers(0, 5), partition=0)
     with query.reader() as reader:
         assert query.batch(reader) == numbers(0, 5)

@@ -105,7 +105,7 @@ async def group_with_a_record(bootstrap: str) -> None:
 
 
 def test_lock_of_thirty_seconds_expires_at_once_on_a_manual_clock() -> None:
-    """One member holds a record and says nothing; the clock is moved; another one gets it."""
+    """One member holds a record; the clock is moved; another member gets the record."""
 
     async def run() -> None:
         clock = ManualClock()

@@ -209,7 +209,7 @@ def test_undecodable_batch_is_reported_and_other_letters_are_sent(
         asyncio.run(lying_in(bootstrap, dead))
 
 
-def test_topic_that_is_made_again_midway_ends_the_reading(bootstrap: str, group: str) -> None:
+def test_topic_recreated_midway_ends_the_reading(bootstrap: str, group: str) -> None:
     asyncio.run(made_again_midway(bootstrap, group))
 
 

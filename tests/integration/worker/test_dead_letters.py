@@ -224,7 +224,7 @@ def test_missing_retry_topic_of_the_group_is_reported(bootstrap: str, group: str
     assert run(f"list {dead} --json").rows[0]["redriven"] == 0
 
 
-def test_topic_that_was_made_again_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
+def test_recreated_topic_has_new_letters(bootstrap: str, group: str, run: Run) -> None:
     dead = set_up(bootstrap, group, letters=2)
     run(f"redrive {dead}")
 
@@ -462,7 +462,7 @@ def test_letters_whose_records_were_deleted_are_reported(
 @pytest.mark.parametrize(
     ("copies", "timestamp_ms"), [(True, 1), (False, None)], ids=["copied", "not-copied"]
 )
-def test_record_of_a_topic_that_was_made_again_is_not_the_letters(
+def test_record_of_a_recreated_topic_is_not_that_of_the_letter(
     bootstrap: str, topic: str, group: str, run: Run, copies: bool, timestamp_ms: int | None
 ) -> None:
     dead = brokers_letters(bootstrap, topic, group, copies=copies)

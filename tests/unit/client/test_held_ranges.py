@@ -138,7 +138,7 @@ def test_halving_keeps_the_types_and_the_holes() -> None:
 
 
 def test_when_nearly_all_locks_are_over_the_search_ends() -> None:
-    """What is still together then counts as refused, though one record of it was not."""
+    """Ranges not yet divided then count as refused, although one record of them was not."""
 
     async def scenario(held: HeldRanges, session: Session) -> None:
         session.over = OffsetSet(((0, 5_000), (5_001, 10_000)))

@@ -202,7 +202,7 @@ def test_locks_that_are_done_with_are_forgotten() -> None:
 
 
 def test_a_window_of_a_hundred_thousand_records_is_settled_one_by_one() -> None:
-    """What a settled record costs does not depend on how many others are open, else: minutes."""
+    """The cost of a settled record must not depend on the number of open ones."""
     held, lock = table(0, 100_000)
     for offset in range(0, 100_000, 100):
         held.settle(lock, offset, ACCEPT)

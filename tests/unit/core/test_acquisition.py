@@ -133,7 +133,7 @@ def test_portion_is_one_record_at_least() -> None:
 
 
 def test_portion_is_of_the_log_batches_that_make_a_unit() -> None:
-    """Three batches of ten; who settles 15 at a time gets half of the first two."""
+    """Three batches of ten; a request with batch size 15 gets half of the first two."""
     assert budget_of(AcquireRequest(500, 15)).take(0, 30, 3) == 10
     assert budget_of(AcquireRequest(500, 10)).take(0, 30, 3) == 5
     assert budget_of(AcquireRequest(500, 500)).take(0, 30, 3) == 15

@@ -138,7 +138,7 @@ def test_a_producers_next_transaction_is_another() -> None:
 
 
 def test_transactions_begin_in_the_order_of_their_offsets() -> None:
-    """Whatever their producers' ids, and in whichever order the log's index names them."""
+    """The ids of their producers and the order of the log's index do not matter."""
     for aborted in (
         [Aborted(2, 10, 14), Aborted(1, 20, 21)],
         [Aborted(1, 20, 21), Aborted(2, 10, 14)],

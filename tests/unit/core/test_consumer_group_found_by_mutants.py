@@ -96,7 +96,7 @@ class TestMemory:
         )  # It joins without a second request, and waits.
 
 
-class TestGivenIds:
+class TestPendingMemberIds:
     def test_member_id_can_be_used_until_its_session_ends(self) -> None:
         scene = Scene()
         told = scene.answers[scene.ask_to_join("a")]
@@ -123,7 +123,7 @@ class TestGivenIds:
         assert scene.state == "Empty"
 
 
-class TestHangingUp:
+class TestHangUp:
     def test_hang_up_of_an_unknown_call_changes_nothing(self) -> None:
         scene = Scene(initial_delay_ms=1_000)
         _, (_, call) = scene.knock("a"), scene.knock("b")

@@ -32,7 +32,7 @@ class TestProtocol:
     def test_most_votes_win_and_of_as_many_the_first(
         self, likes: tuple[str, ...], chosen: str
     ) -> None:
-        """Whatever their names."""
+        """The names of the members do not matter."""
         assert protocol_of(likes) == chosen
 
     @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ class TestOffsets:
         assert list(offsets) == before
 
 
-class TestTopicsRead:
+class TestSubscribedTopics:
     def scene(self, first: bytes, second: bytes) -> Scene:
         """A stable group of two, with an offset in each of the topics t, u and v."""
         scene = Scene(initial_delay_ms=10)

@@ -33,7 +33,7 @@ def said(scene: Scene, call: int, error: type[KafkaError]) -> str:
     return str(reply)
 
 
-class TestGroupThatIsNotThere:
+class TestUnknownGroup:
     def test_members_of_an_unknown_group_must_join_without_an_id(self) -> None:
         scene = Scene()
         for ask in (

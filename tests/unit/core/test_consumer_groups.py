@@ -243,7 +243,7 @@ class TestDeletion:
         assert (scene.offset("t"), scene.offset("t", 1), scene.offset("u")) == (None, None, 9)
 
     def test_a_commit_in_a_new_topic_of_the_name_outlives_the_deletion_of_the_old_one(self) -> None:
-        """The offsets of the old topic go in pieces; the commit comes between two of them."""
+        """The offsets of the old topic are deleted in pieces; the commit is between two of them."""
         scene = Scene()
         for partition in range(STEP_ELEMENTS + 1):
             scene.commit(7, partition=partition)

@@ -148,7 +148,7 @@ def test_members_removed_together_raise_the_epoch_once() -> None:
     assert group.groups.next_session_expiry_ms() is None
 
 
-def test_expiry_that_was_not_replayed_can_be_made_again() -> None:
+def test_expiry_that_was_not_replayed_can_be_repeated() -> None:
     group = GroupUnderTest(a=2)
     group.heartbeat("m", 0, "a")
     assert group.groups.expire_sessions(45_000) == group.groups.expire_sessions(45_000)
@@ -241,7 +241,7 @@ def test_deleting_a_group_deletes_all_its_state() -> None:
     assert len(group.restarted()) == 0
 
 
-def test_deleted_group_can_be_made_again() -> None:
+def test_deleted_group_can_be_created_again() -> None:
     group = emptied(a=2)
     group.append(group.groups.delete_group(GROUP)[0])
     answer = group.heartbeat("m", 0, "a")

@@ -66,7 +66,7 @@ def test_heartbeat_without_changes_writes_no_records() -> None:
     assert group.records_of(group.request("m", 2)) == ((), reply("m", 2))
 
 
-def test_heartbeat_that_was_not_replayed_can_be_made_again() -> None:
+def test_heartbeat_that_was_not_replayed_can_be_repeated() -> None:
     group = GroupUnderTest(a=3)
     request = group.request("m", 0, "a")
     group.initialize(request)
@@ -114,7 +114,7 @@ def test_deleted_topic_is_taken_away_before_the_target_follows() -> None:
     assert group.heartbeat("m", 2) == reply("m", 3)
 
 
-def test_topic_made_again_under_its_name_is_another_one() -> None:
+def test_recreated_topic_is_another_topic() -> None:
     group = GroupUnderTest(a=1)
     group.heartbeat("m", 0, "a")
     group.append(group.groups.topic_deleted(topic_id("a")))

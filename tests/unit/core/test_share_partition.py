@@ -176,7 +176,7 @@ def test_lock_limit_is_hard_within_a_log_batch(shown: Shown) -> None:
 
 
 def test_records_that_wait_keep_their_room(shown: Shown) -> None:
-    """Ten wait below what is read: of the room of twenty, ten are left for what is new."""
+    """Ten records wait below the read: of the room of twenty, ten are left for new records."""
     shown.acquire(A, 10)
     shown.ack(A, (0, 10, RELEASE))
     log = LogBatches(10, list(range(10, 100)), list(range(11, 101)))

@@ -361,7 +361,7 @@ def test_cut_moves_a_start_offset_past_the_log_back_to_the_log_end() -> None:
 
 
 def test_update_without_its_snapshot_skips_nothing() -> None:
-    """A damaged log lost the snapshot: what the update says of the start is still true."""
+    """A damaged log lost the snapshot; the start offset in the update is still valid."""
     states = ShareStates()
     states.replay(ShareUpdate(KEY, 3, 0, 105, 1, (taken(107, 108),)))
     assert persisted(states) == PersistedState(0, 105, 1, (taken(107, 108),))

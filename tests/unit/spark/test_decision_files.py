@@ -85,7 +85,7 @@ def test_reject_beats_release_and_release_beats_accept(tmp_path: Path) -> None:
 def test_a_decision_is_read_again_for_the_same_batch_and_never_for_the_next(
     tmp_path: Path,
 ) -> None:
-    """A record that was released in batch 1 comes again in batch 2, which says nothing of it."""
+    """A record released in batch 1 is redelivered in batch 2, which has no decision for it."""
     decide(tmp_path, {ORDERS_0: {RELEASE: ranges((12, 13))}})
     released = {KEY: {RELEASE: ranges((12, 13))}}
     assert files(tmp_path).outcomes(batch(1, 10, 20)) == released

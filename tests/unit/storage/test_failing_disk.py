@@ -175,7 +175,7 @@ def test_a_failed_sync_of_the_journal_fails_the_ticket_and_the_next_append_works
 def test_records_of_a_failed_sync_are_not_recovered() -> None:
     """The process dies before the disk was tried again, and the system still has the records.
 
-    The second batch began a segment of its own, which goes as a whole.
+    The second batch began a separate segment, which is removed as a whole.
     """
 
     async def main() -> None:

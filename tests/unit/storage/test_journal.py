@@ -104,7 +104,7 @@ def test_unsynced_payloads_are_made_durable_before_they_are_read(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_loss_of_power_after_a_kill_is_not_taken_for_damage(seed: int) -> None:
-    """What is appended behind says that all before it was durable, and so it has to be."""
+    """A payload appended later implies that all earlier ones are durable, so they must be."""
 
     async def main() -> None:
         disk = PowerLossDisk(seed)

@@ -300,7 +300,7 @@ def test_log_without_aborted_transactions_has_no_transaction_index() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeros"])
-def test_a_damaged_index_of_transactions_is_made_again(damage: str) -> None:
+def test_damaged_transaction_index_is_rebuilt(damage: str) -> None:
     async def main() -> None:
         disk = PowerLossDisk(1)
         directory, log = open_log(disk, segment_bytes=250)

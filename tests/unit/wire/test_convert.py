@@ -69,7 +69,7 @@ def test_older_share_fetch_gets_the_default_acquire_mode():
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_every_older_request_can_be_upgraded_and_every_response_downgraded(api):
-    """What comes out is a message of its class: it can be written."""
+    """The result is a message of its class, so it can be encoded."""
     dice = random.Random(api.name)
     for version in range(api.oldest, api.newest):
         for _ in range(5):
