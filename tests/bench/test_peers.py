@@ -193,7 +193,7 @@ def test_workload_without_a_peer_has_no_ratio() -> None:
 
 
 def test_workload_is_represented_by_its_weakest_comparison() -> None:
-    """With a ratio of 2, one comparison has three quarters of its target, the other twice as much."""
+    """With a ratio of 2, one comparison has three quarters of its target, the other exceeds it."""
     strict = Against(ours=FSYNC, rival=KAFKA, reach=8 / 3)
     found = kept(Fixed(Against(ours=FSYNC, rival=KAFKA), AGAINST, strict), ours=[8.0], kafka=[4.0])
     assert found["comparisons"].index(weakest(found["comparisons"])) == 2

@@ -332,7 +332,7 @@ def test_acknowledgement_cannot_open_a_session(tmp_path: Path) -> None:
 
 
 def test_refused_partition_leaves_the_others_alone(tmp_path: Path) -> None:
-    """Of three partitions in one request one is valid, and the broker knows no locks of the others."""
+    """Of three partitions in one request, the member holds records only of the first."""
 
     async def scenario(broker: Broker, member: ShareMember) -> None:
         await set_the_scene(broker, member)
