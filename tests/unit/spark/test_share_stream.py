@@ -150,7 +150,7 @@ def test_decisions_are_sent_and_the_rest_is_accepted() -> None:
 
 
 def test_after_a_restart_the_lost_batch_is_recognised_and_not_shown_again() -> None:
-    """The new member cannot acknowledge records of the old one; it accepts them when redelivered."""
+    """The new member cannot acknowledge records of the old one; it accepts their redelivery."""
     end = advance(stream_of(Group((10, 20, 1))), START)
     logged = parse(end.to_json(), BILLING)
     group = Group((10, 20, 2))
